@@ -1,0 +1,91 @@
+//! Errors of the driver seam.
+
+use thiserror::Error;
+
+/// What a driver call failed with, by the call's name and the driver's own code.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{call} failed: {kind} (driver code {code}){}", advice(.kind))]
+pub struct DriverError {
+    /// The driver's name of the call, such as `cuMemCreate`.
+    pub call: &'static str,
+    /// The driver's error code; zero where the call never reached a driver.
+    pub code: u32,
+    /// What the code means, where the engine tells codes apart.
+    pub kind: ErrorKind,
+}
+
+/// Failures that callers tell apart.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The device has no more memory.
+    #[error("out of device memory")]
+    OutOfMemory,
+    /// An argument was refused.
+    #[error("invalid value")]
+    InvalidValue,
+    /// The device or driver cannot do this.
+    #[error("not supported")]
+    NotSupported,
+    /// The call is not allowed now.
+    #[error("not permitted")]
+    NotPermitted,
+    /// An edge carries data that the query could not return.
+    #[error("the query would lose edge data")]
+    LossyQuery,
+    /// The call is not allowed while capturing.
+    #[error("not supported while a stream captures")]
+    CaptureUnsupported,
+    /// The capture was ruined by an invalid operation.
+    #[error("the capture is invalidated")]
+    CaptureInvalidated,
+    /// Two captures would be merged.
+    #[error("two captures would merge")]
+    CaptureMerge,
+    /// A forked stream has not rejoined the stream that began the capture.
+    #[error("a forked stream has not rejoined")]
+    CaptureUnjoined,
+    /// A dependency would cross the capture's boundary.
+    #[error("a dependency crosses the capture's boundary")]
+    CaptureIsolation,
+    /// The legacy stream was touched while a blocking stream captures.
+    #[error("the legacy stream would join a capture")]
+    CaptureImplicit,
+    /// An event recorded in a capture was asked about outside it.
+    #[error("the event was recorded in a capture")]
+    CapturedEvent,
+    /// The capture is ended by a thread that did not begin it.
+    #[error("wrong thread for this capture")]
+    CaptureWrongThread,
+    /// There is no driver on this machine.
+    #[error("no CUDA driver: {0}")]
+    NoDriver(String),
+    /// The driver lacks a function.
+    #[error("the CUDA driver has no function {0}")]
+    MissingFunction(&'static str),
+    /// Anything else; the text is the driver's.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn advice(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NoDriver(_) => {
+            "; install an NVIDIA driver (libcuda.so.1 must be loadable) or use the simulated driver"
+        }
+        ErrorKind::MissingFunction(_) => "; CUDA 12.3 or newer is needed",
+        _ => "",
+    }
+}
+
+impl DriverError {
+    /// A failure of `call`.
+    pub fn new(call: &'static str, code: u32, kind: ErrorKind) -> Self {
+        Self { call, code, kind }
+    }
+
+    /// Whether the device ran out of memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.kind == ErrorKind::OutOfMemory
+    }
+}

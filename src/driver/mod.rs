@@ -1,0 +1,185 @@
+//! What the engine asks of a GPU, as one trait, and what a capturing host does to it, as another.
+//!
+//! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`Program`]
+//! is the side of the host: streams, launches, waits, raw graph edits. The engine itself never
+//! calls [`Program`]; trace replay, the sweep and the tests do. Both are implemented by
+//! [`sim::SimDriver`] and, with the feature `cuda`, by `cuda::CudaDriver`.
+
+mod error;
+mod handle;
+mod program;
+
+#[cfg(feature = "cuda")]
+pub mod cuda;
+pub mod sim;
+
+pub use error::{DriverError, ErrorKind};
+pub use handle::{
+    CaptureId, CaptureStatus, Dependency, EdgeData, EventHandle, GraphHandle, MemoryHandle,
+    MemoryInfo, MemorySupport, NodeHandle, NodeKind, StreamHandle,
+};
+pub use program::{CaptureMode, ExecutableHandle, Program, Tagged, Work};
+
+/// Result of a driver call.
+pub type Result<T> = std::result::Result<T, DriverError>;
+
+/// What the engine asks of a GPU.
+///
+/// No call adds a node or an edge to a graph, and none may invalidate a capture: implementations
+/// switch the calling thread to the relaxed capture mode around calls that a capture forbids.
+///
+/// Calls that read a graph under capture must not run while another thread captures into it: the
+/// driver's graph objects are not thread-safe (CUDA documents this with every graph query). The
+/// engine calls them from the thread that called the engine.
+pub trait Driver: Send + Sync {
+    /// Says whether `stream` is capturing, and fills `terminals` with the nodes that its next
+    /// node would depend on, each with the edge that dependency would have.
+    ///
+    /// `terminals` is cleared first, and stays empty unless the status is active.
+    ///
+    /// # Errors
+    /// Whatever the driver answers; the legacy stream gives [`ErrorKind::CaptureImplicit`] while a
+    /// blocking stream captures.
+    fn capture_status(
+        &self,
+        stream: StreamHandle,
+        terminals: &mut Vec<Dependency>,
+    ) -> Result<CaptureStatus>;
+
+    /// Fills `dependencies` with the direct predecessors of `node` and the edges they come by.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
+
+    /// Fills `nodes` with all nodes of `graph`, in no promised order.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
+
+    /// The type of a node.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn node_kind(&self, node: NodeHandle) -> Result<NodeKind>;
+
+    /// How this device gives out memory.
+    fn memory_support(&self) -> MemorySupport;
+
+    /// Free and total device memory, in bytes.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn memory_info(&self) -> Result<MemoryInfo>;
+
+    /// Reserves `bytes` of address space, a multiple of the granularity, and returns its start.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn reserve(&self, bytes: u64) -> Result<u64>;
+
+    /// Gives back a whole reservation. Nothing may be mapped in it.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// Creates `bytes` of physical memory, a multiple of the granularity.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] where the device has no more.
+    fn create(&self, bytes: u64) -> Result<MemoryHandle>;
+
+    /// Drops the handle; the memory goes when its last mapping goes.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn release(&self, memory: MemoryHandle) -> Result<()>;
+
+    /// Maps all of `memory` at `address`, which must be reserved and unmapped.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
+
+    /// Lets the device read and write a mapped range.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// Unmaps whole mappings; a part of one is refused.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()>;
+
+    /// Allocates device memory where mapping is not supported.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] where the device has no more.
+    fn allocate(&self, bytes: u64) -> Result<u64>;
+
+    /// Frees what [`Driver::allocate`] gave.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn free(&self, address: u64) -> Result<()>;
+
+    /// Creates an event without timing.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn create_event(&self) -> Result<EventHandle>;
+
+    /// Records the event behind the work of a stream that is not capturing.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()>;
+
+    /// Whether the work before a recorded event has completed. Does not wait.
+    ///
+    /// # Errors
+    /// Whatever the driver answers; "not ready" is `Ok(false)`.
+    fn query_event(&self, event: EventHandle) -> Result<bool>;
+
+    /// Destroys an event.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn destroy_event(&self, event: EventHandle) -> Result<()>;
+}
+
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $result {
+            (**self).$name($($argument),*)
+        })*
+    };
+}
+
+impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
+    forward! {
+        capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
+        dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
+        nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
+        node_kind(node: NodeHandle) -> Result<NodeKind>;
+        memory_support() -> MemorySupport;
+        memory_info() -> Result<MemoryInfo>;
+        reserve(bytes: u64) -> Result<u64>;
+        unreserve(address: u64, bytes: u64) -> Result<()>;
+        create(bytes: u64) -> Result<MemoryHandle>;
+        release(memory: MemoryHandle) -> Result<()>;
+        map(address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
+        set_access(address: u64, bytes: u64) -> Result<()>;
+        unmap(address: u64, bytes: u64) -> Result<()>;
+        allocate(bytes: u64) -> Result<u64>;
+        free(address: u64) -> Result<()>;
+        create_event() -> Result<EventHandle>;
+        record_event(event: EventHandle, stream: StreamHandle) -> Result<()>;
+        query_event(event: EventHandle) -> Result<bool>;
+        destroy_event(event: EventHandle) -> Result<()>;
+    }
+}

@@ -1,0 +1,2 @@
+//! The `regraph` command.
+fn main() {}

@@ -1,0 +1,62 @@
+//! The two choices that decide what may be reused. Values only: the engine and the checker each
+//! draw their own conclusions from them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a programmatic edge (a launch that may start before its predecessor ends) proves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Programmatic {
+    /// Nothing. A capture in which a reuse rested on one is refused at its end.
+    #[default]
+    Deny,
+    /// Order of starts, never completion; and since any next launch may turn out to be
+    /// programmatic, a stream's own terminals prove only what lies behind a full edge.
+    Lag,
+    /// The same as a full edge. Right only if every kernel waits for its predecessor before it
+    /// touches memory.
+    Trust,
+}
+
+/// Which streams may take a free block while a capture is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reuse {
+    /// Any stream for which all the block's free markers are proven.
+    #[default]
+    CrossStream,
+    /// Only the block's own stream, once all its free markers are proven.
+    OwnStream,
+    /// Only the block's own stream; a block that other streams used waits for the capture's end.
+    Deferred,
+}
+
+macro_rules! names {
+    ($kind:ident { $($variant:ident = $name:literal),* }) => {
+        impl $kind {
+            /// Every value, in the order of its declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+        }
+
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => $name),*
+                })
+            }
+        }
+
+        impl FromStr for $kind {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)*
+                    _ => Err(format!("expected one of {}, found '{text}'", [$($name),*].join(", "))),
+                }
+            }
+        }
+    };
+}
+
+names!(Programmatic { Deny = "deny", Lag = "lag", Trust = "trust" });
+names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
