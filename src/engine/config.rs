@@ -6,12 +6,19 @@ use crate::policy::{Programmatic, Reuse};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// What programmatic edges prove.
+    /// What programmatic edges prove. Default: nothing.
     pub programmatic: Programmatic,
-    /// Which streams may take a free block.
+    /// Which streams may take a free block. Default: any for which it is proven.
     pub reuse: Reuse,
-    /// Whether the checker judges each capture at its end.
+    /// Whether the checker judges each capture at its end. Default: yes.
     pub check: bool,
+    /// Whether captures keep a journal even if `check` is off, so that
+    /// [`Engine::journal`](super::Engine::journal) can show it. Default: no.
+    pub journal: bool,
+    /// A safety rule to leave out, to see that the checker notices.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    pub flaw: Option<Flaw>,
 }
 
 impl Default for Config {
@@ -20,14 +27,104 @@ impl Default for Config {
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,
+            journal: false,
+            #[cfg(feature = "fuzzing")]
+            flaw: None,
         }
     }
+}
+
+impl Config {
+    /// Sets what programmatic edges prove.
+    #[must_use]
+    pub fn programmatic(mut self, programmatic: Programmatic) -> Self {
+        self.programmatic = programmatic;
+        self
+    }
+
+    /// Sets which streams may take a free block.
+    #[must_use]
+    pub fn reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
+        self
+    }
+
+    /// Sets whether the checker judges each capture.
+    #[must_use]
+    pub fn check(mut self, check: bool) -> Self {
+        self.check = check;
+        self
+    }
+
+    /// Sets whether captures keep a journal without the checker.
+    #[must_use]
+    pub fn journal(mut self, journal: bool) -> Self {
+        self.journal = journal;
+        self
+    }
+
+    /// Sets a safety rule to leave out.
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn flaw(mut self, flaw: Option<Flaw>) -> Self {
+        self.flaw = flaw;
+        self
+    }
+
+    /// Whether this safety rule is left out: never, outside tests.
+    #[inline]
+    pub(super) fn lacks(&self, flaw: Flaw) -> bool {
+        #[cfg(feature = "fuzzing")]
+        return self.flaw == Some(flaw);
+        #[cfg(not(feature = "fuzzing"))]
+        {
+            let _ = flaw;
+            false
+        }
+    }
+}
+
+/// The safety rules of the engine, one by one. Tests leave one out and expect the checker to
+/// notice.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Markers need not be proven.
+    Proof,
+    /// The block's own stream sets no marker.
+    OwnMarker,
+    /// Other streams that used the block set no marker.
+    ForeignMarkers,
+    /// A block's markers are those of its last use, though a later use was recorded.
+    UseAfterLastUse,
+    /// Streams that were set back keep what they had proven, and their blocks their trust.
+    SetBack,
+    /// Every edge counts as full.
+    EdgeKinds,
+    /// A stream outside the capture is no reason to wait.
+    OutsideUses,
+    /// A block in use when another capture of its pool began may be reused as if it had not.
+    NestedCapture,
+    /// What a capture leaves behind is free for captures that were under way beside it.
+    Hold,
+    /// A freed block's memory from before the capture is free at once.
+    OlderBlocks,
 }
 
 /// Choices for a pool.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PoolConfig {
-    /// The most the pool may hold mapped, in bytes; `None` means as much as the device has.
+    /// The most the pool may hold, in bytes; `None` means as much as the device gives.
     pub max_bytes: Option<u64>,
+}
+
+impl PoolConfig {
+    /// Sets the most the pool may hold, in bytes.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
 }

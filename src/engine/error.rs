@@ -2,9 +2,12 @@
 
 use thiserror::Error;
 
-use crate::driver::DriverError;
+use super::report::{GraphId, OutOfMemory, PoolId};
+use crate::check::Violation;
+use crate::driver::{CaptureId, DriverError, StreamHandle};
+use crate::journal::BlockNumber;
 
-/// What an engine call failed with.
+/// What an engine call failed with. Unless it says otherwise, nothing has changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,10 +17,83 @@ pub enum Error {
         /// The engine's call.
         call: &'static str,
     },
-    /// The driver refused.
+    /// No memory is proven free for the request and no more is to be had. The capture, if one is
+    /// under way, is unharmed.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// The driver refused a call.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The checker refuses the capture.
+    /// The block is not live: it was freed, or belongs to another engine.
+    #[error("{call}: block {} is not live in this engine; was it freed before?", .block.0)]
+    UnknownBlock {
+        /// The engine's call.
+        call: &'static str,
+        /// The block.
+        block: BlockNumber,
+    },
+    /// There is no such pool.
+    #[error("{call}: {pool:?} does not exist in this engine; was it destroyed before?")]
+    UnknownPool {
+        /// The engine's call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolId,
+    },
+    /// There is no such capture under way.
+    #[error(
+        "{call}: capture {} is not under way in this engine; it has ended, was abandoned, or never \
+         allocated",
+        .capture.0
+    )]
+    UnknownCapture {
+        /// The engine's call.
+        call: &'static str,
+        /// The capture.
+        capture: CaptureId,
+    },
+    /// There is no such graph.
+    #[error("{graph:?} holds no memory of this engine; was it released before?")]
+    UnknownGraph {
+        /// The graph.
+        graph: GraphId,
+    },
+    /// The stream does not capture.
+    #[error("begin_capture: {stream:?} is not capturing; begin the capture on the stream first")]
+    NotCapturing {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// An invalid operation has ruined the capture. Every decision taken in it was rolled back.
+    #[error(
+        "{call}: the capture of {stream:?} was invalidated by an invalid operation; end it, its \
+         graph will never run; the engine has rolled it back"
+    )]
+    CaptureInvalidated {
+        /// The engine's call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// The pool cannot be destroyed yet.
+    #[error(
+        "{pool:?} is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, \
+         {waiting} freed blocks that work may still use"
+    )]
+    PoolInUse {
+        /// The pool.
+        pool: PoolId,
+        /// Blocks not freed.
+        blocks: usize,
+        /// Captures under way that use the pool.
+        captures: usize,
+        /// Graphs not released.
+        graphs: usize,
+        /// Freed blocks that wait.
+        waiting: usize,
+    },
+    /// The checker refuses the capture: its graph must not be launched. The capture was rolled
+    /// back.
     #[error("the capture is refused: {0}")]
-    Refused(Box<dyn std::error::Error + Send + Sync>),
+    Refused(Box<Violation>),
 }

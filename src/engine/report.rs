@@ -1,13 +1,15 @@
 //! What engine calls return.
 
-use crate::driver::CaptureId;
+use std::fmt;
+
+use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::BlockNumber;
 
 /// A pool of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub(crate) u32);
 
-/// A graph whose memory lies in a pool.
+/// A graph whose memory lies in pools of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GraphId(pub(crate) u64);
 
@@ -20,7 +22,7 @@ pub struct BlockId {
 }
 
 impl BlockId {
-    /// The block's number in journals and messages, counted from 0 in order of allocation.
+    /// The block's number in journals and messages.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
     }
@@ -43,15 +45,15 @@ pub struct Block {
 pub struct CaptureReport {
     /// The capture.
     pub capture: CaptureId,
-    /// The graph's claim on the pool: release it when the graph is destroyed.
+    /// The graph's claim on its pools: release it when the graph is destroyed.
     pub graph: GraphId,
-    /// Nodes of the finished graph that the engine knew.
+    /// Nodes that the engine saw.
     pub nodes: usize,
     /// Blocks allocated in the capture.
     pub blocks: usize,
     /// Whether the checker judged the capture.
     pub verified: bool,
-    /// Queries for a node's dependencies while the capture was recorded.
+    /// How often the driver was asked for a node's dependencies while the capture was recorded.
     pub dependency_queries: u64,
 }
 
@@ -59,14 +61,168 @@ pub struct CaptureReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// Mapped or allocated from the driver.
+    /// Held from the driver.
     pub reserved: u64,
-    /// In blocks that have not been freed, rounded as placed.
+    /// In blocks that have not been freed, as placed (rounded up to 512).
     pub allocated: u64,
     /// The highest `allocated` has been.
     pub peak_allocated: u64,
     /// Asked for in blocks that have not been freed.
     pub requested: u64,
-    /// In blocks not freed, or freed and not yet free for any reuse.
+    /// In blocks not freed, and freed ones that nobody may take yet.
     pub active: u64,
+    /// Blocks that have not been freed.
+    pub blocks: usize,
+}
+
+/// Why a request could not be met, with the figures that a person needs. All in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub requested: u64,
+    /// The stream that asked.
+    pub stream: StreamHandle,
+    /// The pool.
+    pub pool: PoolId,
+    /// The most the pool may hold, where it has a limit.
+    pub limit: Option<u64>,
+    /// Held by the pool.
+    pub reserved: u64,
+    /// In the pool's blocks that have not been freed.
+    pub allocated: u64,
+    /// Free, and this stream could take it if it were in one piece large enough.
+    pub takeable: u64,
+    /// Freed, but not proven to precede this stream's next work.
+    pub waiting: u64,
+    /// Held by all pools of the engine.
+    pub engine_reserved: u64,
+    /// Free on the device, where the driver told.
+    pub device_free: Option<u64>,
+    /// Of the device, where the driver told.
+    pub device_total: Option<u64>,
+}
+
+impl std::error::Error for OutOfMemory {}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64);
+        write!(
+            f,
+            "out of memory: {} requested on {:?} from {:?}",
+            mib(self.requested),
+            self.stream,
+            self.pool
+        )?;
+        write!(f, ", which holds {}", mib(self.reserved))?;
+        if let Some(limit) = self.limit {
+            write!(f, " of at most {}", mib(limit))?;
+        }
+        write!(
+            f,
+            ": {} allocated, {} free for this stream but in no piece large enough, {} freed but not \
+             proven to precede its next work",
+            mib(self.allocated),
+            mib(self.takeable),
+            mib(self.waiting)
+        )?;
+        write!(f, "; the engine holds {}", mib(self.engine_reserved))?;
+        if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
+            write!(f, "; the device has {} free of {}", mib(free), mib(total))?;
+        }
+        if self.waiting > 0 {
+            write!(f, "; Engine::explain names the markers that are missing")?;
+        }
+        Ok(())
+    }
+}
+
+/// A free range as one stream sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeRange {
+    /// Where it lies.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The last block that lay there, if any.
+    pub block: Option<BlockNumber>,
+    /// Why the stream may not take it; `None` where it may.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a stream may not take a free range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// This node must be completed first, and no path of edges that prove it leads from it to the
+    /// stream's terminals.
+    Marker {
+        /// The free marker that is missing.
+        node: NodeHandle,
+        /// The stream that owned the block.
+        owner: StreamHandle,
+    },
+    /// The policy gives it to its own stream only.
+    OwnStreamOnly {
+        /// The stream that owned the block.
+        owner: StreamHandle,
+    },
+    /// It is held back until a capture ends or outside work has completed.
+    Waiting(WaitReason),
+    /// It belongs to another capture that is under way.
+    OtherCapture,
+    /// A graph of the pool uses it, and the stream is not capturing.
+    UsedByGraph,
+}
+
+/// Why a freed block is held back from everyone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// A stream that is not in the block's capture uses it.
+    OutsideStream(StreamHandle),
+    /// A stream that used it was set back, or went on behind an edge that proves nothing: its
+    /// users may escape the free markers.
+    Untrusted(StreamHandle),
+    /// A younger capture of the same pool is under way; it may be the body of a conditional node.
+    NestedCapture(CaptureId),
+    /// The policy holds blocks that several streams used until the capture's end.
+    Policy,
+    /// A capture that was under way beside it.
+    Capture(CaptureId),
+    /// Work outside captures that has not completed.
+    OutsideWork,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Marker { node, owner } => {
+                write!(
+                    f,
+                    "marker {node:?} (block of {owner:?}) is not proven to precede"
+                )
+            }
+            Self::OwnStreamOnly { owner } => write!(f, "only its own {owner:?} may take it"),
+            Self::Waiting(WaitReason::OutsideStream(stream)) => {
+                write!(f, "{stream:?} uses it and is not in its capture")
+            }
+            Self::Waiting(WaitReason::Untrusted(stream)) => {
+                write!(f, "{stream:?} was set back or overtaken while it used it")
+            }
+            Self::Waiting(WaitReason::NestedCapture(capture)) => {
+                write!(f, "capture {} began in the same pool meanwhile", capture.0)
+            }
+            Self::Waiting(WaitReason::Policy) => write!(f, "the policy holds it until the end"),
+            Self::Waiting(WaitReason::Capture(capture)) => {
+                write!(f, "capture {} is still under way", capture.0)
+            }
+            Self::Waiting(WaitReason::OutsideWork) => {
+                write!(f, "work outside captures may still use it")
+            }
+            Self::OtherCapture => write!(f, "it belongs to another capture"),
+            Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
+        }
+    }
 }

@@ -1,0 +1,236 @@
+//! What is known of one capture: its DAG as far as it was seen, what each stream's next work comes
+//! after, and who waits for which node.
+//!
+//! * [`order`]: what an edge proves.
+//! * [`dag`]: the mirrored nodes, each asked of the driver once.
+//! * [`reach`]: per stream, the nodes proven to precede its next work.
+//! * [`watch`]: who waits for which node to be proven.
+//!
+//! [`Capture::proves`] is the one proof of the engine: nothing is handed out in a capture unless
+//! it has said yes to every marker.
+
+mod dag;
+mod order;
+mod reach;
+mod watch;
+
+use smallvec::SmallVec;
+
+pub(crate) use dag::NodeIndex;
+pub(crate) use watch::Token;
+
+use crate::driver::{Dependency, Driver, NodeHandle, StreamHandle};
+use crate::index::{define_index, new_map, Map};
+use crate::journal::{Entry, Journal};
+use crate::policy::Programmatic;
+use dag::Dag;
+use reach::{Reach, Rules, Step, Terminals};
+use watch::WatchLists;
+
+define_index! {
+    /// A stream that was seen in a capture, in order of first sight.
+    pub(crate) StreamIndex
+}
+
+/// Nodes that must precede new work.
+pub(crate) type Markers = SmallVec<[NodeIndex; 4]>;
+
+/// A moment in the capture's host order: a counter that every allocation and every change of a
+/// stream advances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+#[derive(Debug)]
+struct Stream {
+    handle: StreamHandle,
+    reach: Reach,
+    /// When a look last found other terminals than the look before.
+    changed: Moment,
+    /// When a look last found a [`Step::Broken`].
+    broken: Option<Moment>,
+}
+
+/// One capture under way.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    programmatic: Programmatic,
+    dag: Dag,
+    streams: Vec<Stream>,
+    by_handle: Map<StreamHandle, StreamIndex>,
+    watches: WatchLists,
+    now: Moment,
+    heed_set_back: bool,
+}
+
+impl Capture {
+    /// `heed_set_back` is false only in tests that take this rule out of the engine.
+    pub(crate) fn new(programmatic: Programmatic, heed_set_back: bool) -> Self {
+        Self {
+            programmatic,
+            heed_set_back,
+            dag: Dag::new(programmatic),
+            streams: Vec::new(),
+            by_handle: new_map(),
+            watches: WatchLists::default(),
+            now: Moment::default(),
+        }
+    }
+
+    /// The index of a stream that was seen in this capture.
+    pub(crate) fn stream(&self, handle: StreamHandle) -> Option<StreamIndex> {
+        self.by_handle.get(&handle).copied()
+    }
+
+    /// The driver's handle of a stream.
+    pub(crate) fn stream_handle(&self, stream: StreamIndex) -> StreamHandle {
+        self.streams[stream.index()].handle
+    }
+
+    /// All streams seen so far.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamIndex> {
+        (0..self.streams.len()).map(StreamIndex::new)
+    }
+
+    /// The driver's handle of a node.
+    pub(crate) fn node_handle(&self, node: NodeIndex) -> NodeHandle {
+        self.dag.handle(node)
+    }
+
+    /// How many nodes are mirrored.
+    pub(crate) fn nodes(&self) -> usize {
+        self.dag.len()
+    }
+
+    /// How often the driver was asked for a node's dependencies.
+    pub(crate) fn queries(&self) -> u64 {
+        self.dag.queries()
+    }
+
+    /// Advances the host order and returns the new moment.
+    pub(crate) fn tick(&mut self) -> Moment {
+        self.now.0 += 1;
+        self.now
+    }
+
+    /// Takes in a stream's terminals as the driver gave them just now.
+    ///
+    /// `markers` says what a token waits for, `None` where it waits no longer; every token whose
+    /// markers the stream now proves goes into `woken`, perhaps more than once.
+    pub(crate) fn look<'a, D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        handle: StreamHandle,
+        terminals: &[Dependency],
+        mut journal: Option<&mut Journal>,
+        markers: impl Fn(Token) -> Option<&'a [NodeIndex]>,
+        woken: &mut Vec<Token>,
+    ) -> StreamIndex {
+        let known = self.by_handle.get(&handle).copied();
+        if let Some(stream) = known {
+            if self.streams[stream.index()].reach.raw_terminals() == terminals {
+                return stream;
+            }
+        }
+        let mut indices = Terminals::new();
+        for terminal in terminals {
+            let node = self
+                .dag
+                .insert(driver, terminal.node, journal.as_deref_mut());
+            indices.push((node, self.dag.order(terminal.edge)));
+        }
+        if let Some(journal) = journal {
+            journal.push(Entry::Terminals {
+                stream: handle,
+                terminals,
+            });
+        }
+        let stream = known.unwrap_or_else(|| self.enter(handle));
+        let now = self.tick();
+        let rules = Rules {
+            programmatic: self.programmatic,
+            heed_set_back: self.heed_set_back,
+        };
+        let Self {
+            streams,
+            dag,
+            watches,
+            ..
+        } = self;
+        let state = &mut streams[stream.index()];
+        let step = state
+            .reach
+            .advance(dag, rules, terminals, indices, |reach, node| {
+                watches.visit(node, |token| match markers(token) {
+                    Some(markers) => {
+                        if markers.iter().all(|&marker| reach.proves(marker)) {
+                            woken.push(token);
+                        }
+                        true
+                    }
+                    None => false,
+                });
+            });
+        state.changed = now;
+        if step == Step::Broken {
+            state.broken = Some(now);
+        }
+        stream
+    }
+
+    /// Whether every marker is completed before any next work of the stream starts.
+    #[inline]
+    pub(crate) fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {
+        let reach = &self.streams[stream.index()].reach;
+        markers.iter().all(|&marker| reach.proves(marker))
+    }
+
+    /// The first marker that is not proven for the stream.
+    pub(crate) fn unproven(&self, stream: StreamIndex, markers: &[NodeIndex]) -> Option<NodeIndex> {
+        let reach = &self.streams[stream.index()].reach;
+        markers
+            .iter()
+            .copied()
+            .find(|&marker| !reach.proves(marker))
+    }
+
+    /// Enters a token at each of its markers.
+    pub(crate) fn watch(&mut self, token: Token, markers: &[NodeIndex]) {
+        for &marker in markers {
+            self.watches.watch(marker, token);
+        }
+    }
+
+    /// The nodes that the stream's next node would depend on, at the last look.
+    pub(crate) fn terminals(&self, stream: StreamIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+        self.streams[stream.index()]
+            .reach
+            .terminals()
+            .iter()
+            .map(|&(node, _)| node)
+    }
+
+    /// Whether a look after `since` found that the stream had gained or lost terminals.
+    pub(crate) fn changed_since(&self, stream: StreamIndex, since: Moment) -> bool {
+        self.streams[stream.index()].changed > since
+    }
+
+    /// Whether a look after `since` found that users of blocks in use on the stream may escape
+    /// their markers.
+    pub(crate) fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
+        self.streams[stream.index()]
+            .broken
+            .is_some_and(|broken| broken > since)
+    }
+
+    fn enter(&mut self, handle: StreamHandle) -> StreamIndex {
+        let stream = StreamIndex::new(self.streams.len());
+        self.streams.push(Stream {
+            handle,
+            reach: Reach::default(),
+            changed: Moment::default(),
+            broken: None,
+        });
+        self.by_handle.insert(handle, stream);
+        stream
+    }
+}

@@ -1,0 +1,216 @@
+//! The reachability cache: what is proven to precede a stream's next work.
+//!
+//! Per stream two bit sets over the mirrored nodes. `reached` holds every node from which a path
+//! of [`Order::Full`] and [`Order::Start`] edges leads to a terminal or ends at one. `proven`
+//! holds those that are completed before *any* next node of the stream starts:
+//!
+//! * under `deny` and `trust` the next edge is taken for full (the checker has the last word), so
+//!   a terminal is proven, and with it everything behind it; the two sets are the same;
+//! * under `lag` the next edge may be programmatic, so a node is proven once its path to a
+//!   terminal has a full edge.
+//!
+//! Both only grow while the stream's terminals move forward, so a traversal resumes from the
+//! newest terminals and stops at nodes that it has seen: each node is expanded once per stream
+//! (twice at most under `lag`). Terminals *moved forward* when each old one is met again; if one
+//! is not, the sets are rebuilt from the new terminals, and if it is not in the rebuilt sets
+//! either, the stream was set back.
+
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+
+use super::dag::{Dag, NodeIndex};
+use super::order::Order;
+use crate::driver::Dependency;
+use crate::policy::Programmatic;
+
+/// A stream's terminals by index, with what the edge to the next node would prove.
+pub(crate) type Terminals = SmallVec<[(NodeIndex, Order); 4]>;
+
+/// What a look at a stream found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Everything the stream had done before precedes its next work still.
+    Forward,
+    /// Some of it no longer does, or an edge that proves nothing lies in between: users of blocks
+    /// in use on the stream may escape their free markers.
+    Broken,
+}
+
+/// How a traversal reads the graph.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) programmatic: Programmatic,
+    /// Always, outside tests.
+    pub(crate) heed_set_back: bool,
+}
+
+/// One stream's cache.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    proven: FixedBitSet,
+    /// Only under `lag`; else `proven` stands for both.
+    reached: FixedBitSet,
+    /// As the driver gave them last.
+    raw: SmallVec<[Dependency; 4]>,
+    terminals: Terminals,
+    /// One more than the highest proven index: markers at or above it need no look-up.
+    bound: u32,
+    stack: Vec<NodeIndex>,
+}
+
+impl Reach {
+    /// The terminals, as the driver gave them last.
+    #[inline]
+    pub(crate) fn raw_terminals(&self) -> &[Dependency] {
+        &self.raw
+    }
+
+    /// The terminals by index.
+    pub(crate) fn terminals(&self) -> &[(NodeIndex, Order)] {
+        &self.terminals
+    }
+
+    /// Whether the node is completed before any next node of this stream starts.
+    #[inline]
+    pub(crate) fn proves(&self, node: NodeIndex) -> bool {
+        node.index() < self.bound as usize && self.proven.contains(node.index())
+    }
+
+    /// Takes over new terminals and calls `wake` for each node that is now proven and was not.
+    /// After a rebuild it is called for every proven node again.
+    ///
+    /// Amortised over a capture each node and edge is visited once (under `lag` twice), as long as
+    /// terminals move forward; a rebuild costs the nodes behind the terminals.
+    pub(crate) fn advance(
+        &mut self,
+        dag: &Dag,
+        rules: Rules,
+        raw: &[Dependency],
+        terminals: Terminals,
+        mut wake: impl FnMut(&Self, NodeIndex),
+    ) -> Step {
+        let old = std::mem::replace(&mut self.terminals, terminals);
+        self.raw.clear();
+        self.raw.extend_from_slice(raw);
+        let lag = rules.programmatic == Programmatic::Lag;
+        self.grow(dag.len(), lag);
+
+        let mut loose: SmallVec<[NodeIndex; 4]> = SmallVec::new();
+        let mut met: SmallVec<[bool; 4]> = SmallVec::from_elem(false, old.len());
+        self.traverse(dag, lag, &old, &mut met, &mut loose, &mut wake);
+        if !rules.heed_set_back {
+            return Step::Forward;
+        }
+        let mut step = Step::Forward;
+        if met.contains(&false) {
+            self.proven.clear();
+            self.reached.clear();
+            self.bound = 0;
+            loose.clear();
+            self.traverse(dag, lag, &[], &mut SmallVec::new(), &mut loose, &mut wake);
+            if old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
+                step = Step::Broken;
+            }
+        }
+        if loose.iter().any(|&node| !self.is_reached(node, lag)) {
+            step = Step::Broken;
+        }
+        step
+    }
+
+    fn grow(&mut self, nodes: usize, lag: bool) {
+        if self.proven.len() < nodes {
+            // Doubling keeps the cost of growing constant per node.
+            let bits = nodes.next_power_of_two().max(256);
+            self.proven.grow(bits);
+            if lag {
+                self.reached.grow(bits);
+            }
+        }
+    }
+
+    #[inline]
+    fn is_reached(&self, node: NodeIndex, lag: bool) -> bool {
+        let set = if lag { &self.reached } else { &self.proven };
+        node.index() < set.len() && set.contains(node.index())
+    }
+
+    /// Walks back from the terminals to what has been seen; `met` tells which of `old` it came
+    /// upon, and `loose` collects the sources of edges that prove nothing.
+    fn traverse(
+        &mut self,
+        dag: &Dag,
+        lag: bool,
+        old: &[(NodeIndex, Order)],
+        met: &mut SmallVec<[bool; 4]>,
+        loose: &mut SmallVec<[NodeIndex; 4]>,
+        wake: &mut impl FnMut(&Self, NodeIndex),
+    ) {
+        let mut stack = std::mem::take(&mut self.stack);
+        let mut meet = |node: NodeIndex| {
+            for (position, &(terminal, _)) in old.iter().enumerate() {
+                if terminal == node {
+                    met[position] = true;
+                }
+            }
+        };
+        for position in 0..self.terminals.len() {
+            let (node, order) = self.terminals[position];
+            match order {
+                Order::Nothing => loose.push(node),
+                Order::Start => self.arrive(node, false, lag, &mut stack, &mut meet, wake),
+                Order::Full => self.arrive(node, !lag, lag, &mut stack, &mut meet, wake),
+            }
+        }
+        while let Some(node) = stack.pop() {
+            let behind = self.proven.contains(node.index());
+            for (dependency, order) in dag.dependencies(node) {
+                match order {
+                    Order::Nothing => loose.push(dependency),
+                    Order::Start => {
+                        self.arrive(dependency, behind, lag, &mut stack, &mut meet, wake);
+                    }
+                    Order::Full => {
+                        self.arrive(dependency, true, lag, &mut stack, &mut meet, wake);
+                    }
+                }
+            }
+        }
+        self.stack = stack;
+    }
+
+    #[inline]
+    fn arrive(
+        &mut self,
+        node: NodeIndex,
+        proven: bool,
+        lag: bool,
+        stack: &mut Vec<NodeIndex>,
+        meet: &mut impl FnMut(NodeIndex),
+        wake: &mut impl FnMut(&Self, NodeIndex),
+    ) {
+        let bit = node.index();
+        if proven {
+            if self.proven.contains(bit) {
+                meet(node);
+                return;
+            }
+            self.proven.insert(bit);
+            self.bound = self.bound.max(bit as u32 + 1);
+            if lag {
+                if self.reached.contains(bit) {
+                    meet(node);
+                }
+                self.reached.insert(bit);
+            }
+            wake(self, node);
+        } else {
+            if self.reached.contains(bit) {
+                meet(node);
+                return;
+            }
+            self.reached.insert(bit);
+        }
+        stack.push(node);
+    }
+}

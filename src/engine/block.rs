@@ -1,0 +1,140 @@
+//! Live blocks.
+
+use smallvec::SmallVec;
+
+use super::report::{BlockId, PoolId};
+use crate::capture::{Markers, Moment, StreamIndex};
+use crate::driver::{CaptureId, StreamHandle};
+use crate::heap::{Before, CaptureSlot, RangeId};
+use crate::journal::BlockNumber;
+
+/// Where a block was allocated.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// Outside captures, or in one that was rolled back.
+    Outside,
+    /// In a capture that is under way.
+    Capture(Home),
+    /// In a capture that has ended: a graph uses it.
+    Graph,
+}
+
+/// A block's place in the capture that allocated it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    pub(super) capture: CaptureId,
+    pub(super) slot: CaptureSlot,
+    /// The block's own stream.
+    pub(super) stream: StreamIndex,
+    pub(super) since: Moment,
+}
+
+/// The last use of a block on one stream, as the host declared it.
+#[derive(Clone, Debug)]
+pub(super) struct LastUse {
+    /// The stream's terminals then.
+    pub(super) markers: Markers,
+    /// Whether the stream had gained anything since the block was allocated.
+    pub(super) worked: bool,
+    /// Whether users of the block may have escaped the markers by then.
+    pub(super) broken: bool,
+}
+
+/// Another stream that uses a block.
+#[derive(Clone, Debug)]
+pub(super) struct Use {
+    pub(super) stream: StreamHandle,
+    pub(super) last: Option<LastUse>,
+}
+
+/// A block that has not been freed.
+#[derive(Clone, Debug)]
+pub(super) struct LiveBlock {
+    pub(super) number: BlockNumber,
+    pub(super) pool: PoolId,
+    pub(super) heap: u32,
+    pub(super) range: RangeId,
+    /// What was asked for, in bytes.
+    pub(super) requested: u64,
+    /// What it occupies, in bytes.
+    pub(super) bytes: u64,
+    pub(super) stream: StreamHandle,
+    pub(super) origin: Origin,
+    pub(super) before: Before,
+    /// Last use on its own stream.
+    pub(super) last: Option<LastUse>,
+    pub(super) uses: SmallVec<[Use; 2]>,
+}
+
+impl LiveBlock {
+    /// Forgets the capture that allocated the block; its nodes name nothing any more.
+    pub(super) fn roll_back(&mut self) {
+        self.origin = Origin::Outside;
+        self.before.markers.clear();
+        self.last = None;
+        for used in &mut self.uses {
+            used.last = None;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    number: u64,
+    block: Option<LiveBlock>,
+}
+
+/// The table of live blocks.
+#[derive(Debug, Default)]
+pub(super) struct Blocks {
+    rows: Vec<Row>,
+    vacant: Vec<u32>,
+    next: u64,
+}
+
+impl Blocks {
+    /// A number that no block has had.
+    pub(super) fn number(&mut self) -> BlockNumber {
+        self.next += 1;
+        BlockNumber(self.next - 1)
+    }
+
+    pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
+        let number = block.number.0;
+        let row = Row {
+            number,
+            block: Some(block),
+        };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.rows[slot as usize] = row;
+                slot
+            }
+            None => {
+                self.rows.push(row);
+                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
+            }
+        };
+        BlockId { slot, number }
+    }
+
+    pub(super) fn get_mut(&mut self, id: BlockId) -> Option<&mut LiveBlock> {
+        let row = self.rows.get_mut(id.slot as usize)?;
+        row.block.as_mut().filter(|_| row.number == id.number)
+    }
+
+    pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
+        let row = self.rows.get_mut(id.slot as usize)?;
+        let block = row.block.take_if(|_| row.number == id.number)?;
+        self.vacant.push(id.slot);
+        Some(block)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LiveBlock> {
+        self.rows.iter().filter_map(|row| row.block.as_ref())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LiveBlock> {
+        self.rows.iter_mut().filter_map(|row| row.block.as_mut())
+    }
+}

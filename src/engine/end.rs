@@ -1,0 +1,258 @@
+//! Ending captures, graphs and pools.
+
+use smallvec::SmallVec;
+
+use super::block::Origin;
+use super::config::{Config, Flaw};
+use super::deferred::Deferred;
+use super::recording::{Held, Recording};
+use super::report::{CaptureReport, GraphId, PoolId};
+use super::state::{State, GONE};
+use super::Error;
+use crate::check;
+use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle};
+use crate::heap::CaptureSlot;
+
+impl State {
+    pub(super) fn end_capture<D: Driver>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        id: CaptureId,
+        graph: GraphHandle,
+    ) -> Result<CaptureReport, Error> {
+        let unknown = Error::UnknownCapture {
+            call: "end_capture",
+            capture: id,
+        };
+        let slot = self.slot(id).ok_or(unknown)?;
+        self.last_looks(driver, config, slot);
+        let recording = self.recording(slot);
+        let verified = config.check;
+        let queries = recording.capture.queries();
+        let judged = match &recording.journal {
+            Some(journal) if config.check => {
+                check::check(journal, config.programmatic, driver, graph).map(|_| ())
+            }
+            _ => Ok(()),
+        };
+        let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
+        let pools = recording.pools.clone();
+        let accepted = judged.is_ok();
+        self.end(driver, slot, accepted, !config.lacks(Flaw::Hold));
+        judged.map_err(|violation| Error::Refused(Box::new(violation)))?;
+        let graph = GraphId(self.next_graph);
+        self.next_graph += 1;
+        for &pool in &pools {
+            if let Some(Some(pool)) = self.pools.get_mut(pool.0 as usize) {
+                pool.graphs += 1;
+            }
+        }
+        self.graphs.insert(graph, pools);
+        Ok(CaptureReport {
+            capture: id,
+            graph,
+            nodes,
+            blocks,
+            verified,
+            dependency_queries: queries,
+        })
+    }
+
+    /// Looks once more at every stream that is still in the capture, so that the record says what
+    /// was launched since.
+    fn last_looks<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, slot: CaptureSlot) {
+        let recording = self.recording(slot);
+        let id = recording.id;
+        let capture = &recording.capture;
+        let streams: Vec<_> = capture
+            .streams()
+            .map(|stream| capture.stream_handle(stream))
+            .collect();
+        for stream in streams {
+            let status = driver.capture_status(stream, &mut self.terminals);
+            if let Ok(CaptureStatus::Active { capture, .. }) = status {
+                if capture == id {
+                    self.look(driver, config, slot, stream);
+                }
+            }
+        }
+    }
+
+    /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
+    /// decision taken in it is rolled back. With `hold` what it leaves waits for the captures that
+    /// are under way beside it in the same pool.
+    pub(super) fn end<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        slot: CaptureSlot,
+        accepted: bool,
+        hold: bool,
+    ) {
+        let Some(recording) = self.recordings[slot.index()].take() else {
+            return;
+        };
+        let Recording {
+            id, pools, held, ..
+        } = recording;
+        for block in self.blocks.iter_mut() {
+            if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
+                block.roll_back();
+                if accepted {
+                    block.origin = Origin::Graph;
+                }
+            }
+        }
+        for &pool in &pools {
+            let beside = if accepted && hold {
+                self.under_way(pool)
+            } else {
+                SmallVec::new()
+            };
+            let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else {
+                continue;
+            };
+            row.recordings -= 1;
+            for heap in [row.small, row.large] {
+                let waiting = self.heaps[heap as usize].as_mut().expect(GONE).end_capture(
+                    slot,
+                    accepted,
+                    !beside.is_empty(),
+                );
+                for range in waiting {
+                    let number = self.blocks.number();
+                    self.deferred.push(Deferred {
+                        pool,
+                        heap,
+                        range,
+                        number,
+                        streams: SmallVec::new(),
+                        events: SmallVec::new(),
+                        captures: beside.clone(),
+                        graphs: accepted,
+                    });
+                }
+            }
+        }
+        for Held {
+            heap,
+            range,
+            block,
+            graphs,
+            outside,
+            ..
+        } in held
+        {
+            let pool = self.pool_of(heap);
+            self.deferred.push(Deferred {
+                pool,
+                heap,
+                range,
+                number: block,
+                streams: outside,
+                events: SmallVec::new(),
+                captures: if accepted {
+                    self.under_way(pool)
+                } else {
+                    SmallVec::new()
+                },
+                graphs: graphs || accepted,
+            });
+        }
+        self.poll_deferred(driver);
+        for pool in pools {
+            self.forget_graphs(pool);
+        }
+    }
+
+    fn pool_of(&self, heap: u32) -> PoolId {
+        let row = self.pools.iter().position(|pool| {
+            pool.as_ref()
+                .is_some_and(|pool| pool.small == heap || pool.large == heap)
+        });
+        PoolId(row.expect("a heap belongs to a pool") as u32)
+    }
+
+    pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
+        let pools = self
+            .graphs
+            .remove(&graph)
+            .ok_or(Error::UnknownGraph { graph })?;
+        for pool in pools {
+            if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
+                row.graphs -= 1;
+            }
+            self.forget_graphs(pool);
+        }
+        Ok(())
+    }
+
+    /// Without a graph and without a capture that may become one, what graphs used is free for
+    /// work outside captures again.
+    fn forget_graphs(&mut self, pool: PoolId) {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
+            return;
+        };
+        if row.graphs > 0 || row.recordings > 0 {
+            return;
+        }
+        for heap in [row.small, row.large] {
+            self.heaps[heap as usize]
+                .as_mut()
+                .expect(GONE)
+                .forget_graphs();
+        }
+        for waiting in self
+            .deferred
+            .iter_mut()
+            .filter(|waiting| waiting.pool == pool)
+        {
+            waiting.graphs = false;
+        }
+        for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
+            block.before.graphs = false;
+        }
+    }
+
+    pub(super) fn destroy_pool<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        id: PoolId,
+    ) -> Result<(), Error> {
+        self.pool(id, "destroy_pool")?;
+        self.poll_deferred(driver);
+        let waiting = self
+            .deferred
+            .iter()
+            .filter(|waiting| waiting.pool == id)
+            .count();
+        let pool = self.pool(id, "destroy_pool")?;
+        if pool.blocks + pool.recordings + pool.graphs + waiting > 0 {
+            return Err(Error::PoolInUse {
+                pool: id,
+                blocks: pool.blocks,
+                captures: pool.recordings,
+                graphs: pool.graphs,
+                waiting,
+            });
+        }
+        let heaps = [pool.small, pool.large];
+        self.pools[id.0 as usize] = None;
+        let mut result = Ok(());
+        for heap in heaps {
+            if let Some(heap) = self.heaps[heap as usize].take() {
+                result = result.and(heap.close(driver));
+            }
+        }
+        Ok(result?)
+    }
+
+    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
+    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
+    pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {
+        for pool in 0..self.pools.len() as u32 {
+            // Refusals are what the comment above says; driver errors have nobody to go to.
+            let _ = self.destroy_pool(driver, PoolId(pool));
+        }
+    }
+}

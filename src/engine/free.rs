@@ -1,0 +1,344 @@
+//! Taking memory back.
+
+use smallvec::SmallVec;
+
+use super::block::{Home, LastUse, LiveBlock, Origin, Use};
+use super::config::{Config, Flaw};
+use super::deferred::Deferred;
+use super::recording::Held;
+use super::report::{BlockId, WaitReason};
+use super::state::{Standing, State};
+use super::Error;
+use crate::capture::{Markers, NodeIndex};
+use crate::driver::{CaptureId, Driver, StreamHandle};
+use crate::heap::{Before, Freed};
+use crate::journal::Entry;
+use crate::policy::Reuse;
+
+/// What the end of a block's use on all its streams came to.
+struct Ending {
+    markers: Markers,
+    /// Whether any of its streams gained anything while it was live.
+    worked: bool,
+    /// Why its markers prove nothing, if they do not.
+    reason: Option<WaitReason>,
+    outside: SmallVec<[StreamHandle; 2]>,
+}
+
+impl State {
+    pub(super) fn record_stream(
+        &mut self,
+        config: &Config,
+        id: BlockId,
+        stream: StreamHandle,
+    ) -> Result<(), Error> {
+        const CALL: &str = "record_stream";
+        let unknown = Error::UnknownBlock {
+            call: CALL,
+            block: id.number(),
+        };
+        let block = self.blocks.get_mut(id).ok_or(unknown)?;
+        let keep = config.lacks(Flaw::UseAfterLastUse);
+        if stream == block.stream {
+            block.last = block.last.take().filter(|_| keep);
+        } else {
+            match block.uses.iter_mut().find(|used| used.stream == stream) {
+                Some(used) => used.last = used.last.take().filter(|_| keep),
+                None => block.uses.push(Use { stream, last: None }),
+            }
+        }
+        let number = block.number;
+        if let Origin::Capture(home) = block.origin {
+            self.note(
+                home.slot,
+                Entry::Use {
+                    block: number,
+                    stream,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn record_use<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        id: BlockId,
+        stream: StreamHandle,
+    ) -> Result<(), Error> {
+        const CALL: &str = "record_use";
+        let unknown = || Error::UnknownBlock {
+            call: CALL,
+            block: id.number(),
+        };
+        let origin = self.blocks.get_mut(id).ok_or_else(unknown)?.origin;
+        let Origin::Capture(home) = origin else {
+            // Outside captures an event at the free covers every use.
+            return self.record_stream(config, id, stream);
+        };
+        let last = match self.standing(driver, config, (home.slot, home.capture), stream) {
+            Standing::Inside(index) => {
+                let capture = &self.recording(home.slot).capture;
+                LastUse {
+                    markers: capture.terminals(index).collect(),
+                    worked: capture.changed_since(index, home.since),
+                    broken: capture.broken_since(index, home.since),
+                }
+            }
+            Standing::Outside => return self.record_stream(config, id, stream),
+            Standing::Invalidated => {
+                self.abandon_invalidated(driver, stream);
+                return Err(Error::CaptureInvalidated { call: CALL, stream });
+            }
+        };
+        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
+        let number = block.number;
+        if stream == block.stream {
+            block.last = Some(last);
+        } else {
+            match block.uses.iter_mut().find(|used| used.stream == stream) {
+                Some(used) => used.last = Some(last),
+                None => block.uses.push(Use {
+                    stream,
+                    last: Some(last),
+                }),
+            }
+        }
+        self.note(
+            home.slot,
+            Entry::LastUse {
+                block: number,
+                stream,
+            },
+        );
+        Ok(())
+    }
+
+    pub(super) fn free<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        id: BlockId,
+    ) -> Result<(), Error> {
+        let unknown = Error::UnknownBlock {
+            call: "free",
+            block: id.number(),
+        };
+        let mut block = self.blocks.remove(id).ok_or(unknown)?;
+        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
+            pool.count_out(block.bytes, block.requested);
+        }
+        match block.origin {
+            Origin::Capture(home) => match self.ending(driver, config, &block, home) {
+                Ok(ending) => self.free_in_capture(config, block, home, ending),
+                Err(ruined) => {
+                    // Nothing of the capture will ever run: the block is as one from outside it.
+                    block.roll_back();
+                    self.abandon_invalidated(driver, ruined);
+                    self.free_outside(driver, config, block);
+                }
+            },
+            Origin::Outside | Origin::Graph => self.free_outside(driver, config, block),
+        }
+        Ok(())
+    }
+
+    /// Looks at every stream that used a block and gathers its free markers; the error names a
+    /// stream whose capture is ruined.
+    fn ending<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        block: &LiveBlock,
+        home: Home,
+    ) -> Result<Ending, StreamHandle> {
+        let mut ending = Ending {
+            markers: Markers::new(),
+            worked: false,
+            reason: None,
+            outside: SmallVec::new(),
+        };
+        let own = (block.stream, &block.last, Flaw::OwnMarker);
+        let others = block
+            .uses
+            .iter()
+            .map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
+        for (stream, last, flaw) in std::iter::once(own).chain(others) {
+            if let Some(last) = last {
+                ending.worked |= last.worked;
+                if last.broken {
+                    ending.reason = Some(WaitReason::Untrusted(stream));
+                }
+                ending.add(config, flaw, last.markers.iter().copied());
+                continue;
+            }
+            match self.standing(driver, config, (home.slot, home.capture), stream) {
+                Standing::Inside(index) => {
+                    let capture = &self.recording(home.slot).capture;
+                    ending.worked |= capture.changed_since(index, home.since);
+                    if capture.broken_since(index, home.since) {
+                        ending.reason = Some(WaitReason::Untrusted(stream));
+                    }
+                    ending.add(config, flaw, capture.terminals(index));
+                }
+                Standing::Outside => {
+                    ending.outside.push(stream);
+                    self.note(
+                        home.slot,
+                        Entry::Outside {
+                            block: block.number,
+                        },
+                    );
+                    if !config.lacks(Flaw::OutsideUses) {
+                        ending.reason = Some(WaitReason::OutsideStream(stream));
+                    }
+                }
+                Standing::Invalidated => return Err(stream),
+            }
+        }
+        if config.reuse == Reuse::Deferred && !block.uses.is_empty() {
+            ending.reason.get_or_insert(WaitReason::Policy);
+        }
+        if let Some(nested) = self.nested_capture(home, block) {
+            self.note(
+                home.slot,
+                Entry::Outside {
+                    block: block.number,
+                },
+            );
+            if !config.lacks(Flaw::NestedCapture) {
+                ending
+                    .reason
+                    .get_or_insert(WaitReason::NestedCapture(nested));
+            }
+        }
+        Ok(ending)
+    }
+
+    /// A younger capture into the block's pool that is under way: it may be the body of a
+    /// conditional node of the block's capture, and the block may be in use there.
+    fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
+        let mut recordings = self.recordings.iter().flatten();
+        let own = recordings
+            .clone()
+            .find(|recording| recording.id == home.capture)?
+            .age;
+        recordings
+            .find(|other| other.age > own && other.pools.contains(&block.pool))
+            .map(|other| other.id)
+    }
+
+    fn free_in_capture(&mut self, config: &Config, block: LiveBlock, home: Home, ending: Ending) {
+        let LiveBlock {
+            number,
+            heap,
+            range,
+            before,
+            ..
+        } = block;
+        self.note(home.slot, Entry::Free { block: number });
+        if let Some(reason) = ending.reason {
+            self.heap(heap).free_later(range, number);
+            self.recording(home.slot).held.push(Held {
+                heap,
+                range,
+                block: number,
+                graphs: before.graphs,
+                outside: ending.outside,
+                reason,
+            });
+            return;
+        }
+        // A block that nothing can have used leaves its place as it found it.
+        let markers = if ending.worked {
+            ending.markers
+        } else {
+            before.markers
+        };
+        if markers.is_empty() {
+            self.heap(heap).free_quiet(range, before.graphs, number);
+            return;
+        }
+        let Before { graphs, .. } = before;
+        let watched = markers.clone();
+        let freed = Freed {
+            capture: home.slot,
+            owner: home.stream,
+            markers,
+            graphs,
+        };
+        let token = self.heap(heap).free_marked(range, freed, number);
+        let Self {
+            heaps, recordings, ..
+        } = self;
+        let recording = recordings[home.slot.index()]
+            .as_mut()
+            .expect("the block's capture");
+        let capture = &mut recording.capture;
+        capture.watch(token, &watched);
+        let heap = heaps[heap as usize].as_mut().expect(super::state::GONE);
+        let share = config.reuse == Reuse::CrossStream;
+        for stream in capture.streams() {
+            if capture.proves(stream, &watched) || config.lacks(Flaw::Proof) {
+                heap.learn(token, stream, share);
+            }
+        }
+    }
+
+    /// Frees a block that no capture under way allocated: it waits for the work of its streams,
+    /// and for the captures under way in its pool if a graph uses it.
+    fn free_outside<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, block: LiveBlock) {
+        let LiveBlock {
+            number,
+            pool,
+            heap,
+            range,
+            stream,
+            before,
+            origin,
+            uses,
+            ..
+        } = block;
+        let graph = matches!(origin, Origin::Graph);
+        let graphs = before.graphs || graph;
+        if config.lacks(Flaw::OlderBlocks) {
+            self.heap(heap).free_quiet(range, graphs, number);
+            return;
+        }
+        self.heap(heap).free_later(range, number);
+        let mut streams: SmallVec<[StreamHandle; 2]> = SmallVec::new();
+        streams.push(stream);
+        streams.extend(uses.iter().map(|used| used.stream));
+        let captures = if graph {
+            self.under_way(pool)
+        } else {
+            SmallVec::new()
+        };
+        self.deferred.push(Deferred {
+            pool,
+            heap,
+            range,
+            number,
+            streams,
+            events: SmallVec::new(),
+            captures,
+            graphs,
+        });
+        // Records the events now: the streams need not outlive the block.
+        self.poll_deferred(driver);
+    }
+}
+
+impl Ending {
+    fn add(&mut self, config: &Config, flaw: Flaw, nodes: impl Iterator<Item = NodeIndex>) {
+        if config.lacks(flaw) {
+            return;
+        }
+        for node in nodes {
+            if !self.markers.contains(&node) {
+                self.markers.push(node);
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! One heap of a pool: ranges of addresses, who may take the free ones, and growth.
+//!
+//! * [`range`]: the table of ranges in address order.
+//! * [`segment`]: where memory comes from.
+//! * [`shelf`]: what each stream of a capture may take.
+//! * [`place`]: the search for a place, and carving a block out of it.
+//!
+//! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
+//! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
+//! news) only saves questions.
+//!
+//! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
+
+mod place;
+mod range;
+mod segment;
+mod shelf;
+
+use std::collections::BTreeSet;
+
+pub(crate) use place::{Before, Claim, Placed};
+pub(crate) use range::{CaptureSlot, Marked, RangeId, State};
+pub(crate) use segment::unit;
+
+use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
+use crate::driver::{Driver, DriverError};
+use crate::journal::BlockNumber;
+use range::{Range, Ranges};
+use segment::Segment;
+use shelf::{Foreign, Shelf};
+
+/// Small or large blocks of one pool.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    /// The engine's number of this heap, for tokens.
+    number: u32,
+    /// Address space of a segment, in bytes.
+    reserve: u64,
+    ranges: Ranges,
+    segments: Vec<Segment>,
+    /// Quiet ranges by size, then address; `[1]` holds those that graphs use.
+    quiet: [BTreeSet<(u64, u64, RangeId)>; 2],
+    /// By capture, then stream; rows appear as they are needed.
+    shelves: Vec<Vec<Shelf>>,
+    reserved: u64,
+}
+
+impl Heap {
+    pub(crate) fn new(number: u32, reserve: u64) -> Self {
+        Self {
+            number,
+            reserve,
+            ranges: Ranges::default(),
+            segments: Vec::new(),
+            quiet: [BTreeSet::new(), BTreeSet::new()],
+            shelves: Vec::new(),
+            reserved: 0,
+        }
+    }
+
+    /// Bytes held from the driver.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Address and size of a range.
+    pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
+        (self.ranges[id].address, self.ranges[id].bytes)
+    }
+
+    /// Every range that is not in a block: address, bytes, state, last block.
+    pub(crate) fn free_ranges(
+        &self,
+    ) -> impl Iterator<Item = (u64, u64, &State, Option<BlockNumber>)> + '_ {
+        self.ranges
+            .ids()
+            .map(|id| &self.ranges[id])
+            .filter_map(|range| {
+                let free = !matches!(range.state, State::Allocated);
+                free.then_some((range.address, range.bytes, &range.state, range.block))
+            })
+    }
+
+    /// Address and size of every range that a capture under way gave back.
+    pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.free_ranges().filter_map(|(address, bytes, state, _)| {
+            matches!(state, State::Marked(_)).then_some((address, bytes))
+        })
+    }
+
+    /// Bytes that were given back and that nobody may take yet.
+    pub(crate) fn waiting(&self) -> u64 {
+        let waiting = |state: &State| matches!(state, State::Waiting);
+        self.free_ranges()
+            .filter(|range| waiting(range.2))
+            .map(|range| range.1)
+            .sum()
+    }
+
+    /// What a token waits for; `None` once the range has been taken.
+    #[inline]
+    pub(crate) fn markers(&self, token: Token) -> Option<&[NodeIndex]> {
+        let range = &self.ranges[self.range_of(token)];
+        match &range.state {
+            State::Marked(marked) if range.generation == token.generation => Some(&marked.markers),
+            _ => None,
+        }
+    }
+
+    /// Notes that `stream` now proves the markers that the token waits for. Without `share` only
+    /// the range's owner is told.
+    pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex, share: bool) {
+        let id = self.range_of(token);
+        if self.ranges[id].generation != token.generation {
+            return;
+        }
+        let State::Marked(marked) = &mut self.ranges[id].state else {
+            return;
+        };
+        let (capture, owner, shelved) = (marked.capture, marked.owner, marked.shelved);
+        if owner != stream && !share {
+            return;
+        }
+        marked.known += 1;
+        if owner != stream {
+            self.shelf(capture, stream)
+                .news
+                .push((id, token.generation));
+        } else if !shelved {
+            self.shelve(id);
+        }
+    }
+
+    /// Frees an allocated range at once: nothing of a capture under way ever used it.
+    pub(crate) fn free_quiet(&mut self, id: RangeId, graphs: bool, block: BlockNumber) {
+        self.ranges[id].block = Some(block);
+        self.settle(id, graphs);
+    }
+
+    /// Frees an allocated range for whoever proves its markers, and returns the name under which
+    /// it waits. The caller tells it of every stream that proves them already.
+    pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
+        let Freed {
+            capture,
+            owner,
+            markers,
+            graphs,
+        } = marked;
+        let range = &mut self.ranges[id];
+        range.generation = range.generation.wrapping_add(1);
+        range.block = Some(block);
+        range.state = State::Marked(Marked {
+            capture,
+            owner,
+            markers,
+            graphs,
+            known: 0,
+            shelved: false,
+            run_end: id,
+        });
+        self.token(id)
+    }
+
+    /// Takes an allocated range out of use without making it free for anyone.
+    pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
+        let range = &mut self.ranges[id];
+        range.generation = range.generation.wrapping_add(1);
+        range.block = Some(block);
+        range.state = State::Waiting;
+    }
+
+    /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back.
+    pub(crate) fn free_waiting(&mut self, id: RangeId, graphs: bool) {
+        self.settle(id, graphs);
+    }
+
+    /// Ends a capture: its free ranges become quiet. With `graphs` they belong to a finished graph
+    /// from now on; without, the capture is rolled back and they are what they were before it.
+    /// With `hold` they wait instead and are returned.
+    pub(crate) fn end_capture(
+        &mut self,
+        capture: CaptureSlot,
+        graphs: bool,
+        hold: bool,
+    ) -> Vec<RangeId> {
+        if let Some(shelves) = self.shelves.get_mut(capture.index()) {
+            shelves.clear();
+        }
+        let mut held = Vec::new();
+        for row in 0..self.ranges.len() {
+            let id = RangeId::new(row);
+            let State::Marked(marked) = &self.ranges[id].state else {
+                continue;
+            };
+            if marked.capture != capture {
+                continue;
+            }
+            let graphs = graphs || marked.graphs;
+            if hold {
+                let range = &mut self.ranges[id];
+                range.generation = range.generation.wrapping_add(1);
+                range.state = State::Waiting;
+                held.push(id);
+            } else {
+                self.settle(id, graphs);
+            }
+        }
+        held
+    }
+
+    /// The pool has no graph any more: what they used is as good as new.
+    pub(crate) fn forget_graphs(&mut self) {
+        for (_, _, id) in std::mem::take(&mut self.quiet[1]) {
+            // A neighbour's turn may have merged it already.
+            if matches!(self.ranges[id].state, State::Quiet { graphs: true }) {
+                self.settle(id, false);
+            }
+        }
+    }
+
+    /// Gives everything back to the driver.
+    pub(crate) fn close<D: Driver + ?Sized>(self, driver: &D) -> Result<(), DriverError> {
+        let mut result = Ok(());
+        for segment in self.segments {
+            result = result.and(segment.close(driver));
+        }
+        result
+    }
+
+    fn range_of(&self, token: Token) -> RangeId {
+        RangeId::new(token.row as usize)
+    }
+
+    fn token(&self, id: RangeId) -> Token {
+        Token {
+            heap: self.number,
+            row: id.index() as u32,
+            generation: self.ranges[id].generation,
+        }
+    }
+
+    /// Makes a range quiet and merges it with quiet neighbours of its kind.
+    fn settle(&mut self, mut id: RangeId, graphs: bool) {
+        let alike =
+            |range: &Range| matches!(range.state, State::Quiet { graphs: g } if g == graphs);
+        let range = &mut self.ranges[id];
+        range.generation = range.generation.wrapping_add(1);
+        range.state = State::Quiet { graphs };
+        if let Some(next) = self.ranges[id]
+            .next
+            .filter(|&next| alike(&self.ranges[next]))
+        {
+            self.absorb_next(id, next, graphs);
+        }
+        if let Some(previous) = self.ranges[id].previous {
+            if alike(&self.ranges[previous]) {
+                let Range { bytes, address, .. } = self.ranges[previous];
+                self.quiet[usize::from(graphs)].remove(&(bytes, address, previous));
+                self.absorb_next(previous, id, graphs);
+                id = previous;
+            }
+        }
+        let Range { bytes, address, .. } = self.ranges[id];
+        self.quiet[usize::from(graphs)].insert((bytes, address, id));
+    }
+
+    /// Adds a quiet range's bytes to the one before it.
+    fn absorb_next(&mut self, id: RangeId, next: RangeId, graphs: bool) {
+        let Range {
+            bytes,
+            address,
+            segment,
+            ..
+        } = self.ranges[next];
+        self.quiet[usize::from(graphs)].remove(&(bytes, address, next));
+        self.ranges.remove(next);
+        self.ranges[id].bytes += bytes;
+        let segment = &mut self.segments[segment.index()];
+        if segment.last == Some(next) {
+            segment.last = Some(id);
+        }
+    }
+
+    fn shelf(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut Shelf {
+        if self.shelves.len() <= capture.index() {
+            self.shelves.resize_with(capture.index() + 1, Vec::new);
+        }
+        let streams = &mut self.shelves[capture.index()];
+        if streams.len() <= stream.index() {
+            streams.resize_with(stream.index() + 1, Shelf::default);
+        }
+        &mut streams[stream.index()]
+    }
+
+    /// The neighbour, if both lie on the same owner's shelf.
+    fn run_mate(&self, id: RangeId, neighbour: Option<RangeId>) -> Option<RangeId> {
+        let neighbour = neighbour?;
+        match (&self.ranges[id].state, &self.ranges[neighbour].state) {
+            (State::Marked(a), State::Marked(b))
+                if b.shelved && a.owner == b.owner && a.capture == b.capture =>
+            {
+                Some(neighbour)
+            }
+            _ => None,
+        }
+    }
+
+    fn marked(&mut self, id: RangeId) -> &mut Marked {
+        match &mut self.ranges[id].state {
+            State::Marked(marked) => marked,
+            state => unreachable!("a range on a shelf is marked, not {state:?}"),
+        }
+    }
+
+    /// Puts a range on its owner's shelf, joined with the runs beside it.
+    fn shelve(&mut self, id: RangeId) {
+        let Range { previous, next, .. } = self.ranges[id];
+        let mut first = id;
+        let mut last = id;
+        if let Some(previous) = self.run_mate(id, previous) {
+            first = self.marked(previous).run_end;
+            self.unlist_run(first, previous);
+        }
+        if let Some(next) = self.run_mate(id, next) {
+            last = self.marked(next).run_end;
+            self.unlist_run(next, last);
+        }
+        self.marked(id).shelved = true;
+        self.list_run(first, last);
+    }
+
+    /// Takes a range off its owner's shelf; what is left of its run stays.
+    fn unshelve(&mut self, id: RangeId) {
+        let Range { previous, next, .. } = self.ranges[id];
+        let previous = self.run_mate(id, previous);
+        let next = self.run_mate(id, next);
+        // The ends are at hand unless the range lies in the middle.
+        let (first, last) = match (previous, next) {
+            (None, None) => (id, id),
+            (None, Some(_)) => (id, self.marked(id).run_end),
+            (Some(_), None) => (self.marked(id).run_end, id),
+            (Some(_), Some(_)) => {
+                let mut first = id;
+                while let Some(mate) = self.run_mate(first, self.ranges[first].previous) {
+                    first = mate;
+                }
+                (first, self.marked(first).run_end)
+            }
+        };
+        self.unlist_run(first, last);
+        self.marked(id).shelved = false;
+        if let Some(previous) = previous {
+            self.list_run(first, previous);
+        }
+        if let Some(next) = next {
+            self.list_run(next, last);
+        }
+    }
+
+    fn run_key(&self, first: RangeId, last: RangeId) -> (u64, u64, RangeId) {
+        let start = self.ranges[first].address;
+        (self.ranges[last].end() - start, start, first)
+    }
+
+    fn list_run(&mut self, first: RangeId, last: RangeId) {
+        self.marked(last).run_end = first;
+        let (capture, owner) = {
+            let marked = self.marked(first);
+            marked.run_end = last;
+            (marked.capture, marked.owner)
+        };
+        let key = self.run_key(first, last);
+        self.shelf(capture, owner).own.insert(key);
+    }
+
+    fn unlist_run(&mut self, first: RangeId, last: RangeId) {
+        let key = self.run_key(first, last);
+        let (capture, owner) = {
+            let marked = self.marked(first);
+            (marked.capture, marked.owner)
+        };
+        self.shelf(capture, owner).own.remove(&key);
+    }
+
+    /// A range of another stream's as the shelf of `stream` would list it now.
+    fn foreign(&self, id: RangeId, generation: u32) -> Option<Foreign> {
+        let range = &self.ranges[id];
+        match &range.state {
+            State::Marked(marked) if range.generation == generation => Some(Foreign {
+                known: marked.known,
+                bytes: range.bytes,
+                address: range.address,
+                id,
+                generation,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// How a block is given back to its capture.
+#[derive(Clone, Debug)]
+pub(crate) struct Freed {
+    /// The capture whose nodes the markers are.
+    pub(crate) capture: CaptureSlot,
+    /// The stream that had the block.
+    pub(crate) owner: StreamIndex,
+    /// What must precede new work.
+    pub(crate) markers: Markers,
+    /// Whether a finished graph used the memory before the capture did.
+    pub(crate) graphs: bool,
+}

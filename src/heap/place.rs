@@ -1,0 +1,494 @@
+//! The search for a place, and carving a block out of it.
+//!
+//! A stream of a capture looks, in this order: among its own runs; among ranges of other streams,
+//! those first that the fewest streams know of; among quiet ranges; among neighbours of any of
+//! these kinds together; and last the heap grows, behind whatever free end it has. Each step takes
+//! the smallest place that is large enough, the lowest of equals.
+
+use smallvec::SmallVec;
+
+use super::range::{CaptureSlot, Range, RangeId, SegmentId, State};
+use super::segment::{unit, Segment};
+use super::Heap;
+use crate::capture::{Markers, NodeIndex, StreamIndex};
+use crate::driver::{Driver, DriverError};
+
+/// Who asks for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// A stream of a capture under way. With `share` it may take what others gave back.
+    Capture {
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        share: bool,
+    },
+    /// Work outside captures: only what no graph uses.
+    Outside,
+}
+
+/// What a place asked for before a block took it: with it the place can be given back as if the
+/// block had never been.
+#[derive(Clone, Debug)]
+pub(crate) struct Before {
+    /// United over the ranges that the block covers; all proven for the block's stream.
+    pub(crate) markers: Markers,
+    /// Whether a finished graph uses any of it.
+    pub(crate) graphs: bool,
+}
+
+/// A place that was carved out.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) range: RangeId,
+    pub(crate) address: u64,
+    pub(crate) before: Before,
+}
+
+/// Neighbouring ranges that may be taken together.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    first: RangeId,
+    address: u64,
+    bytes: u64,
+}
+
+impl Heap {
+    /// Carves a block out of free memory, if there is a place; never asks the driver.
+    ///
+    /// `bytes` is a multiple of 512; `prove` says whether markers precede the claim's new work.
+    pub(crate) fn place(
+        &mut self,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<Placed> {
+        let first = match claim {
+            Claim::Capture {
+                capture,
+                stream,
+                share,
+            } => self
+                .own_run(bytes, capture, stream, prove)
+                .or_else(|| share.then(|| self.foreign_range(bytes, capture, stream, prove))?)
+                .or_else(|| self.quiet_range(bytes, true))
+                .or_else(|| self.joined(bytes, claim, prove)),
+            Claim::Outside => self.quiet_range(bytes, false),
+        }?;
+        Some(self.carve(first, bytes))
+    }
+
+    /// Gets memory from the driver behind the free end of a segment and carves a block out of it.
+    /// `limit` bounds what the driver may be asked for, in bytes.
+    ///
+    /// # Errors
+    /// The driver's. The heap is then as it was, but perhaps for an empty segment.
+    pub(crate) fn grow<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        if let Some(segment) = self.segments.len().checked_sub(1).map(SegmentId::new) {
+            let (first, usable) = self.free_end(segment, bytes, claim, prove);
+            let missing = (bytes - usable).next_multiple_of(unit);
+            if missing > limit {
+                return Ok(None);
+            }
+            if let (0, Some(first)) = (missing, first) {
+                return Ok(Some(self.carve(first, bytes)));
+            }
+            if self.segments[segment.index()].room() >= missing {
+                self.segments[segment.index()].extend(driver, missing)?;
+                let fresh = self.append(segment, missing);
+                return Ok(Some(self.carve(first.unwrap_or(fresh), bytes)));
+            }
+        }
+        let wanted = bytes.next_multiple_of(unit);
+        if wanted > limit {
+            return Ok(None);
+        }
+        let mut opened = Segment::open(driver, wanted, self.reserve)?;
+        if opened.mapped == 0 {
+            if let Err(error) = opened.extend(driver, wanted) {
+                // Its addresses are of no use now; failing to give them back loses nothing else.
+                let _ = opened.close(driver);
+                return Err(error);
+            }
+        }
+        let mapped = opened.mapped;
+        self.segments.push(opened);
+        let fresh = self.append(SegmentId::new(self.segments.len() - 1), mapped);
+        Ok(Some(self.carve(fresh, bytes)))
+    }
+
+    /// The best fit among a stream's own runs.
+    fn own_run(
+        &mut self,
+        bytes: u64,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<RangeId> {
+        loop {
+            let shelf = self.shelf(capture, stream);
+            let &(_, _, first) = shelf.own.range((bytes, 0, RangeId::new(0))..).next()?;
+            match self.unproven_in(first, bytes, prove) {
+                None => return Some(first),
+                // The stream was set back since this was proven; its next proof will say so.
+                Some(id) => self.unshelve(id),
+            }
+        }
+    }
+
+    /// The first range from `first` on, up to `bytes`, whose markers are not proven.
+    fn unproven_in(
+        &self,
+        first: RangeId,
+        bytes: u64,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<RangeId> {
+        let end = self.ranges[first].address + bytes;
+        let mut at = Some(first);
+        while let Some(id) = at.filter(|&id| self.ranges[id].address < end) {
+            match &self.ranges[id].state {
+                State::Marked(marked) if !prove(&marked.markers) => return Some(id),
+                _ => at = self.ranges[id].next,
+            }
+        }
+        None
+    }
+
+    /// The best fit among ranges of other streams, those first that the fewest streams know of.
+    fn foreign_range(
+        &mut self,
+        bytes: u64,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<RangeId> {
+        self.sort_news(capture, stream);
+        let mut known = 0;
+        loop {
+            let from = super::Foreign {
+                known,
+                bytes,
+                address: 0,
+                id: RangeId::new(0),
+                generation: 0,
+            };
+            let entry = *self.shelf(capture, stream).foreign.range(from..).next()?;
+            if entry.known == known {
+                match self.recheck(entry, capture, stream, prove) {
+                    Some(current) if current == entry => return Some(entry.id),
+                    _ => continue,
+                }
+            }
+            // Nothing large enough at this level: on to the next one that is in use.
+            known = entry.known;
+        }
+    }
+
+    /// Compares an entry with its range and puts it right, or drops it.
+    fn recheck(
+        &mut self,
+        entry: super::Foreign,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<super::Foreign> {
+        let current = self.foreign(entry.id, entry.generation).filter(|_| {
+            matches!(&self.ranges[entry.id].state, State::Marked(marked) if prove(&marked.markers))
+        });
+        if current != Some(entry) {
+            let foreign = &mut self.shelf(capture, stream).foreign;
+            foreign.remove(&entry);
+            foreign.extend(current);
+        }
+        current
+    }
+
+    /// Sorts what became takeable for a stream since it last looked.
+    fn sort_news(&mut self, capture: CaptureSlot, stream: StreamIndex) {
+        let news = std::mem::take(&mut self.shelf(capture, stream).news);
+        for &(id, generation) in &news {
+            if let Some(entry) = self.foreign(id, generation) {
+                self.shelf(capture, stream).foreign.insert(entry);
+            }
+        }
+        let shelf = self.shelf(capture, stream);
+        shelf.news = news;
+        shelf.news.clear();
+    }
+
+    /// The best fit among quiet ranges.
+    fn quiet_range(&self, bytes: u64, graphs: bool) -> Option<RangeId> {
+        let best = |set: &std::collections::BTreeSet<(u64, u64, RangeId)>| {
+            set.range((bytes, 0, RangeId::new(0))..).next().copied()
+        };
+        let mut found = best(&self.quiet[0]);
+        if graphs {
+            // Of equals what graphs use already, so that the rest stays free for work outside.
+            let used = best(&self.quiet[1]);
+            found = match (found, used) {
+                (Some(new), Some(used)) if used.0 <= new.0 => Some(used),
+                (None, used) => used,
+                (new, _) => new,
+            };
+        }
+        found.map(|(_, _, id)| id)
+    }
+
+    /// The best fit among neighbours of any kind that the claim may take together.
+    ///
+    /// Costs a sort of everything that the claim may take, so it comes last.
+    fn joined(
+        &mut self,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<RangeId> {
+        let extents = self.takeable(claim, prove);
+        let mut best: Option<Extent> = None;
+        let mut run: Option<Extent> = None;
+        let mut consider = |run: Option<Extent>| {
+            if let Some(run) = run.filter(|run| run.bytes >= bytes) {
+                if best.is_none_or(|best| run.bytes < best.bytes) {
+                    best = Some(run);
+                }
+            }
+        };
+        for extent in extents {
+            run = Some(match run {
+                Some(run) if self.adjoin(run, extent) => Extent {
+                    bytes: run.bytes + extent.bytes,
+                    ..run
+                },
+                ended => {
+                    consider(ended);
+                    extent
+                }
+            });
+        }
+        consider(run);
+        best.map(|extent| extent.first)
+    }
+
+    fn adjoin(&self, run: Extent, next: Extent) -> bool {
+        run.address + run.bytes == next.address
+            && self.ranges[run.first].segment == self.ranges[next.first].segment
+    }
+
+    /// Everything that a claim may take, in address order.
+    fn takeable(
+        &mut self,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Vec<Extent> {
+        let mut ids: Vec<RangeId> = Vec::new();
+        let Claim::Capture {
+            capture,
+            stream,
+            share,
+        } = claim
+        else {
+            return Vec::new();
+        };
+        let runs: Vec<RangeId> = self
+            .shelf(capture, stream)
+            .own
+            .iter()
+            .map(|&(_, _, first)| first)
+            .collect();
+        for first in runs {
+            let mut at = Some(first);
+            while let Some(id) = at {
+                ids.push(id);
+                at = self.run_mate(id, self.ranges[id].next);
+            }
+        }
+        if share {
+            self.sort_news(capture, stream);
+            let foreign = &self.shelf(capture, stream).foreign;
+            let entries: Vec<super::Foreign> = foreign.iter().copied().collect();
+            for entry in entries {
+                if self.recheck(entry, capture, stream, prove).is_some() {
+                    ids.push(entry.id);
+                }
+            }
+        }
+        ids.retain(
+            |&id| matches!(&self.ranges[id].state, State::Marked(marked) if prove(&marked.markers)),
+        );
+        ids.extend(self.quiet.iter().flatten().map(|&(_, _, id)| id));
+        let mut extents: Vec<Extent> = ids
+            .into_iter()
+            .map(|first| {
+                let Range { address, bytes, .. } = self.ranges[first];
+                Extent {
+                    first,
+                    address,
+                    bytes,
+                }
+            })
+            .collect();
+        extents.sort_unstable_by_key(|extent| extent.address);
+        extents.dedup_by_key(|extent| extent.address);
+        extents
+    }
+
+    /// The free end of a segment that the claim may take: its first range and its size, at most
+    /// `bytes`.
+    fn free_end(
+        &self,
+        segment: SegmentId,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> (Option<RangeId>, u64) {
+        let mut first = None;
+        let mut usable = 0;
+        let mut at = self.segments[segment.index()].last;
+        while let Some(id) = at.filter(|_| usable < bytes) {
+            let may = match (&self.ranges[id].state, claim) {
+                (State::Quiet { graphs }, Claim::Outside) => !graphs,
+                (State::Quiet { .. }, Claim::Capture { .. }) => true,
+                (
+                    State::Marked(marked),
+                    Claim::Capture {
+                        capture,
+                        stream,
+                        share,
+                    },
+                ) => {
+                    marked.capture == capture
+                        && (share || marked.owner == stream)
+                        && prove(&marked.markers)
+                }
+                _ => false,
+            };
+            if !may {
+                break;
+            }
+            first = Some(id);
+            usable += self.ranges[id].bytes;
+            at = self.ranges[id].previous;
+        }
+        // The walk ends as soon as it has enough; a place that large would have been found before.
+        (first, usable.min(bytes))
+    }
+
+    /// Enters newly mapped bytes behind a segment's last range.
+    fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
+        let Segment {
+            address,
+            mapped,
+            last,
+            ..
+        } = self.segments[segment.index()];
+        let state = State::Quiet { graphs: false };
+        let start = address + mapped - bytes;
+        let id = self
+            .ranges
+            .insert((start, bytes), segment, (last, None), state);
+        self.segments[segment.index()].last = Some(id);
+        self.quiet[0].insert((bytes, start, id));
+        self.reserved += bytes;
+        id
+    }
+
+    /// Cuts a block from the front of `first` and the ranges behind it, all of them free and
+    /// theirs to take who asked.
+    fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
+        let address = self.ranges[first].address;
+        let mut before = Before {
+            markers: Markers::new(),
+            graphs: false,
+        };
+        let mut missing = bytes;
+        let mut at = first;
+        loop {
+            let next = self.ranges[at].next;
+            let taken = self.ranges[at].bytes.min(missing);
+            missing -= taken;
+            let shelved = self.unlist(at, &mut before);
+            if taken < self.ranges[at].bytes {
+                let Range {
+                    segment, previous, ..
+                } = self.ranges[at];
+                let range = &mut self.ranges[at];
+                range.address += taken;
+                range.bytes -= taken;
+                self.relist(at, shelved);
+                let place = (address, bytes);
+                let range =
+                    self.ranges
+                        .insert(place, segment, (previous, Some(at)), State::Allocated);
+                return Placed {
+                    range,
+                    address,
+                    before,
+                };
+            }
+            if missing == 0 {
+                let range = &mut self.ranges[at];
+                range.generation = range.generation.wrapping_add(1);
+                range.state = State::Allocated;
+                range.address = address;
+                range.bytes = bytes;
+                return Placed {
+                    range: at,
+                    address,
+                    before,
+                };
+            }
+            self.ranges.remove(at);
+            at = next.unwrap_or_else(|| unreachable!("the extent was large enough"));
+        }
+    }
+
+    /// Takes a free range off every list and unites what it asked for with `before`. Returns
+    /// whether it lay on its owner's shelf.
+    fn unlist(&mut self, id: RangeId, before: &mut Before) -> bool {
+        let Range { address, bytes, .. } = self.ranges[id];
+        match &self.ranges[id].state {
+            State::Quiet { graphs } => {
+                before.graphs |= graphs;
+                self.quiet[usize::from(*graphs)].remove(&(bytes, address, id));
+                false
+            }
+            State::Marked(marked) => {
+                before.graphs |= marked.graphs;
+                let shelved = marked.shelved;
+                let new: SmallVec<[NodeIndex; 4]> = marked
+                    .markers
+                    .iter()
+                    .copied()
+                    .filter(|marker| !before.markers.contains(marker))
+                    .collect();
+                before.markers.extend(new);
+                if shelved {
+                    self.unshelve(id);
+                }
+                shelved
+            }
+            state => unreachable!("only free ranges are carved, not {state:?}"),
+        }
+    }
+
+    /// Puts a range back on the lists of its kind after it shrank.
+    fn relist(&mut self, id: RangeId, shelved: bool) {
+        let Range { address, bytes, .. } = self.ranges[id];
+        match &self.ranges[id].state {
+            State::Quiet { graphs } => {
+                self.quiet[usize::from(*graphs)].insert((bytes, address, id));
+            }
+            // News and entries of other streams name the range and are compared with it on use.
+            State::Marked(_) if shelved => self.shelve(id),
+            State::Marked(_) => {}
+            state => unreachable!("only free ranges shrink, not {state:?}"),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Ranges of addresses: every mapped byte of a segment lies in exactly one, and each knows its
+//! neighbours in address order.
+
+use crate::capture::{Markers, StreamIndex};
+use crate::index::define_index;
+use crate::journal::BlockNumber;
+
+define_index! {
+    /// A row of a heap's table of ranges. Rows are used again; a generation tells uses apart.
+    pub(crate) RangeId
+}
+
+define_index! {
+    /// A segment of a heap.
+    pub(crate) SegmentId
+}
+
+define_index! {
+    /// The engine's row of a capture under way.
+    pub(crate) CaptureSlot
+}
+
+/// A free range that a capture gave back.
+#[derive(Clone, Debug)]
+pub(crate) struct Marked {
+    /// The capture whose nodes the markers are.
+    pub(crate) capture: CaptureSlot,
+    /// The stream that had the block: it looks here first.
+    pub(crate) owner: StreamIndex,
+    /// What must precede new work; never empty.
+    pub(crate) markers: Markers,
+    /// Whether a finished graph of the pool used this memory before the capture did.
+    pub(crate) graphs: bool,
+    /// How many streams were told that they may take it.
+    pub(crate) known: u32,
+    /// Whether it lies on its owner's shelf, as part of a run.
+    pub(crate) shelved: bool,
+    /// At the first range of a run its last one, at the last one its first; else meaningless.
+    pub(crate) run_end: RangeId,
+}
+
+/// What a range is.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    /// No range: the row waits for its next use.
+    Vacant,
+    /// In a block.
+    Allocated,
+    /// Free, and nothing of any capture under way ever used it.
+    Quiet {
+        /// Whether a finished graph of the pool uses this memory: then only captures may take it.
+        graphs: bool,
+    },
+    /// Free, for whoever proves its markers.
+    Marked(Marked),
+    /// Given back, but not free for anyone yet.
+    Waiting,
+}
+
+/// A range of addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Range {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) segment: SegmentId,
+    pub(crate) previous: Option<RangeId>,
+    pub(crate) next: Option<RangeId>,
+    /// Changes whenever the row's use or its markers change, not when a free range shrinks.
+    pub(crate) generation: u32,
+    pub(crate) state: State,
+    /// The last block that lay here, for explanations.
+    pub(crate) block: Option<BlockNumber>,
+}
+
+impl Range {
+    pub(crate) fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+}
+
+/// The table of ranges.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    rows: Vec<Range>,
+    vacant: Vec<RangeId>,
+}
+
+impl std::ops::Index<RangeId> for Ranges {
+    type Output = Range;
+
+    fn index(&self, id: RangeId) -> &Range {
+        &self.rows[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<RangeId> for Ranges {
+    fn index_mut(&mut self, id: RangeId) -> &mut Range {
+        &mut self.rows[id.index()]
+    }
+}
+
+impl Ranges {
+    /// All rows in use.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = RangeId> + '_ {
+        let rows = self.rows.iter().enumerate();
+        rows.filter(|(_, range)| !matches!(range.state, State::Vacant))
+            .map(|(row, _)| RangeId::new(row))
+    }
+
+    /// Upper bound of the rows; some may be vacant.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Puts a range between two neighbours.
+    pub(crate) fn insert(
+        &mut self,
+        (address, bytes): (u64, u64),
+        segment: SegmentId,
+        (previous, next): (Option<RangeId>, Option<RangeId>),
+        state: State,
+    ) -> RangeId {
+        let range = Range {
+            address,
+            bytes,
+            segment,
+            previous,
+            next,
+            generation: 0,
+            state,
+            block: None,
+        };
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                let generation = self[id].generation + 1;
+                self[id] = Range {
+                    generation,
+                    ..range
+                };
+                id
+            }
+            None => {
+                self.rows.push(range);
+                RangeId::new(self.rows.len() - 1)
+            }
+        };
+        if let Some(previous) = previous {
+            self[previous].next = Some(id);
+        }
+        if let Some(next) = next {
+            self[next].previous = Some(id);
+        }
+        id
+    }
+
+    /// Takes a range out of the table; its bytes must have gone to a neighbour.
+    pub(crate) fn remove(&mut self, id: RangeId) {
+        let Range { previous, next, .. } = self[id];
+        if let Some(previous) = previous {
+            self[previous].next = next;
+        }
+        if let Some(next) = next {
+            self[next].previous = previous;
+        }
+        let range = &mut self[id];
+        range.state = State::Vacant;
+        range.generation = range.generation.wrapping_add(1);
+        self.vacant.push(id);
+    }
+}

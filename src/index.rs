@@ -1,0 +1,36 @@
+//! Typed indices: a position in one table cannot be used in another.
+
+/// Defines a `u32` index type.
+macro_rules! define_index {
+    ($(#[$doc:meta])* $visibility:vis $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visibility struct $name(pub(self) u32);
+
+        #[allow(dead_code, reason = "not every index needs every conversion")]
+        impl $name {
+            /// The index of a table's `position`-th row.
+            ///
+            /// # Panics
+            /// Panics where a table would have 2^32 rows.
+            pub fn new(position: usize) -> Self {
+                Self(u32::try_from(position).expect("tables have fewer than 2^32 rows"))
+            }
+
+            /// The row's position in its table.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+pub(crate) use define_index;
+
+/// Seeded the same in every run: no decision may hang on hash order, and a run can be repeated.
+pub(crate) type Map<K, V> = std::collections::HashMap<K, V, ahash::RandomState>;
+
+/// An empty [`Map`].
+pub(crate) fn new_map<K, V>() -> Map<K, V> {
+    Map::with_hasher(ahash::RandomState::with_seeds(1, 2, 3, 4))
+}
