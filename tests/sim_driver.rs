@@ -200,6 +200,16 @@ fn what_set_dropped_need_not_rejoin() {
     launch(&sim, s[1]);
     sim.set_terminals(s[1], &[]).unwrap();
     sim.end_capture(s[0]).unwrap();
+
+    // Nor need what came before it.
+    let (sim, s) = capturing(2);
+    let a = launch(&sim, s[0]);
+    sim.wait(s[1], s[0]).unwrap();
+    launch(&sim, s[1]);
+    sim.wait(s[0], s[1]).unwrap();
+    launch(&sim, s[0]);
+    sim.set_terminals(s[0], &full(&[a])).unwrap();
+    sim.end_capture(s[0]).unwrap();
 }
 
 #[test]

@@ -409,18 +409,19 @@ impl State {
         self.live_captures.retain(|live| *live != capture);
     }
 
-    /// Whether every forked stream's terminals lead to the origin by full edges.
+    /// Whether every forked stream's terminals lead to the origin by full edges, or to nodes that
+    /// a stream has let go of: those may stay unreached, and what came before them with them.
     fn is_joined(&self, capture: usize) -> bool {
         let state = &self.captures[capture];
         let forked = state.streams.iter().filter(|slot| **slot != state.origin);
         let wanted = forked
             .flat_map(|slot| &self.streams[*slot].terminals)
             .map(|terminal| terminal.node)
-            .filter(|node| !state.dropped.contains(node))
             .collect();
         let full = |edge| edge == EdgeData::FULL;
         let origin = &self.streams[state.origin].terminals;
         let from = origin.iter().filter(|it| full(it.edge)).map(|it| it.node);
+        let from = from.chain(state.dropped.iter().copied());
         self.graphs.reaches(state.graph, from, wanted, full)
     }
 }
