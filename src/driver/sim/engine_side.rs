@@ -1,0 +1,118 @@
+//! The engine's calls: each counted, and failed where that was asked for.
+
+use super::faults::Call;
+use super::SimDriver;
+use crate::driver::{
+    CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, MemoryHandle, MemoryInfo,
+    MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+};
+
+impl Driver for SimDriver {
+    #[inline]
+    fn capture_status(
+        &self,
+        stream: StreamHandle,
+        terminals: &mut Vec<Dependency>,
+    ) -> Result<CaptureStatus> {
+        terminals.clear();
+        self.call(Call::CaptureStatus, |state| {
+            state.capture_status(stream, terminals)
+        })
+    }
+
+    #[inline]
+    fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
+        dependencies.clear();
+        self.call(Call::Dependencies, |state| {
+            dependencies.extend_from_slice(state.graphs.dependencies(node)?);
+            Ok(())
+        })
+    }
+
+    fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()> {
+        nodes.clear();
+        self.call(Call::Nodes, |state| {
+            let graph = state.graph(graph)?;
+            nodes.extend_from_slice(state.graphs.nodes(graph));
+            Ok(())
+        })
+    }
+
+    #[inline]
+    fn node_kind(&self, node: NodeHandle) -> Result<NodeKind> {
+        self.call(Call::NodeKind, |state| state.graphs.kind(node))
+    }
+
+    fn memory_support(&self) -> MemorySupport {
+        self.support
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        self.call(Call::MemoryInfo, |state| Ok(state.memory.info()))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        self.call(Call::Reserve, |state| state.memory.reserve(bytes))
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Unreserve, |state| {
+            state.memory.unreserve(address, bytes)
+        })
+    }
+
+    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+        self.call(Call::Create, |state| state.memory.create(bytes))
+    }
+
+    fn release(&self, memory: MemoryHandle) -> Result<()> {
+        self.call(Call::Release, |state| state.memory.release(memory))
+    }
+
+    fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()> {
+        self.call(Call::Map, |state| state.memory.map(address, bytes, memory))
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::SetAccess, |state| {
+            state.memory.set_access(address, bytes)
+        })
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        self.call(Call::Unmap, |state| state.memory.unmap(address, bytes))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        self.call(Call::Allocate, |state| {
+            state.relaxed_calls += 1;
+            state.memory.allocate(bytes)
+        })
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        self.call(Call::Free, |state| {
+            state.relaxed_calls += 1;
+            state.memory.free(address)
+        })
+    }
+
+    fn create_event(&self) -> Result<EventHandle> {
+        self.call(Call::CreateEvent, |state| Ok(state.create_event()))
+    }
+
+    fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.call(Call::RecordEvent, |state| state.record_event(event, stream))
+    }
+
+    fn query_event(&self, event: EventHandle) -> Result<bool> {
+        self.call(Call::QueryEvent, |state| {
+            state.relaxed_calls += 1;
+            state.query_event(event)
+        })
+    }
+
+    fn destroy_event(&self, event: EventHandle) -> Result<()> {
+        self.call(Call::DestroyEvent, |state| state.destroy_event(event))
+    }
+}
