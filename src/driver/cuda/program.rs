@@ -8,7 +8,6 @@ use super::super::{
     StreamHandle, Work,
 };
 use super::error::nonsense;
-use super::guard::Relaxed;
 use super::kernel::{shape, Kernel, Parameters};
 use super::raw::{
     self, ConditionalNodeParams, KernelNodeParams, LaunchAttribute, LaunchConfig, Pointer, RawEdge,
@@ -366,7 +365,7 @@ impl Program for CudaDriver {
             return Ok(0);
         };
         let mut total = 0u64;
-        let _relaxed: Relaxed<'_> = self.enter()?;
+        let _relaxed = self.enter()?;
         // SAFETY: copies the eight bytes of the counter into a local.
         unsafe {
             self.symbols
