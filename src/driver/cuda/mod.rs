@@ -1,1 +1,547 @@
-//! The CUDA driver.
+//! The CUDA driver, loaded at run time.
+//!
+//! - `symbols`: the functions of libcuda, by exported name, with every enum as a plain integer;
+//! - `raw`: numbers and structure layouts;
+//! - `error`: driver codes as [`DriverError`]s;
+//! - `guard`: the calling thread's context and capture mode;
+//! - `program`: [`Program`], with `kernel` and `records` behind its launches.
+//!
+//! # The calling thread
+//! Calls that need a current context make the driver object's context current to the calling
+//! thread, where it is not, and leave it so. Calls that a capture forbids run with the thread in
+//! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture.
+
+mod error;
+mod guard;
+mod kernel;
+mod program;
+mod raw;
+mod records;
+mod symbols;
+
+use std::ffi::{c_char, CStr};
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use cudarc::driver::CudaContext;
+
+use super::{
+    CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
+    ExecutableHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
+    Program, Result, StreamHandle,
+};
+use error::{failure, nonsense};
+use guard::{bind, Relaxed};
+use program::Launcher;
+use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
+use symbols::Symbols;
+
+/// The predecessors that one query can return without asking again. Few nodes have more.
+const FIRST_CAPACITY: usize = 16;
+
+/// A device, driven through libcuda.
+pub struct CudaDriver {
+    symbols: Symbols,
+    /// Keeps the context alive; dropped last.
+    context: Arc<CudaContext>,
+    device: i32,
+    support: MemorySupport,
+    launcher: Mutex<Launcher>,
+}
+
+impl CudaDriver {
+    /// Opens a device by its ordinal and retains its primary context.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
+    /// where it is older than CUDA 12.3, and whatever the driver answers.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        let symbols = load()?;
+        // SAFETY: takes no pointers; may be called any number of times.
+        unsafe { symbols.init(0) }?;
+        let context = CudaContext::new(ordinal)
+            .map_err(|error| failure(&symbols, "cuDevicePrimaryCtxRetain", error.0 as u32))?;
+        Self::open(symbols, context)
+    }
+
+    /// Drives the device of a context that the host already has.
+    ///
+    /// # Errors
+    /// As [`CudaDriver::new`].
+    pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
+        Self::open(load()?, context)
+    }
+
+    fn open(symbols: Symbols, context: Arc<CudaContext>) -> Result<Self> {
+        let device = context.cu_device();
+        let mut driver = Self {
+            symbols,
+            context,
+            device,
+            support: MemorySupport::Allocated,
+            launcher: Mutex::default(),
+        };
+        if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
+            driver.support = MemorySupport::Mapped {
+                granularity: driver.granularity()?,
+            };
+        }
+        Ok(driver)
+    }
+
+    /// The device's name.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    pub fn device_name(&self) -> Result<String> {
+        let mut name: [c_char; 256] = [0; 256];
+        // SAFETY: writes at most the given length, nul included.
+        unsafe {
+            self.symbols
+                .device_name(name.as_mut_ptr(), name.len() as i32 - 1, self.device)
+        }?;
+        // SAFETY: the array outlives the borrow and its last byte is still nul.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// The newest CUDA version that the driver knows, such as 13000 for 13.0.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    pub fn driver_version(&self) -> Result<u32> {
+        let mut version = 0;
+        // SAFETY: writes one int.
+        unsafe { self.symbols.driver_version(&mut version) }?;
+        Ok(version.unsigned_abs())
+    }
+
+    /// The context that all calls use.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Replays an executable graph `repeats` times back to back and returns the time per replay
+    /// in nanoseconds, by the host's clock. Other work on the device counts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidValue`] for no repeats, and whatever the driver answers.
+    pub fn replay_timed(
+        &self,
+        executable: ExecutableHandle,
+        stream: StreamHandle,
+        repeats: u32,
+    ) -> Result<f64> {
+        if repeats == 0 {
+            return Err(DriverError::new(
+                "cuGraphLaunch",
+                raw::INVALID_VALUE,
+                ErrorKind::InvalidValue,
+            ));
+        }
+        self.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.replay(executable, stream)?;
+        }
+        self.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(repeats))
+    }
+
+    fn attribute(&self, attribute: u32) -> Result<i32> {
+        let mut value = 0;
+        // SAFETY: writes one int.
+        unsafe {
+            self.symbols
+                .device_attribute(&mut value, attribute, self.device)
+        }?;
+        Ok(value)
+    }
+
+    fn granularity(&self) -> Result<u64> {
+        let prop = AllocationProp::pinned(self.device);
+        let mut bytes = 0;
+        let _relaxed = self.enter()?;
+        // SAFETY: reads the properties and writes one size.
+        unsafe {
+            self.symbols
+                .granularity(&mut bytes, &prop, raw::GRANULARITY_MINIMUM)
+        }?;
+        if !bytes.is_power_of_two() {
+            return Err(nonsense(
+                "cuMemGetAllocationGranularity",
+                "the granularity is not a power of two",
+            ));
+        }
+        Ok(bytes as u64)
+    }
+
+    fn raw_context(&self) -> Pointer {
+        self.context.cu_ctx().cast()
+    }
+
+    /// Makes the context current to the calling thread.
+    #[inline]
+    fn bind(&self) -> Result<()> {
+        bind(&self.symbols, self.raw_context())
+    }
+
+    /// Makes the context current and the thread relaxed, the latter while the guard lives.
+    fn enter(&self) -> Result<Relaxed<'_>> {
+        self.bind()?;
+        Relaxed::enter(&self.symbols)
+    }
+}
+
+fn load() -> Result<Symbols> {
+    if !symbols::library_is_present() {
+        return Err(DriverError::new(
+            "cuInit",
+            0,
+            ErrorKind::NoDriver("libcuda could not be loaded".to_owned()),
+        ));
+    }
+    Symbols::load()
+}
+
+impl fmt::Debug for CudaDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaDriver")
+            .field("device", &self.device)
+            .field("support", &self.support)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for CudaDriver {
+    fn drop(&mut self) {
+        let launcher = self
+            .launcher
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if launcher.is_empty() || bind(&self.symbols, self.context.cu_ctx().cast()).is_err() {
+            return;
+        }
+        if let Ok(_relaxed) = Relaxed::enter(&self.symbols) {
+            launcher.free(&self.symbols);
+        }
+    }
+}
+
+impl Driver for CudaDriver {
+    #[inline]
+    fn capture_status(
+        &self,
+        stream: StreamHandle,
+        terminals: &mut Vec<Dependency>,
+    ) -> Result<CaptureStatus> {
+        const CALL: &str = "cuStreamGetCaptureInfo_v3";
+        terminals.clear();
+        if is_default_stream(stream) {
+            // The handle means a stream of whatever context is current.
+            self.bind()?;
+        }
+        let mut status = 0;
+        let mut id = 0;
+        let mut graph: Pointer = null_mut();
+        let mut nodes: *const Pointer = std::ptr::null();
+        let mut edges: *const RawEdge = std::ptr::null();
+        let mut count = 0;
+        let mut ask = || {
+            // SAFETY: every out pointer is to a local of the right type.
+            unsafe {
+                (self.symbols.capture_info)(
+                    stream.as_raw(),
+                    &mut status,
+                    &mut id,
+                    &mut graph,
+                    &mut nodes,
+                    &mut edges,
+                    &mut count,
+                )
+            }
+        };
+        let mut code = ask();
+        if code == raw::INVALID_CONTEXT {
+            self.bind()?;
+            code = ask();
+        }
+        if code != 0 {
+            return Err(failure(&self.symbols, CALL, code));
+        }
+        match status {
+            raw::CAPTURE_NONE => return Ok(CaptureStatus::None),
+            raw::CAPTURE_INVALIDATED => return Ok(CaptureStatus::Invalidated),
+            raw::CAPTURE_ACTIVE => {}
+            _ => return Err(nonsense(CALL, "unknown capture status")),
+        }
+        if count > 0 {
+            if nodes.is_null() {
+                return Err(nonsense(CALL, "terminals without nodes"));
+            }
+            // SAFETY: the driver gave an array of `count` nodes, valid until the next call on
+            // this stream, and nobody else captures into it meanwhile.
+            let nodes = unsafe { std::slice::from_raw_parts(nodes, count) };
+            if edges.is_null() {
+                // Edge data was asked for and the call succeeded, so there is none but the
+                // ordinary: anything else could not have been left out.
+                terminals.extend(
+                    nodes
+                        .iter()
+                        .map(|&node| Dependency::full(NodeHandle::from_raw(node))),
+                );
+            } else {
+                // SAFETY: as for the nodes; both arrays have `count` entries.
+                let edges = unsafe { std::slice::from_raw_parts(edges, count) };
+                terminals.extend(
+                    nodes
+                        .iter()
+                        .zip(edges)
+                        .map(|(&node, &edge)| raw::dependency(node, edge)),
+                );
+            }
+        }
+        Ok(CaptureStatus::Active {
+            capture: CaptureId(id),
+            graph: GraphHandle::from_raw(graph),
+        })
+    }
+
+    #[inline]
+    fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
+        dependencies.clear();
+        let mut nodes: [Pointer; FIRST_CAPACITY] = [null_mut(); FIRST_CAPACITY];
+        let mut edges = [RawEdge::default(); FIRST_CAPACITY];
+        let count = self.fill_dependencies(node, &mut nodes, &mut edges)?;
+        if count < FIRST_CAPACITY {
+            push_dependencies(dependencies, &nodes[..count], &edges[..count]);
+            return Ok(());
+        }
+        self.many_dependencies(node, dependencies)
+    }
+
+    fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()> {
+        nodes.clear();
+        let mut count = 0;
+        // SAFETY: no array is given, so only the count is written.
+        unsafe {
+            self.symbols
+                .graph_nodes(graph.as_raw(), null_mut(), &mut count)
+        }?;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut buffer: Vec<Pointer> = vec![null_mut(); count];
+        // SAFETY: `count` says how many entries the array has room for.
+        unsafe {
+            self.symbols
+                .graph_nodes(graph.as_raw(), buffer.as_mut_ptr(), &mut count)
+        }?;
+        buffer.truncate(count);
+        nodes.extend(buffer.into_iter().map(NodeHandle::from_raw));
+        Ok(())
+    }
+
+    fn node_kind(&self, node: NodeHandle) -> Result<NodeKind> {
+        let mut kind = 0;
+        // SAFETY: writes one enum of the size of an unsigned int.
+        unsafe { self.symbols.node_kind(node.as_raw(), &mut kind) }?;
+        Ok(NodeKind(kind))
+    }
+
+    fn memory_support(&self) -> MemorySupport {
+        self.support
+    }
+
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        let (mut free, mut total) = (0, 0);
+        let _relaxed = self.enter()?;
+        // SAFETY: writes two sizes.
+        unsafe { self.symbols.memory_info(&mut free, &mut total) }?;
+        Ok(MemoryInfo {
+            free: free as u64,
+            total: total as u64,
+        })
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        let mut address = 0;
+        let _relaxed = self.enter()?;
+        // SAFETY: writes one address; no alignment and no place is asked for.
+        unsafe {
+            self.symbols
+                .address_reserve(&mut address, bytes as usize, 0, 0, 0)
+        }?;
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: takes no pointers; the driver refuses ranges that are no reservation.
+        unsafe { self.symbols.address_free(address, bytes as usize) }
+    }
+
+    fn create(&self, bytes: u64) -> Result<MemoryHandle> {
+        let prop = AllocationProp::pinned(self.device);
+        let mut handle = 0;
+        let _relaxed = self.enter()?;
+        // SAFETY: reads the properties and writes one handle.
+        unsafe {
+            self.symbols
+                .memory_create(&mut handle, bytes as usize, &prop, 0)
+        }?;
+        Ok(MemoryHandle(handle))
+    }
+
+    fn release(&self, memory: MemoryHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is one that `create` gave, which the caller gives up.
+        unsafe { self.symbols.memory_release(memory.0) }
+    }
+
+    fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: takes no pointers; the driver refuses addresses that are not reserved.
+        unsafe {
+            self.symbols
+                .memory_map(address, bytes as usize, 0, memory.0, 0)
+        }
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        let access = AccessDesc::read_write(self.device);
+        let _relaxed = self.enter()?;
+        // SAFETY: reads one access description; the driver refuses what is not mapped.
+        unsafe {
+            self.symbols
+                .memory_set_access(address, bytes as usize, &access, 1)
+        }
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: takes no pointers; that the device is done with the range is the caller's part.
+        unsafe { self.symbols.memory_unmap(address, bytes as usize) }
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        let mut address = 0;
+        let _relaxed = self.enter()?;
+        // SAFETY: writes one address.
+        unsafe { self.symbols.memory_allocate(&mut address, bytes as usize) }?;
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: takes no pointers of the host; that the device is done is the caller's part.
+        unsafe { self.symbols.memory_free(address) }
+    }
+
+    fn create_event(&self) -> Result<EventHandle> {
+        let mut event: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        // SAFETY: writes one handle.
+        unsafe {
+            self.symbols
+                .event_create(&mut event, raw::EVENT_DISABLE_TIMING)
+        }?;
+        Ok(EventHandle::from_raw(event))
+    }
+
+    fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.event_record(event.as_raw(), stream.as_raw()) }
+    }
+
+    fn query_event(&self, event: EventHandle) -> Result<bool> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is the caller's and alive.
+        match unsafe { (self.symbols.event_query)(event.as_raw()) } {
+            0 => Ok(true),
+            raw::NOT_READY => Ok(false),
+            code => Err(failure(&self.symbols, "cuEventQuery", code)),
+        }
+    }
+
+    fn destroy_event(&self, event: EventHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is the caller's, who gives it up.
+        unsafe { self.symbols.event_destroy(event.as_raw()) }
+    }
+}
+
+impl CudaDriver {
+    /// Asks for the predecessors of `node` and returns how many were written. As many as there
+    /// is room for may mean that there are more: the driver does not say.
+    #[inline]
+    fn fill_dependencies(
+        &self,
+        node: NodeHandle,
+        nodes: &mut [Pointer],
+        edges: &mut [RawEdge],
+    ) -> Result<usize> {
+        let capacity = nodes.len().min(edges.len());
+        let mut count = capacity;
+        // SAFETY: both arrays have room for `count` entries.
+        unsafe {
+            self.symbols.node_dependencies(
+                node.as_raw(),
+                nodes.as_mut_ptr(),
+                edges.as_mut_ptr(),
+                &mut count,
+            )
+        }?;
+        Ok(count.min(capacity))
+    }
+
+    #[cold]
+    fn many_dependencies(
+        &self,
+        node: NodeHandle,
+        dependencies: &mut Vec<Dependency>,
+    ) -> Result<()> {
+        let mut capacity = FIRST_CAPACITY;
+        loop {
+            capacity *= 8;
+            let mut nodes: Vec<Pointer> = vec![null_mut(); capacity];
+            let mut edges = vec![RawEdge::default(); capacity];
+            let count = self.fill_dependencies(node, &mut nodes, &mut edges)?;
+            if count < capacity {
+                push_dependencies(dependencies, &nodes[..count], &edges[..count]);
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[inline]
+fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edges: &[RawEdge]) {
+    dependencies.extend(
+        nodes
+            .iter()
+            .zip(edges)
+            .map(|(&node, &edge)| raw::dependency(node, edge)),
+    );
+}
+
+/// The legacy stream (0 or 1) or the thread's default stream (2).
+fn is_default_stream(stream: StreamHandle) -> bool {
+    stream.bits() <= 2
+}
+
+/// Dependencies as the two arrays that the driver takes.
+fn split(dependencies: &[Dependency]) -> (Vec<Pointer>, Vec<RawEdge>) {
+    dependencies
+        .iter()
+        .map(|dependency| (dependency.node.as_raw(), RawEdge::from(dependency.edge)))
+        .unzip()
+}
+
+/// Whether an edge is an ordinary one.
+fn is_full(dependency: &Dependency) -> bool {
+    dependency.edge == EdgeData::FULL
+}

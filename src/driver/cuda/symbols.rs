@@ -1,0 +1,229 @@
+//! The table of driver functions, by the names that libcuda exports.
+//!
+//! A symbol's suffix is its ABI: `cuStreamGetCaptureInfo_v3` and the `_v2` graph functions are
+//! those with edge data. Without edge data nothing can be proven, so there is no fall-back to the
+//! older ones; a driver that lacks them (before CUDA 12.3) is refused.
+
+use std::ffi::{c_char, c_void};
+
+use super::super::{DriverError, ErrorKind, Result};
+use super::error::failure;
+use super::raw::{
+    AccessDesc, AllocationProp, ConditionalNodeParams, KernelNodeParams, LaunchConfig, Pointer,
+    RawEdge,
+};
+
+macro_rules! symbols {
+    ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {
+        /// Functions of libcuda. Each field is the function itself; the method of the same name
+        /// turns its code into a result.
+        pub(super) struct Symbols {
+            $(pub $field: unsafe extern "C" fn($($kind),*) -> u32,)*
+        }
+
+        // A few functions are only called through their fields.
+        #[allow(dead_code, clippy::too_many_arguments)]
+        impl Symbols {
+            /// Looks all functions up.
+            ///
+            /// Must not be called before [`library_is_present`] has said yes.
+            pub fn load() -> Result<Self> {
+                // SAFETY: opens libcuda, whose initialisers are sound to run.
+                let library = unsafe { cudarc::driver::sys::culib() };
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the type is the C prototype of this symbol in cuda.h, with
+                        // enums as the unsigned ints they are.
+                        let found = unsafe {
+                            library.get::<unsafe extern "C" fn($($kind),*) -> u32>(
+                                concat!($name, "\0").as_bytes(),
+                            )
+                        };
+                        match found {
+                            Ok(symbol) => *symbol,
+                            Err(_) => return Err(missing($name)),
+                        }
+                    },)*
+                })
+            }
+
+            $(
+                #[inline]
+                pub unsafe fn $field(&self, $($argument: $kind),*) -> Result<()> {
+                    // SAFETY: the caller keeps the function's contract.
+                    match unsafe { (self.$field)($($argument),*) } {
+                        0 => Ok(()),
+                        code => Err(failure(self, $name, code)),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+symbols! {
+    init = "cuInit"(flags: u32);
+    driver_version = "cuDriverGetVersion"(version: *mut i32);
+    error_name = "cuGetErrorName"(code: u32, text: *mut *const c_char);
+    error_string = "cuGetErrorString"(code: u32, text: *mut *const c_char);
+    device_attribute = "cuDeviceGetAttribute"(value: *mut i32, attribute: u32, device: i32);
+    device_name = "cuDeviceGetName"(name: *mut c_char, length: i32, device: i32);
+    current_context = "cuCtxGetCurrent"(context: *mut Pointer);
+    set_context = "cuCtxSetCurrent"(context: Pointer);
+    synchronize = "cuCtxSynchronize"();
+
+    capture_info = "cuStreamGetCaptureInfo_v3"(
+        stream: Pointer,
+        status: *mut u32,
+        id: *mut u64,
+        graph: *mut Pointer,
+        nodes: *mut *const Pointer,
+        edges: *mut *const RawEdge,
+        count: *mut usize,
+    );
+    update_dependencies = "cuStreamUpdateCaptureDependencies_v2"(
+        stream: Pointer,
+        nodes: *mut Pointer,
+        edges: *const RawEdge,
+        count: usize,
+        flags: u32,
+    );
+    exchange_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut u32);
+    stream_create = "cuStreamCreate"(stream: *mut Pointer, flags: u32);
+    stream_destroy = "cuStreamDestroy_v2"(stream: Pointer);
+    stream_wait = "cuStreamWaitEvent"(stream: Pointer, event: Pointer, flags: u32);
+    capture_begin = "cuStreamBeginCapture_v2"(stream: Pointer, mode: u32);
+    capture_begin_to_graph = "cuStreamBeginCaptureToGraph"(
+        stream: Pointer,
+        graph: Pointer,
+        nodes: *const Pointer,
+        edges: *const RawEdge,
+        count: usize,
+        mode: u32,
+    );
+    capture_end = "cuStreamEndCapture"(stream: Pointer, graph: *mut Pointer);
+
+    graph_nodes = "cuGraphGetNodes"(graph: Pointer, nodes: *mut Pointer, count: *mut usize);
+    node_kind = "cuGraphNodeGetType"(node: Pointer, kind: *mut u32);
+    node_dependencies = "cuGraphNodeGetDependencies_v2"(
+        node: Pointer,
+        nodes: *mut Pointer,
+        edges: *mut RawEdge,
+        count: *mut usize,
+    );
+    add_dependencies = "cuGraphAddDependencies_v2"(
+        graph: Pointer,
+        from: *const Pointer,
+        to: *const Pointer,
+        edges: *const RawEdge,
+        count: usize,
+    );
+    remove_dependencies = "cuGraphRemoveDependencies_v2"(
+        graph: Pointer,
+        from: *const Pointer,
+        to: *const Pointer,
+        edges: *const RawEdge,
+        count: usize,
+    );
+    add_kernel_node = "cuGraphAddKernelNode_v2"(
+        node: *mut Pointer,
+        graph: Pointer,
+        nodes: *const Pointer,
+        count: usize,
+        parameters: *const KernelNodeParams,
+    );
+    conditional_handle = "cuGraphConditionalHandleCreate"(
+        handle: *mut u64,
+        graph: Pointer,
+        context: Pointer,
+        default_value: u32,
+        flags: u32,
+    );
+    add_node = "cuGraphAddNode_v2"(
+        node: *mut Pointer,
+        graph: Pointer,
+        nodes: *const Pointer,
+        edges: *const RawEdge,
+        count: usize,
+        parameters: *mut ConditionalNodeParams,
+    );
+    graph_destroy = "cuGraphDestroy"(graph: Pointer);
+    instantiate = "cuGraphInstantiateWithFlags"(
+        executable: *mut Pointer,
+        graph: Pointer,
+        flags: u64,
+    );
+    graph_launch = "cuGraphLaunch"(executable: Pointer, stream: Pointer);
+    executable_destroy = "cuGraphExecDestroy"(executable: Pointer);
+
+    granularity = "cuMemGetAllocationGranularity"(
+        bytes: *mut usize,
+        prop: *const AllocationProp,
+        option: u32,
+    );
+    memory_info = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
+    address_reserve = "cuMemAddressReserve"(
+        address: *mut u64,
+        bytes: usize,
+        alignment: usize,
+        hint: u64,
+        flags: u64,
+    );
+    address_free = "cuMemAddressFree"(address: u64, bytes: usize);
+    memory_create = "cuMemCreate"(
+        handle: *mut u64,
+        bytes: usize,
+        prop: *const AllocationProp,
+        flags: u64,
+    );
+    memory_release = "cuMemRelease"(handle: u64);
+    memory_map = "cuMemMap"(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64);
+    memory_set_access = "cuMemSetAccess"(
+        address: u64,
+        bytes: usize,
+        access: *const AccessDesc,
+        count: usize,
+    );
+    memory_unmap = "cuMemUnmap"(address: u64, bytes: usize);
+    memory_allocate = "cuMemAlloc_v2"(address: *mut u64, bytes: usize);
+    memory_free = "cuMemFree_v2"(address: u64);
+    copy_to_host = "cuMemcpyDtoH_v2"(to: *mut c_void, from: u64, bytes: usize);
+    copy_to_device = "cuMemcpyHtoD_v2"(to: u64, from: *const c_void, bytes: usize);
+    host_allocate = "cuMemHostAlloc"(memory: *mut *mut c_void, bytes: usize, flags: u32);
+    host_device_address = "cuMemHostGetDevicePointer_v2"(
+        address: *mut u64,
+        memory: *mut c_void,
+        flags: u32,
+    );
+    host_free = "cuMemFreeHost"(memory: *mut c_void);
+
+    event_create = "cuEventCreate"(event: *mut Pointer, flags: u32);
+    event_record = "cuEventRecord"(event: Pointer, stream: Pointer);
+    event_query = "cuEventQuery"(event: Pointer);
+    event_destroy = "cuEventDestroy_v2"(event: Pointer);
+
+    module_load = "cuModuleLoadData"(module: *mut Pointer, image: *const c_void);
+    module_function = "cuModuleGetFunction"(
+        function: *mut Pointer,
+        module: Pointer,
+        name: *const c_char,
+    );
+    module_unload = "cuModuleUnload"(module: Pointer);
+    launch = "cuLaunchKernelEx"(
+        config: *const LaunchConfig,
+        function: Pointer,
+        parameters: *mut Pointer,
+        extra: *mut Pointer,
+    );
+}
+
+/// Whether libcuda can be loaded.
+pub(super) fn library_is_present() -> bool {
+    // SAFETY: opens and closes libcuda, whose initialisers are sound to run.
+    unsafe { cudarc::driver::sys::is_culib_present() }
+}
+
+#[cold]
+fn missing(name: &'static str) -> DriverError {
+    DriverError::new(name, 0, ErrorKind::MissingFunction(name))
+}
