@@ -160,8 +160,10 @@ impl State {
             });
         }
         self.poll_deferred(driver);
-        for pool in pools {
-            self.forget_graphs(pool);
+        if !accepted {
+            for pool in pools {
+                self.forget_graphs(pool);
+            }
         }
     }
 
