@@ -4,6 +4,11 @@
 pub mod check;
 pub mod driver;
 pub mod engine;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod journal;
 pub mod policy;
+pub mod replay;
+pub mod sweep;
 pub mod trace;
