@@ -1,4 +1,5 @@
 //! Format v1: what is read, what is refused and with which words, what is written.
+#![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
 
