@@ -2,11 +2,19 @@
 #![deny(missing_docs)]
 
 mod capture;
-pub mod check;
-pub mod driver;
-pub mod engine;
 mod heap;
 mod index;
+
+pub mod check;
+#[cfg(feature = "command")]
+pub mod command;
+pub mod driver;
+pub mod engine;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod journal;
 pub mod policy;
+pub mod replay;
+pub mod sweep;
 pub mod trace;

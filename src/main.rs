@@ -1,2 +1,7 @@
 //! The `regraph` command.
-fn main() {}
+
+mod command;
+
+fn main() -> std::process::ExitCode {
+    command::main()
+}

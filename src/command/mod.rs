@@ -1,0 +1,41 @@
+//! The command line.
+
+mod drivers;
+mod failure;
+mod replay;
+mod sweep;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A CUDA memory allocator that proves reuse inside multi-stream graph captures.
+#[derive(Parser)]
+#[command(name = "regraph", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run 24 random captures under the three reuse policies and print a table.
+    Sweep(sweep::Arguments),
+    /// Run a trace (format v1) and print what it came to.
+    ///
+    /// Exit status: 0 on success, 2 for a bad file or bad usage, 3 where the checker refuses a
+    /// capture, 1 for anything else.
+    Replay(replay::Arguments),
+}
+
+/// Runs the command and turns its failure into an exit status.
+pub fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Sweep(arguments) => sweep::main(&arguments),
+        Command::Replay(arguments) => replay::main(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,191 @@
+//! `regraph replay`.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use regraph::driver::Program;
+use regraph::engine::Config;
+use regraph::policy::{Programmatic, Reuse};
+use regraph::replay::{replay, Options, Placement, Replayed};
+use regraph::trace::{self, ReadError, Trace};
+use serde::Serialize;
+
+use super::drivers::{with_driver, Choice, Job};
+use super::failure::Failure;
+
+/// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
+/// between them overlap.
+const TAG_DELAY: u32 = 2_000;
+/// How often the graphs are launched with tags on.
+const TAG_LAUNCHES: u32 = 3;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The trace, JSON Lines in format v1.
+    trace: PathBuf,
+    /// The driver; by default CUDA if the machine has a GPU.
+    #[arg(long, value_enum)]
+    driver: Option<Choice>,
+    /// Which streams may take a free block: cross-stream, own-stream or deferred.
+    #[arg(long, default_value_t, value_name = "POLICY")]
+    policy: Reuse,
+    /// What programmatic edges prove: deny, lag or trust.
+    #[arg(long, default_value_t, value_name = "PROOF")]
+    programmatic: Programmatic,
+    /// Write where each block was placed to this file, a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    placements: Option<PathBuf>,
+    /// Let the nodes write and check tags in the blocks, and launch the graphs.
+    #[arg(long)]
+    tags: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let trace = load(&arguments.trace)?;
+    with_driver(arguments.driver, &Run { arguments, trace })
+}
+
+fn load(path: &Path) -> Result<Trace, Failure> {
+    let file = File::open(path).map_err(|error| {
+        Failure::Input(format!("{}: expected a trace: {error}", path.display()))
+    })?;
+    trace::read(BufReader::new(file)).map_err(|error| {
+        Failure::Input(match error {
+            ReadError::Input { source, .. } => {
+                format!("{}: expected a trace: {source}", path.display())
+            }
+            error => format!("{}: {error}", path.display()),
+        })
+    })
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+    trace: Trace,
+}
+
+/// The object that `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    trace: String,
+    driver: String,
+    policy: String,
+    programmatic: String,
+    captures: usize,
+    nodes: usize,
+    blocks: usize,
+    total_bytes: u128,
+    peak_allocated_bytes: u64,
+    reserved_bytes: u64,
+    capture_ns: u64,
+    alloc_ns: u64,
+    free_ns: u64,
+    replay_ns: Option<u64>,
+    verified: bool,
+}
+
+impl Job for Run<'_> {
+    fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
+        let arguments = self.arguments;
+        let name = arguments.trace.display().to_string();
+        let mut config = Config::default();
+        config.reuse = arguments.policy;
+        config.programmatic = arguments.programmatic;
+        let options = Options {
+            config,
+            tags: arguments.tags,
+            delay: if arguments.tags { TAG_DELAY } else { 0 },
+            launches: if arguments.tags { TAG_LAUNCHES } else { 0 },
+            ..Options::default()
+        };
+        let replayed = replay(driver, &self.trace, &options)
+            .map_err(|error| Failure::replay(&name, &error))?;
+        if let Some(path) = &arguments.placements {
+            write_placements(path, &replayed.placements)
+                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        }
+        let summary = self.summary(name, choice, &replayed);
+        let mut output = io::stdout().lock();
+        if arguments.json {
+            serde_json::to_writer(&mut output, &summary).map_err(io::Error::from)?;
+            writeln!(output)?;
+        } else {
+            summary.print(&mut output)?;
+        }
+        output.flush()?;
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    fn summary(&self, trace: String, driver: Choice, replayed: &Replayed) -> Summary {
+        Summary {
+            trace,
+            driver: driver.to_string(),
+            policy: self.arguments.policy.to_string(),
+            programmatic: self.arguments.programmatic.to_string(),
+            captures: replayed.captures,
+            nodes: replayed.nodes,
+            blocks: replayed.blocks,
+            total_bytes: replayed.total_bytes,
+            peak_allocated_bytes: replayed.peak_allocated_bytes,
+            reserved_bytes: replayed.reserved_bytes,
+            capture_ns: replayed.capture_ns,
+            alloc_ns: replayed.alloc_ns,
+            free_ns: replayed.free_ns,
+            replay_ns: replayed.replay_ns,
+            verified: replayed.verified,
+        }
+    }
+}
+
+impl Summary {
+    fn print(&self, output: &mut impl Write) -> io::Result<()> {
+        let mebibytes = |bytes: u128| bytes as f64 / f64::from(1 << 20);
+        let proof = if self.verified {
+            "verified"
+        } else {
+            "not verified"
+        };
+        writeln!(output, "trace      {}", self.trace)?;
+        writeln!(
+            output,
+            "with       {}, {}, programmatic {}",
+            self.driver, self.policy, self.programmatic
+        )?;
+        writeln!(
+            output,
+            "captures   {} ({} nodes, {} blocks), {proof}",
+            self.captures, self.nodes, self.blocks
+        )?;
+        writeln!(
+            output,
+            "memory     {:.1} MiB reserved, {:.1} MiB peak allocated, {:.1} MiB in all blocks",
+            mebibytes(self.reserved_bytes.into()),
+            mebibytes(self.peak_allocated_bytes.into()),
+            mebibytes(self.total_bytes)
+        )?;
+        writeln!(
+            output,
+            "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",
+            self.capture_ns as f64 / 1e6,
+            self.alloc_ns,
+            self.free_ns
+        )
+    }
+}
+
+fn write_placements(path: &Path, placements: &[Placement]) -> io::Result<()> {
+    let mut output = BufWriter::new(File::create(path)?);
+    for placement in placements {
+        serde_json::to_writer(&mut output, placement)?;
+        output.write_all(b"\n")?;
+    }
+    output.flush()
+}
