@@ -9,9 +9,12 @@
 //!
 //! The steps of a log are numbered by the look that ends them. Step 0 ends at the first look: who
 //! launched that is not known, so it is asked node by node, and holds nothing where no block needs
-//! it. The step after the last look, the tail, stands for launches that no look saw: of the nodes
-//! that no look at this stream saw, those that depend on all of its last terminals directly, and
-//! what follows from them unless another stream's log has it.
+//! it. The step after the last look, the tail, stands for launches that no look at the stream saw:
+//! of the nodes that no look at all saw until then, those that depend on all of its last terminals
+//! directly, and what follows from them unless another stream's log has it.
+//!
+//! What some look saw before a block was allocated is older than the block. Step 0 and the tail,
+//! which no look bounds, are sifted by that.
 
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
@@ -52,6 +55,8 @@ struct Log {
     ends: Vec<u32>,
     /// How many steps up to each look were unclean.
     unclean: Vec<u32>,
+    /// Where the nodes of the tail end that other streams' looks saw; the rest nobody saw.
+    seen_tail: u32,
     /// Everything behind any terminals that the stream had.
     ever: FixedBitSet,
     /// By position, one more than the last earlier position whose node an edge orders before it;
@@ -85,7 +90,7 @@ struct Foreign {
 
 impl Attribution {
     pub fn new(graph: &Graph, history: &History) -> Self {
-        let mut first_seen = Vec::new();
+        let first_seen = first_sights(graph, history);
         let mut needs = vec![Need::default(); history.streams.len()];
         for block in &history.blocks {
             for used in &block.uses {
@@ -93,9 +98,6 @@ impl Attribution {
                 let stream = &history.streams[used.stream as usize];
                 if stream.look_before(block.allocated).is_none() {
                     need.step_0_after = need.step_0_after.min(block.allocated);
-                    if first_seen.is_empty() {
-                        first_seen = first_sights(graph, history);
-                    }
                 }
                 need.tail |= used.last.unwrap_or(block.freed) == NEVER;
             }
@@ -114,7 +116,7 @@ impl Attribution {
         }
         let stray = stray(graph, history, &logs);
         if needs.iter().any(|need| need.tail) {
-            add_tails(graph, history, &needs, &mut logs);
+            add_tails(graph, history, &needs, &first_seen, &mut logs);
         }
         let mut places = vec![NONE; graph.len()];
         for log in &mut logs {
@@ -339,13 +341,13 @@ impl Log {
         end.unwrap_or(self.nodes.len() as u32)
     }
 
-    fn step_0_end(&self) -> u32 {
-        self.step_end(0)
-    }
-
     fn step_start(&self, step: u32) -> u32 {
         step.checked_sub(1)
             .map_or(0, |before| self.step_end(before))
+    }
+
+    fn step(&self, step: u32) -> &[u32] {
+        &self.nodes[self.step_start(step) as usize..self.step_end(step) as usize]
     }
 
     fn link(&mut self, graph: &Graph, places: &mut [u32]) {
@@ -433,10 +435,16 @@ fn stray(graph: &Graph, history: &History, logs: &[Log]) -> Option<u32> {
 }
 
 /// Adds to the logs what the streams may have launched after the last look at them.
-fn add_tails(graph: &Graph, history: &History, needs: &[Need], logs: &mut [Log]) {
+fn add_tails(
+    graph: &Graph,
+    history: &History,
+    needs: &[Need],
+    first_seen: &[u32],
+    logs: &mut [Log],
+) {
     let mut launched = FixedBitSet::with_capacity(graph.len());
     for log in logs.iter() {
-        for &node in &log.nodes[log.step_0_end() as usize..] {
+        for &node in &log.nodes[log.step_end(0) as usize..] {
             launched.insert(node as usize);
         }
     }
@@ -448,13 +456,18 @@ fn add_tails(graph: &Graph, history: &History, needs: &[Need], logs: &mut [Log])
             continue;
         }
         let last = stream.looks().checked_sub(1);
+        let looked = last.map_or(0, |look| stream.entry(look));
         let last = last.map_or(&[][..], |look| stream.terminals(look));
+        let later =
+            |node: u32| !log.ever.contains(node as usize) && first_seen[node as usize] > looked;
         found.clear();
         if let Some(&one) = last.first() {
             let distinct = marks.fill(last);
-            let firsts = successors.of(one).iter().copied().filter(|&node| {
-                !log.ever.contains(node as usize) && depends_on_all(graph, node, distinct, &marks)
-            });
+            let firsts = successors
+                .of(one)
+                .iter()
+                .copied()
+                .filter(|&node| later(node) && depends_on_all(graph, node, distinct, &marks));
             let firsts: Vec<u32> = firsts.collect();
             marks.clear();
             let mut stack = Vec::new();
@@ -468,7 +481,7 @@ fn add_tails(graph: &Graph, history: &History, needs: &[Need], logs: &mut [Log])
                 for &to in successors.of(node) {
                     if marks.insert(to) {
                         stack.push(to);
-                        if !launched.contains(to as usize) && !log.ever.contains(to as usize) {
+                        if !launched.contains(to as usize) && later(to) {
                             found.push(to);
                         }
                     }
@@ -476,11 +489,11 @@ fn add_tails(graph: &Graph, history: &History, needs: &[Need], logs: &mut [Log])
             }
         } else {
             let all = 0..graph.len() as u32;
-            found.extend(all.filter(|&node| {
-                !launched.contains(node as usize) && !log.ever.contains(node as usize)
-            }));
+            found.extend(all.filter(|&node| !launched.contains(node as usize) && later(node)));
         }
-        found.sort_unstable();
+        found.sort_unstable_by_key(|&node| (first_seen[node as usize] == NEVER, node));
+        let seen = found.partition_point(|&node| first_seen[node as usize] != NEVER);
+        log.seen_tail = (log.nodes.len() + seen) as u32;
         log.nodes.extend_from_slice(&found);
     }
 }
@@ -515,17 +528,11 @@ fn users(graph: &Graph, history: &History, logs: &[Log], first_seen: &[u32]) -> 
                 });
                 continue;
             }
+            let new = |node: &u32| first_seen[*node as usize] > block.allocated;
             if start.is_none() {
-                let step_0 = &log.nodes[..log.step_0_end() as usize];
-                let new = step_0.iter().copied();
-                let new = new.filter(|&node| first_seen[node as usize] > block.allocated);
-                users.others.extend(new);
+                users.others.extend(log.step(0).iter().copied().filter(new));
             }
-            users.add_slice(Slice {
-                stream: used.stream,
-                start: log.step_end(start.unwrap_or(0)),
-                end: log.step_end(end),
-            });
+            users.add_steps(log, used.stream, start.unwrap_or(0), end, new);
         }
         all.push(users);
     }
@@ -536,6 +543,37 @@ fn users(graph: &Graph, history: &History, logs: &[Log], first_seen: &[u32]) -> 
 }
 
 impl Users {
+    /// Adds the steps after `after` until `end`.
+    fn add_steps(
+        &mut self,
+        log: &Log,
+        stream: u32,
+        after: u32,
+        end: u32,
+        new: impl Fn(&u32) -> bool,
+    ) {
+        let mut start = log.step_end(after);
+        let tail = log.tail();
+        if after < tail && end == tail {
+            let seen = log.step_start(tail)..log.seen_tail.max(log.step_start(tail));
+            if !seen.is_empty() {
+                let nodes = &log.nodes[seen.start as usize..seen.end as usize];
+                self.others.extend(nodes.iter().copied().filter(new));
+                self.add_slice(Slice {
+                    stream,
+                    start,
+                    end: seen.start,
+                });
+                start = seen.end;
+            }
+        }
+        self.add_slice(Slice {
+            stream,
+            start,
+            end: log.step_end(end),
+        });
+    }
+
     fn add_slice(&mut self, slice: Slice) {
         if slice.start < slice.end {
             self.slices.push(slice);
@@ -604,19 +642,16 @@ fn tell_apart(
         }
         let log = &logs[used.stream as usize];
         let users = &mut all[used.block as usize];
-        users.add_slice(Slice {
-            stream: used.stream,
-            start: log.step_end(used.turn),
-            end: log.step_end(used.end),
-        });
+        let block = &history.blocks[used.block as usize];
+        let new = |node: &u32| first_seen[*node as usize] > block.allocated;
+        users.add_steps(log, used.stream, used.turn, used.end, new);
         if used.start == Some(used.turn) {
             continue;
         }
-        let block = &history.blocks[used.block as usize];
         let point = allocation_point(history, used.block);
-        let range = log.step_start(used.turn) as usize..log.step_end(used.turn) as usize;
-        for &node in &log.nodes[range] {
-            if used.turn == 0 && first_seen[node as usize] <= block.allocated {
+        let unbounded = used.turn == 0 || used.turn == log.tail();
+        for &node in log.step(used.turn) {
+            if unbounded && !new(&node) {
                 continue;
             }
             if point.iter().any(|&from| from >= node) {
