@@ -1,19 +1,160 @@
-//! Judge (placeholder until the part is merged).
+//! The independent judge of a capture. It shares no code with the engine: it takes the journal and
+//! the finished graph, and draws its own conclusions by the definition, not by the engine's means.
+//!
+//! The theorem: *for every two placements that share an address, every possible user of the earlier
+//! block has completed before any possible user of the later one may start.*
+//!
+//! # What is checked
+//!
+//! The journal:
+//! - every block is introduced once, freed at most once, and used only while it is live;
+//! - every life of a block rests on looks: at its own stream before it begins, at each user's
+//!   stream before its uses end;
+//! - every node that it names is in the finished graph.
+//!
+//! Addresses, in host order:
+//! - no block is handed out over a live one, with users or without;
+//! - no block is handed out over a standing block that is not settled, none stands over a live
+//!   block, and none still stands at the end where a block of the capture with users was;
+//! - no block with users follows one with users outside the capture.
+//!
+//! Order, for each two blocks with users that held an address one after the other:
+//! - from every possible user of the earlier to every possible user of the later leads a path of
+//!   edges that the finished graph has *now* and that prove something under the policy, at least
+//!   one of them full. Full is an all-zero edge. A programmatic edge proves nothing (deny), the
+//!   order of starts and of completions (lag), or as much as a full one (trust); any other edge
+//!   proves nothing. Where order of starts counts, the path may hold such edges on either side of
+//!   the full one: `x` starts before `u`, and so completes before it, `u` completes before `y`
+//!   starts; or `x` completes before `u` starts, and `y` starts later still.
+//! - possible users are taken from what the streams were seen to wait for (`users.rs`): of the
+//!   block's own stream what it launched between the allocation and the free, of other streams
+//!   that were named what they launched in that time and behind the allocation point, each cut
+//!   short by a last use; of a block that is live to the end also what no look saw.
+//! - a node that follows from no seen state of any stream may use every block, so it is refused
+//!   where blocks share addresses.
+//!
+//! # What is not proved
+//!
+//! - Users that the engine was never told of: streams not named, consumers outside the graph
+//!   (peers, hosts, external events), order by means other than edges.
+//! - Terminals that were set back and then undone or joined between two looks at the stream: what
+//!   was launched in between looks like another stream's work.
+//! - Launches after the last look at a stream, where another stream's log has them too and they do
+//!   not depend on the stream's last terminals directly. A look at every stream before the capture
+//!   ends leaves no such node.
+//! - A node whose edges were edited before the engine first saw it.
+//! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
+//!   memory), and parameters that are changed after the capture.
+//! - That the driver answers truly, and that the graph is not edited after the check.
+//! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
+
+mod graph;
+mod history;
+mod order;
+mod shadow;
+mod users;
+mod violation;
+
+pub use violation::{Flaw, Place, Violation};
+
 use crate::driver::{Driver, GraphHandle};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
 
-/// V.
-#[derive(Debug, thiserror::Error)]
-#[error("v")]
-pub struct Violation;
+use graph::Graph;
+use history::History;
+use order::Order;
+use shadow::Pair;
+use users::Attribution;
 
-/// c
+/// What was judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Nodes of the finished graph.
+    pub nodes: usize,
+    /// Blocks that the capture allocated.
+    pub blocks: usize,
+    /// Pairs of blocks with users that held an address one after the other.
+    pub pairs: usize,
+}
+
+/// A possible user of an earlier block against one of a later block.
+struct Question {
+    pair: u32,
+    earlier: u32,
+    later: u32,
+}
+
+/// Judges a capture by its journal and its graph.
+///
+/// # Errors
+/// The first thing found wrong, in host order as far as it has a place there.
 pub fn check<D: Driver + ?Sized>(
-    _: &Journal,
-    _: Programmatic,
-    _: &D,
-    _: GraphHandle,
-) -> Result<(), Violation> {
-    Ok(())
+    journal: &Journal,
+    programmatic: Programmatic,
+    driver: &D,
+    graph: GraphHandle,
+) -> Result<Summary, Violation> {
+    let graph = Graph::read(journal, programmatic, driver, graph)?;
+    let history = History::read(journal, &graph)?;
+    let attribution = Attribution::new(&graph, &history);
+    let order = Order::new(&graph.proofs);
+
+    let not_ordered = |pair: Pair, earlier: u32, later: u32| Violation::NotOrdered {
+        earlier: history.blocks[pair.earlier as usize].place,
+        later: history.blocks[pair.later as usize].place,
+        earlier_node: graph.handle(earlier),
+        later_node: graph.handle(later),
+    };
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut questions: Vec<Question> = Vec::new();
+    let walked = shadow::walk(&history, &attribution, |pair| {
+        let number = pairs.len() as u32;
+        pairs.push(pair);
+        let first_users = attribution.first_users(pair.later);
+        for earlier in attribution.last_users(pair.earlier) {
+            for &later in &first_users {
+                match order.at_once(earlier, later) {
+                    Some(true) => {}
+                    Some(false) => return Err(not_ordered(pair, earlier, later)),
+                    None => questions.push(Question {
+                        pair: number,
+                        earlier,
+                        later,
+                    }),
+                }
+            }
+        }
+        Ok(())
+    });
+
+    let mut wrong: Option<usize> = None;
+    order.ask(
+        &questions,
+        |question| (question.earlier, question.later),
+        |index, question, clocks| {
+            if !clocks.completed_before(question.earlier, question.later) {
+                wrong = Some(wrong.map_or(index, |other| other.min(index)));
+            }
+        },
+    );
+    // Whatever stopped the walk comes later than every pair that it had handed over.
+    if let Some(index) = wrong {
+        let question = &questions[index];
+        let pair = pairs[question.pair as usize];
+        return Err(not_ordered(pair, question.earlier, question.later));
+    }
+    walked?;
+    if let (Some(node), Some(pair)) = (attribution.stray, pairs.first()) {
+        return Err(Violation::Unattributed {
+            node: graph.handle(node),
+            earlier: history.blocks[pair.earlier as usize].place,
+            later: history.blocks[pair.later as usize].place,
+        });
+    }
+    Ok(Summary {
+        nodes: graph.len(),
+        blocks: history.blocks.len(),
+        pairs: pairs.len(),
+    })
 }

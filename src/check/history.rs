@@ -1,0 +1,306 @@
+//! The journal, sorted into streams and blocks.
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+
+use super::graph::Graph;
+use super::violation::{Flaw, Place, Violation};
+use crate::driver::StreamHandle;
+use crate::journal::{BlockNumber, Entry, Journal};
+
+/// Stands for an entry that never comes.
+pub(super) const NEVER: u32 = u32::MAX;
+
+/// What the driver said about one stream, in host order.
+pub(super) struct StreamHistory {
+    pub handle: StreamHandle,
+    /// The looks' entries.
+    entries: Vec<u32>,
+    /// Where each look's terminals end.
+    ends: Vec<u32>,
+    terminals: Vec<u32>,
+}
+
+impl StreamHistory {
+    /// The number of looks.
+    pub fn looks(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry of a look.
+    pub fn entry(&self, look: usize) -> u32 {
+        self.entries[look]
+    }
+
+    /// The terminals at a look.
+    pub fn terminals(&self, look: usize) -> &[u32] {
+        let start = if look == 0 { 0 } else { self.ends[look - 1] };
+        &self.terminals[start as usize..self.ends[look] as usize]
+    }
+
+    /// The last look before an entry.
+    pub fn look_before(&self, entry: u32) -> Option<usize> {
+        self.entries
+            .partition_point(|&at| at < entry)
+            .checked_sub(1)
+    }
+}
+
+/// A stream that may use a block.
+#[derive(Clone, Copy)]
+pub(super) struct BlockUse {
+    pub stream: u32,
+    /// The entry that said its uses are over, unless one took that back.
+    pub last: Option<u32>,
+}
+
+/// A block that the capture allocated.
+pub(super) struct BlockHistory {
+    pub place: Place,
+    pub end: u64,
+    pub allocated: u32,
+    /// The entry of its free, or [`NEVER`].
+    pub freed: u32,
+    pub outside: bool,
+    /// Its own stream first.
+    pub uses: SmallVec<[BlockUse; 2]>,
+}
+
+/// What changes the address map, in host order.
+#[derive(Clone, Copy)]
+pub(super) enum Event {
+    Allocate(u32),
+    Free(u32),
+    Standing(u32),
+    Settled(u32),
+}
+
+/// A block from elsewhere.
+pub(super) struct StandingHistory {
+    pub place: Place,
+    pub end: u64,
+    settled: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Known {
+    Ours(u32),
+    Standing(u32),
+}
+
+/// The whole journal.
+#[derive(Default)]
+pub(super) struct History {
+    pub streams: Vec<StreamHistory>,
+    pub blocks: Vec<BlockHistory>,
+    pub standing: Vec<StandingHistory>,
+    pub events: Vec<Event>,
+    /// Every look at any stream in host order: stream and look.
+    pub looks: Vec<(u32, u32)>,
+}
+
+struct Reader<'a> {
+    graph: &'a Graph,
+    history: History,
+    streams: AHashMap<StreamHandle, u32>,
+    known: AHashMap<BlockNumber, Known>,
+}
+
+impl History {
+    pub fn read(journal: &Journal, graph: &Graph) -> Result<Self, Violation> {
+        let mut reader = Reader {
+            graph,
+            history: Self::default(),
+            streams: AHashMap::new(),
+            known: AHashMap::new(),
+        };
+        for (index, entry) in journal.iter().enumerate() {
+            reader.read(index, entry)?;
+        }
+        let history = reader.history;
+        for block in &history.blocks {
+            history.require_looks(block)?;
+        }
+        Ok(history)
+    }
+
+    /// A block's life rests on looks: at its own stream when it began, and at every user when its
+    /// uses ended.
+    fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
+        for (index, used) in block.uses.iter().enumerate() {
+            let stream = &self.streams[used.stream as usize];
+            let end = used.last.unwrap_or(block.freed);
+            let needed = [
+                (index == 0).then_some(block.allocated),
+                (end != NEVER).then_some(end),
+            ];
+            for entry in needed.into_iter().flatten() {
+                if stream.look_before(entry).is_none() {
+                    return Err(Violation::NeverLooked {
+                        entry: entry as usize,
+                        block: block.place.block,
+                        stream: stream.handle,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn read(&mut self, index: usize, entry: Entry<'_>) -> Result<(), Violation> {
+        let at = index as u32;
+        match entry {
+            Entry::Node { .. } => {}
+            Entry::Terminals { stream, terminals } => {
+                let number = self.stream(stream);
+                let stream = &mut self.history.streams[number as usize];
+                let look = stream.entries.len() as u32;
+                for terminal in terminals {
+                    stream.terminals.push(self.graph.number(terminal.node)?);
+                }
+                stream.entries.push(at);
+                stream.ends.push(stream.terminals.len() as u32);
+                self.history.looks.push((number, look));
+            }
+            Entry::Allocate {
+                block,
+                stream,
+                address,
+                bytes,
+            } => {
+                let number = self.history.blocks.len() as u32;
+                let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
+                let own = self.stream(stream);
+                self.history.blocks.push(BlockHistory {
+                    place: Place {
+                        block,
+                        stream: Some(stream),
+                        address,
+                        bytes,
+                    },
+                    end,
+                    allocated: at,
+                    freed: NEVER,
+                    outside: false,
+                    uses: SmallVec::from_slice(&[BlockUse {
+                        stream: own,
+                        last: None,
+                    }]),
+                });
+                self.history.events.push(Event::Allocate(number));
+            }
+            Entry::Use { block, stream } => self.used(index, block, stream, None)?,
+            Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
+            // A standing block is never followed inside the capture before it is settled, so its
+            // users need no record. A late word about a freed block still counts: it fails closed.
+            Entry::Outside { block } => match self.known.get(&block) {
+                Some(&Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
+                Some(Known::Standing(_)) => {}
+                None => return Err(malformed(index, block, Flaw::Unknown)),
+            },
+            Entry::Free { block } => match self.known.get(&block) {
+                Some(&Known::Ours(number)) => {
+                    let ours = &mut self.history.blocks[number as usize];
+                    if ours.freed != NEVER {
+                        return Err(malformed(index, block, Flaw::Freed));
+                    }
+                    ours.freed = at;
+                    self.history.events.push(Event::Free(number));
+                }
+                Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
+                None => return Err(malformed(index, block, Flaw::Unknown)),
+            },
+            Entry::Standing {
+                block,
+                address,
+                bytes,
+            } => {
+                let number = self.history.standing.len() as u32;
+                let end = self.introduce(index, block, Known::Standing(number), address, bytes)?;
+                self.history.standing.push(StandingHistory {
+                    place: Place {
+                        block,
+                        stream: None,
+                        address,
+                        bytes,
+                    },
+                    end,
+                    settled: false,
+                });
+                self.history.events.push(Event::Standing(number));
+            }
+            Entry::Settled { block } => match self.known.get(&block) {
+                Some(&Known::Standing(number)) => {
+                    let standing = &mut self.history.standing[number as usize];
+                    if standing.settled {
+                        return Err(malformed(index, block, Flaw::Settled));
+                    }
+                    standing.settled = true;
+                    self.history.events.push(Event::Settled(number));
+                }
+                Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
+                None => return Err(malformed(index, block, Flaw::Unknown)),
+            },
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, handle: StreamHandle) -> u32 {
+        let streams = &mut self.history.streams;
+        *self.streams.entry(handle).or_insert_with(|| {
+            streams.push(StreamHistory {
+                handle,
+                entries: Vec::new(),
+                ends: Vec::new(),
+                terminals: Vec::new(),
+            });
+            streams.len() as u32 - 1
+        })
+    }
+
+    /// Takes a new block's number and answers where the block ends.
+    fn introduce(
+        &mut self,
+        index: usize,
+        block: BlockNumber,
+        known: Known,
+        address: u64,
+        bytes: u64,
+    ) -> Result<u64, Violation> {
+        if self.known.insert(block, known).is_some() {
+            return Err(malformed(index, block, Flaw::NumberTaken));
+        }
+        let end = address.checked_add(bytes);
+        end.ok_or_else(|| malformed(index, block, Flaw::Wraps))
+    }
+
+    fn used(
+        &mut self,
+        index: usize,
+        block: BlockNumber,
+        handle: StreamHandle,
+        last: Option<u32>,
+    ) -> Result<(), Violation> {
+        let number = match self.known.get(&block) {
+            Some(&Known::Ours(number)) => number as usize,
+            Some(Known::Standing(_)) => return Ok(()),
+            None => return Err(malformed(index, block, Flaw::Unknown)),
+        };
+        if self.history.blocks[number].freed != NEVER {
+            return Err(malformed(index, block, Flaw::Freed));
+        }
+        let stream = self.stream(handle);
+        let uses = &mut self.history.blocks[number].uses;
+        match uses.iter_mut().find(|used| used.stream == stream) {
+            Some(used) => used.last = last,
+            None => uses.push(BlockUse { stream, last }),
+        }
+        Ok(())
+    }
+}
+
+fn malformed(entry: usize, block: BlockNumber, flaw: Flaw) -> Violation {
+    Violation::Malformed { entry, block, flaw }
+}
