@@ -6,8 +6,6 @@ mod heap;
 mod index;
 
 pub mod check;
-#[cfg(feature = "command")]
-pub mod command;
 pub mod driver;
 pub mod engine;
 #[cfg(feature = "fuzzing")]
