@@ -930,6 +930,9 @@ mod naive {
         uses: BTreeMap<usize, Option<usize>>,
     }
 
+    /// Number, range, from, until.
+    type Stander = (u64, (u64, u64), usize, Option<usize>);
+
     struct Log {
         /// Possible launches by step; step 0 is what lies behind the first look.
         steps: Vec<Set>,
@@ -978,8 +981,7 @@ mod naive {
         }
         let mut streams: BTreeMap<usize, Vec<Look>> = BTreeMap::new();
         let mut blocks: Vec<Block> = Vec::new();
-        // Number, range, from, until.
-        let mut standing: Vec<(u64, (u64, u64), usize, Option<usize>)> = Vec::new();
+        let mut standing: Vec<Stander> = Vec::new();
         let plain = |handle: NodeHandle| handle.bits() - 0x1000;
         for (at, entry) in scene.journal.iter().enumerate() {
             match entry {
@@ -1210,9 +1212,9 @@ mod naive {
         if shared {
             let ends = streams.values().filter_map(|looks| looks.last());
             let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
-            for node in 0..count {
+            for node in (0..count).collect::<Set>() {
                 let known = logs.values().any(|log| log.ever.contains(&node));
-                let later = |t: &usize| *t == node || any[*t][node];
+                let later = |&t: &usize| t == node || any[t][node];
                 if !known
                     && ends
                         .iter()
@@ -1226,14 +1228,21 @@ mod naive {
     }
 }
 
+/// A live block.
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    users: BTreeSet<usize>,
+    range: (u64, u64),
+}
+
 /// Plays a capture at random, edits and sloppy hosts included.
 struct Player {
     scene: Scene,
     /// Terminals of each stream that is in the capture.
     streams: Vec<Option<BTreeSet<usize>>>,
     written: BTreeSet<usize>,
-    /// Number, own stream, users, range.
-    live: Vec<(u64, usize, BTreeSet<usize>, (u64, u64))>,
+    live: Vec<Live>,
     standing: Vec<u64>,
     numbers: u64,
 }
@@ -1293,16 +1302,19 @@ impl Player {
             11..=14 => {
                 let range = (u.int_in_range(0..=3)?, u.int_in_range(1..=2)?);
                 let taken = self.live.iter().any(|block| {
-                    block.3 .0 < range.0 + range.1 && range.0 < block.3 .0 + block.3 .1
+                    block.range.0 < range.0 + range.1 && range.0 < block.range.0 + block.range.1
                 });
-                if taken && !(u.ratio(1, 30)? && !tidy) {
+                if taken && (tidy || !u.ratio(1, 30)?) {
                     return Ok(());
                 }
                 self.look(s);
                 self.numbers += 1;
                 self.scene.allocate_at(self.numbers, s, range.0, range.1);
-                self.live
-                    .push((self.numbers, s, BTreeSet::from([s]), range));
+                self.live.push(Live {
+                    number: self.numbers,
+                    users: BTreeSet::from([s]),
+                    range,
+                });
             }
             15..=17 => {
                 if self.live.is_empty() {
@@ -1310,25 +1322,25 @@ impl Player {
                 }
                 let index = u.choose_index(self.live.len())?;
                 let block = self.live.remove(index);
-                for stream in block.2 {
+                for stream in block.users {
                     self.look(stream);
                 }
-                self.scene.free(block.0);
+                self.scene.free(block.number);
             }
             18 => {
                 if self.live.is_empty() {
                     return Ok(());
                 }
                 let index = u.choose_index(self.live.len())?;
-                self.live[index].2.insert(s);
-                self.scene.used(self.live[index].0, s);
+                self.live[index].users.insert(s);
+                self.scene.used(self.live[index].number, s);
             }
             19..=20 => {
                 if let Some(block) = Self::pick(u, &self.live)? {
-                    let user = Self::pick(u, &block.2.into_iter().collect::<Vec<_>>())?;
+                    let user = Self::pick(u, &block.users.into_iter().collect::<Vec<_>>())?;
                     if let Some(user) = user {
                         self.look(user);
-                        self.scene.last_use(block.0, user);
+                        self.scene.last_use(block.number, user);
                     }
                 }
             }
@@ -1352,7 +1364,7 @@ impl Player {
             }
             25 => {
                 if let (Some(block), true) = (Self::pick(u, &self.live)?, u.ratio(1, 3)?) {
-                    self.scene.outside(block.0);
+                    self.scene.outside(block.number);
                 }
             }
             26 => {
