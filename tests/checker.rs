@@ -718,6 +718,56 @@ fn foreign_users_before_the_first_look_count() {
 }
 
 #[test]
+fn every_block_has_its_own_reach_before_the_first_look() {
+    // Stream 1 is first looked at after both allocations; another look saw 2 between them.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
+        scene.look(0, &[0]).allocate(1, 0).used(1, 1);
+        scene.look(0, &[1]).last_use(1, 0).look(0, &[1, 2]);
+        scene.allocate_at(5, 0, 0x50000, 0x1000).used(5, 1);
+        scene.look(1, &[2]).free(1).free(5);
+        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
+        scene
+    };
+    scene(&[1, 2]).legal(1);
+    scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn a_foreign_use_may_begin_many_looks_later() {
+    // Stream 1 goes its own way for 20 nodes before it waits for 1, which used the address before.
+    let scene = |last: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
+        scene
+            .look(0, &[0])
+            .look(1, &[0])
+            .allocate(8, 0)
+            .look(0, &[1])
+            .free(8);
+        scene.allocate(9, 0).used(9, 1).look(1, &[2]);
+        for number in 3..22 {
+            scene.node(number, &[number - 1]).look(1, &[number]);
+        }
+        scene
+            .node(22, &[21, 1])
+            .node(23, &[22])
+            .look(1, &[23])
+            .free(9);
+        scene
+            .look(0, last)
+            .allocate(10, 0)
+            .node(24, last)
+            .look(0, &[24])
+            .free(10);
+        scene
+    };
+    scene(&[1, 23]).legal(2);
+    scene(&[1]).not_ordered(22, 24);
+}
+
+#[test]
 fn users_behind_the_last_look_count() {
     // Block 2 is never freed, and stream 1 is not looked at after it.
     let mut scene = Scene::new();
