@@ -42,10 +42,9 @@ fn refuse<T>(call: &'static str) -> Result<T> {
 impl Driver for Finished {
     fn dependencies(&self, wanted: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
-        let found = self
-            .nodes
-            .iter()
-            .find(|(number, _)| node(*number) == wanted);
+        let is = |found: &&(usize, _)| node(found.0) == wanted;
+        let likely = self.nodes.get(wanted.bits().wrapping_sub(0x1000));
+        let found = likely.filter(is).or_else(|| self.nodes.iter().find(is));
         let Some((_, edges)) = found.filter(|_| !self.broken) else {
             return refuse("cuGraphNodeGetDependencies");
         };
@@ -719,6 +718,56 @@ fn foreign_users_before_the_first_look_count() {
 }
 
 #[test]
+fn every_block_has_its_own_reach_before_the_first_look() {
+    // Stream 1 is first looked at after both allocations; another look saw 2 between them.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
+        scene.look(0, &[0]).allocate(1, 0).used(1, 1);
+        scene.look(0, &[1]).last_use(1, 0).look(0, &[1, 2]);
+        scene.allocate_at(5, 0, 0x50000, 0x1000).used(5, 1);
+        scene.look(1, &[2]).free(1).free(5);
+        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
+        scene
+    };
+    scene(&[1, 2]).legal(1);
+    scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn a_foreign_use_may_begin_many_looks_later() {
+    // Stream 1 goes its own way for 20 nodes before it waits for 1, which used the address before.
+    let scene = |last: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
+        scene
+            .look(0, &[0])
+            .look(1, &[0])
+            .allocate(8, 0)
+            .look(0, &[1])
+            .free(8);
+        scene.allocate(9, 0).used(9, 1).look(1, &[2]);
+        for number in 3..22 {
+            scene.node(number, &[number - 1]).look(1, &[number]);
+        }
+        scene
+            .node(22, &[21, 1])
+            .node(23, &[22])
+            .look(1, &[23])
+            .free(9);
+        scene
+            .look(0, last)
+            .allocate(10, 0)
+            .node(24, last)
+            .look(0, &[24])
+            .free(10);
+        scene
+    };
+    scene(&[1, 23]).legal(2);
+    scene(&[1]).not_ordered(22, 24);
+}
+
+#[test]
 fn users_behind_the_last_look_count() {
     // Block 2 is never freed, and stream 1 is not looked at after it.
     let mut scene = Scene::new();
@@ -782,4 +831,710 @@ fn partial_overlaps_are_judged_piece_by_piece() {
     // Block 4 follows 1, 3 and 2 at three places.
     scene(&[1, 2]).legal(5);
     scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn many_chains_take_several_batches() {
+    // A wide fork: every branch frees a block that the branch after next takes behind a join.
+    let width = 700;
+    let scene = |missing: usize| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]);
+        for branch in 0..width {
+            scene.node(1 + branch, &[0]).look(branch, &[0]);
+        }
+        for branch in 0..width {
+            scene.allocate_at(branch as u64, branch, 0x1000 * branch as u64, 0x1000);
+            scene.look(branch, &[1 + branch]).free(branch as u64);
+        }
+        for branch in 0..width {
+            let mut from = vec![1 + branch];
+            if branch != missing {
+                from.push(1 + (branch + 2) % width);
+            }
+            let number = (width + branch) as u64;
+            scene.node(1 + width + branch, &from).look(branch, &from);
+            scene.allocate_at(
+                number,
+                branch,
+                0x1000 * ((branch as u64 + 2) % width as u64),
+                64,
+            );
+            scene.look(branch, &[1 + width + branch]).free(number);
+        }
+        scene
+    };
+    scene(width).legal(width);
+    for missing in [3, 300, width - 1] {
+        scene(missing).not_ordered(1 + (missing + 2) % width, 1 + width + missing);
+    }
+}
+
+/// A capture of `count` nodes on 16 streams; every third node has a block, every fourth of those a
+/// foreign user; blocks wait in line until a stream behind all their users takes the address.
+fn large(count: usize) -> Scene {
+    let streams = 16;
+    let mut scene = Scene::new();
+    scene.node(0, &[]);
+    let mut ends = vec![vec![0]; streams];
+    let mut live: Vec<Vec<(u64, Option<usize>)>> = vec![Vec::new(); streams];
+    let mut free: Vec<Vec<u64>> = vec![Vec::new(); streams];
+    let (mut numbers, mut addresses) = (0, 0);
+    let mut places = BTreeMap::new();
+    let mut seed = 1_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % below
+    };
+    for stream in 0..streams {
+        scene.look(stream, &[0]);
+    }
+    for number in 1..count {
+        let on = random(streams);
+        if number % 3 == 0 {
+            scene.look(on, &ends[on]);
+            let address = free[on].pop().unwrap_or_else(|| {
+                addresses += 0x1000;
+                addresses
+            });
+            numbers += 1;
+            places.insert(numbers, address);
+            scene.allocate_at(numbers, on, address, 0x1000);
+            live[on].push((numbers, None));
+        }
+        scene.node(number, &ends[on]).seen(number, &ends[on]);
+        ends[on] = vec![number];
+        let other = random(streams);
+        if number % 4 == 0 && other != on {
+            let from = ends[on].clone();
+            ends[other].extend(from);
+            if let Some(block) = live[on].last_mut().filter(|block| block.1.is_none()) {
+                block.1 = Some(other);
+                scene.used(block.0, other);
+            }
+        }
+        if live[on].len() > 20 {
+            let at = random(20);
+            let (block, user) = live[on].remove(at);
+            scene.look(on, &ends[on]);
+            if let Some(user) = user {
+                scene.look(user, &ends[user]);
+                // The own stream joins the user's.
+                let from = ends[user].clone();
+                ends[on].extend(from);
+                ends[on].sort_unstable();
+                ends[on].dedup();
+            }
+            scene.free(block);
+            free[on].push(places[&block]);
+        }
+    }
+    for (stream, ends) in ends.iter().enumerate() {
+        scene.look(stream, ends);
+    }
+    scene
+}
+
+#[test]
+#[ignore = "a timing; run in release"]
+fn large_captures_are_cheap() {
+    for count in [50_000, 1_000_000] {
+        let scene = large(count);
+        for policy in [Programmatic::Deny, Programmatic::Lag] {
+            let start = std::time::Instant::now();
+            let summary = scene.check(policy).expect("legal");
+            println!("{summary:?} {:?}", start.elapsed());
+        }
+    }
+}
+
+/// The definition spelt out: whole matrices, all pairs, every user by name.
+mod naive {
+    use super::*;
+
+    type Matrix = Vec<Vec<bool>>;
+    type Set = BTreeSet<usize>;
+
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Wrong {
+        Live(u64, u64),
+        Standing(u64, u64),
+        Outside(u64, u64),
+        Order(u64, u64, usize, usize),
+        Stray(usize),
+    }
+
+    struct Look {
+        entry: usize,
+        terminals: Set,
+    }
+
+    struct Block {
+        number: u64,
+        address: u64,
+        bytes: u64,
+        allocated: usize,
+        freed: Option<usize>,
+        outside: bool,
+        own: usize,
+        uses: BTreeMap<usize, Option<usize>>,
+    }
+
+    /// Number, range, from, until.
+    type Stander = (u64, (u64, u64), usize, Option<usize>);
+
+    struct Log {
+        /// Possible launches by step; step 0 is what lies behind the first look.
+        steps: Vec<Set>,
+        clean: Vec<bool>,
+        ever: Set,
+        tail: Set,
+    }
+
+    fn find(blocks: &mut [Block], number: BlockNumber) -> &mut Block {
+        let found = blocks.iter_mut().find(|block| block.number == number.0);
+        found.expect("well-formed")
+    }
+
+    fn close(matrix: &mut Matrix) {
+        for k in 0..matrix.len() {
+            for i in 0..matrix.len() {
+                for j in 0..matrix.len() {
+                    matrix[i][j] |= matrix[i][k] && matrix[k][j];
+                }
+            }
+        }
+    }
+
+    fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+        a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+    }
+
+    /// Everything wrong with a well-formed journal. Nodes are numbered from zero.
+    pub fn judge(scene: &Scene, policy: Programmatic) -> BTreeSet<Wrong> {
+        let count = scene.finished.nodes.len();
+        let empty = || vec![vec![false; count]; count];
+        let (mut any, mut reach, mut fulls) = (empty(), empty(), Vec::new());
+        let mut seen: Vec<Set> = vec![Set::new(); count];
+        for (to, edges) in &scene.finished.nodes {
+            for &(from, edge) in edges {
+                any[from][*to] = true;
+                seen[*to].insert(from);
+                let programmatic = edge == LATE;
+                if edge == FULL || (programmatic && policy == Programmatic::Trust) {
+                    fulls.push((from, *to));
+                    reach[from][*to] = true;
+                } else if programmatic && policy == Programmatic::Lag {
+                    reach[from][*to] = true;
+                }
+            }
+        }
+        let mut streams: BTreeMap<usize, Vec<Look>> = BTreeMap::new();
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut standing: Vec<Stander> = Vec::new();
+        let plain = |handle: NodeHandle| handle.bits() - 0x1000;
+        for (at, entry) in scene.journal.iter().enumerate() {
+            match entry {
+                Entry::Terminals { stream, terminals } => {
+                    streams.entry(stream.bits()).or_default().push(Look {
+                        entry: at,
+                        terminals: terminals.iter().map(|d| plain(d.node)).collect(),
+                    });
+                }
+                Entry::Node { node, dependencies } => {
+                    let to = plain(node);
+                    seen[to] = dependencies.iter().map(|d| plain(d.node)).collect();
+                    for &from in &seen[to] {
+                        any[from][to] = true;
+                    }
+                }
+                Entry::Allocate {
+                    block,
+                    stream,
+                    address,
+                    bytes,
+                } => blocks.push(Block {
+                    number: block.0,
+                    address,
+                    bytes,
+                    allocated: at,
+                    freed: None,
+                    outside: false,
+                    own: stream.bits(),
+                    uses: BTreeMap::from([(stream.bits(), None)]),
+                }),
+                Entry::Use { block, stream } => {
+                    find(&mut blocks, block).uses.insert(stream.bits(), None);
+                }
+                Entry::LastUse { block, stream } => {
+                    find(&mut blocks, block)
+                        .uses
+                        .insert(stream.bits(), Some(at));
+                }
+                Entry::Outside { block } => find(&mut blocks, block).outside = true,
+                Entry::Free { block } => find(&mut blocks, block).freed = Some(at),
+                Entry::Standing {
+                    block,
+                    address,
+                    bytes,
+                } => standing.push((block.0, (address, bytes), at, None)),
+                Entry::Settled { block } => {
+                    let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
+                    found.expect("well-formed").3 = Some(at);
+                }
+            }
+        }
+
+        let direct: Vec<Set> = (0..count)
+            .map(|to| (0..count).filter(|&from| any[from][to]).collect())
+            .collect();
+        close(&mut any);
+        let acyclic = (0..count).all(|n| !any[n][n]);
+        close(&mut reach);
+        let completed = |x: usize, y: usize| {
+            fulls
+                .iter()
+                .any(|&(u, v)| (x == u || reach[x][u]) && (v == y || reach[v][y]))
+        };
+        let mut behind = empty();
+        for (to, from) in seen.iter().enumerate() {
+            for &from in from {
+                behind[from][to] = true;
+            }
+        }
+        close(&mut behind);
+        let past = |terminals: &Set| -> Set {
+            (0..count)
+                .filter(|&n| terminals.iter().any(|&t| t == n || behind[n][t]))
+                .collect()
+        };
+        let mut first_seen = vec![usize::MAX; count];
+        for look in streams.values().flatten() {
+            for node in past(&look.terminals) {
+                first_seen[node] = first_seen[node].min(look.entry);
+            }
+        }
+
+        // Blocks may be used on streams that were never looked at.
+        for block in &blocks {
+            for &stream in block.uses.keys() {
+                streams.entry(stream).or_default();
+            }
+        }
+        let mut logs: BTreeMap<usize, Log> = BTreeMap::new();
+        for (&stream, looks) in &streams {
+            let mut log = Log {
+                steps: Vec::new(),
+                clean: Vec::new(),
+                ever: Set::new(),
+                tail: Set::new(),
+            };
+            for (index, look) in looks.iter().enumerate() {
+                let now = past(&look.terminals);
+                let gained: Set = now.difference(&log.ever).copied().collect();
+                log.ever.extend(now.iter().copied());
+                let (mut launches, mut clean) = (gained.clone(), true);
+                if index > 0 {
+                    let before = &looks[index - 1].terminals;
+                    clean = acyclic && before.is_subset(&now);
+                    if clean && !gained.is_empty() && !before.is_empty() {
+                        let firsts = gained.iter().filter(|&&n| before.is_subset(&direct[n]));
+                        let firsts: Set = firsts.copied().collect();
+                        if firsts.is_empty() {
+                            clean = before.is_subset(&look.terminals);
+                            launches.retain(|_| !clean);
+                        } else {
+                            launches = firsts;
+                            loop {
+                                let more: Set = gained
+                                    .iter()
+                                    .copied()
+                                    .filter(|&n| !direct[n].is_disjoint(&launches))
+                                    .collect();
+                                let size = launches.len();
+                                launches.extend(more);
+                                if launches.len() == size {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                }
+                log.steps.push(launches);
+                log.clean.push(clean);
+            }
+            logs.insert(stream, log);
+        }
+        let launched: Set = logs
+            .values()
+            .flat_map(|log| log.steps.iter().skip(1).flatten().copied())
+            .collect();
+        for (stream, log) in &mut logs {
+            let last = streams[stream].last();
+            let later = |n: &usize| {
+                !log.ever.contains(n) && last.is_none_or(|look| first_seen[*n] > look.entry)
+            };
+            let last = last.map_or(Set::new(), |look| look.terminals.clone());
+            let firsts = |n: &usize| !last.is_empty() && last.is_subset(&direct[*n]) && later(n);
+            let firsts: Set = (0..count).filter(firsts).collect();
+            let follows = |n: &usize| last.is_empty() || firsts.iter().any(|&f| any[f][*n]);
+            log.tail = (0..count)
+                .filter(|n| firsts.contains(n) || (follows(n) && later(n) && !launched.contains(n)))
+                .collect();
+        }
+
+        let users = |block: &Block| -> Set {
+            let mut users = Set::new();
+            let look_before = |stream: usize, entry: usize| {
+                streams[&stream].iter().rposition(|look| look.entry < entry)
+            };
+            let new = |n: &usize| first_seen[*n] > block.allocated;
+            let point = look_before(block.own, block.allocated).expect("looked at");
+            let point = &streams[&block.own][point].terminals;
+            for (&stream, last) in &block.uses {
+                let log = &logs[&stream];
+                let start = look_before(stream, block.allocated);
+                let until = last.or(block.freed);
+                let end = match until {
+                    Some(entry) => look_before(stream, entry).expect("looked at") + 1,
+                    None => log.steps.len(),
+                };
+                let first = start.map_or(0, |look| look + 1);
+                let mut mine = Set::new();
+                for step in first..end {
+                    let nodes = log.steps[step].iter().copied();
+                    mine.extend(nodes.filter(|n| step > 0 || new(n)));
+                }
+                if until.is_none() {
+                    mine.extend(log.tail.iter().copied().filter(new));
+                }
+                let clean = acyclic && (first..end).all(|step| log.clean[step]);
+                if stream != block.own && clean {
+                    mine.retain(|&n| point.iter().all(|&p| any[p][n]));
+                }
+                users.extend(mine);
+            }
+            users
+        };
+        let users: Vec<Set> = blocks.iter().map(users).collect();
+
+        let mut wrong = BTreeSet::new();
+        let mut shared = false;
+        for (b, later) in blocks.iter().enumerate() {
+            for (a, earlier) in blocks[..b].iter().enumerate() {
+                if !overlap(
+                    (earlier.address, earlier.bytes),
+                    (later.address, later.bytes),
+                ) {
+                    continue;
+                }
+                if earlier.freed.is_none_or(|freed| freed > later.allocated) {
+                    wrong.insert(Wrong::Live(earlier.number, later.number));
+                }
+                let any_user = |at: usize| blocks[at].outside || !users[at].is_empty();
+                if !any_user(a) || !any_user(b) {
+                    continue;
+                }
+                shared = true;
+                if earlier.outside {
+                    wrong.insert(Wrong::Outside(earlier.number, later.number));
+                }
+                for &x in &users[a] {
+                    for &y in users[b].iter().filter(|&&y| !completed(x, y)) {
+                        wrong.insert(Wrong::Order(earlier.number, later.number, x, y));
+                    }
+                }
+            }
+        }
+        for &(number, range, from, until) in &standing {
+            for (index, block) in blocks.iter().enumerate() {
+                if !overlap(range, (block.address, block.bytes)) {
+                    continue;
+                }
+                let meets = until.is_none_or(|until| block.allocated < until)
+                    && block.freed.is_none_or(|freed| from < freed);
+                let used = block.outside || !users[index].is_empty();
+                if meets || (until.is_none() && used) {
+                    wrong.insert(Wrong::Standing(number, block.number));
+                }
+            }
+        }
+        if shared {
+            let ends = streams.values().filter_map(|looks| looks.last());
+            let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
+            for node in (0..count).collect::<Set>() {
+                let known = logs.values().any(|log| log.ever.contains(&node));
+                let later = |&t: &usize| t == node || any[t][node];
+                if !known
+                    && ends
+                        .iter()
+                        .all(|end| !end.is_empty() && !end.iter().any(later))
+                {
+                    wrong.insert(Wrong::Stray(node));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+/// A live block.
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    users: BTreeSet<usize>,
+    range: (u64, u64),
+}
+
+/// Plays a capture at random, edits and sloppy hosts included.
+struct Player {
+    scene: Scene,
+    /// Terminals of each stream that is in the capture.
+    streams: Vec<Option<BTreeSet<usize>>>,
+    written: BTreeSet<usize>,
+    live: Vec<Live>,
+    standing: Vec<u64>,
+    numbers: u64,
+}
+
+impl Player {
+    fn pick<T: Clone>(u: &mut Unstructured<'_>, from: &[T]) -> Drawn<Option<T>> {
+        match from.is_empty() {
+            true => Ok(None),
+            false => u.choose(from).map(|picked| Some(picked.clone())),
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        (0..self.streams.len())
+            .filter(|&s| self.streams[s].is_some())
+            .collect()
+    }
+
+    fn before(&self, x: usize, y: usize) -> bool {
+        let edges = &self.scene.finished.nodes[y].1;
+        x == y || edges.iter().any(|&(from, _)| self.before(x, from))
+    }
+
+    fn look(&mut self, number: usize) {
+        let Some(terminals) = self.streams[number].clone() else {
+            return;
+        };
+        for n in 0..self.scene.finished.nodes.len() {
+            let behind = terminals.iter().any(|&t| self.before(n, t));
+            if behind && self.written.insert(n) {
+                let from: Vec<_> = self.scene.finished.nodes[n].1.iter().map(|e| e.0).collect();
+                self.scene.seen(n, &from);
+            }
+        }
+        let terminals: Vec<usize> = terminals.into_iter().collect();
+        self.scene.look(number, &terminals);
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>, tidy: bool) -> Drawn<()> {
+        let active = self.active();
+        let s = *u.choose(&active)?;
+        let terminals = self.streams[s].clone().unwrap_or_default();
+        let count = self.scene.finished.nodes.len();
+        match u.int_in_range(0..=if tidy { 20 } else { 27 })? {
+            0..=5 => {
+                let late = terminals.len() == 1 && u.ratio(1, 4)?;
+                let edge = if late { LATE } else { FULL };
+                let edges: Vec<_> = terminals.iter().map(|&from| (from, edge)).collect();
+                self.scene.edges(count, &edges);
+                self.streams[s] = Some(BTreeSet::from([count]));
+            }
+            6..=8 => {
+                let t = u.choose_index(self.streams.len())?;
+                self.streams[t].get_or_insert_default().extend(terminals);
+            }
+            9..=10 => self.look(s),
+            11..=14 => {
+                let range = (u.int_in_range(0..=3)?, u.int_in_range(1..=2)?);
+                let taken = self.live.iter().any(|block| {
+                    block.range.0 < range.0 + range.1 && range.0 < block.range.0 + block.range.1
+                });
+                if taken && (tidy || !u.ratio(1, 30)?) {
+                    return Ok(());
+                }
+                self.look(s);
+                self.numbers += 1;
+                self.scene.allocate_at(self.numbers, s, range.0, range.1);
+                self.live.push(Live {
+                    number: self.numbers,
+                    users: BTreeSet::from([s]),
+                    range,
+                });
+            }
+            15..=17 => {
+                if self.live.is_empty() {
+                    return Ok(());
+                }
+                let index = u.choose_index(self.live.len())?;
+                let block = self.live.remove(index);
+                for stream in block.users {
+                    self.look(stream);
+                }
+                self.scene.free(block.number);
+            }
+            18 => {
+                if self.live.is_empty() {
+                    return Ok(());
+                }
+                let index = u.choose_index(self.live.len())?;
+                self.live[index].users.insert(s);
+                self.scene.used(self.live[index].number, s);
+            }
+            19..=20 => {
+                if let Some(block) = Self::pick(u, &self.live)? {
+                    let user = Self::pick(u, &block.users.into_iter().collect::<Vec<_>>())?;
+                    if let Some(user) = user {
+                        self.look(user);
+                        self.scene.last_use(block.number, user);
+                    }
+                }
+            }
+            21..=22 if count > 0 => {
+                self.streams[s] = Some(BTreeSet::from([u.choose_index(count)?]));
+            }
+            23 if count > 0 => {
+                let to = u.choose_index(count)?;
+                let edges = &mut self.scene.finished.nodes[to].1;
+                if !edges.is_empty() {
+                    let at = u.choose_index(edges.len())?;
+                    edges.remove(at);
+                }
+            }
+            24 if count > 0 => {
+                let (from, to) = (u.choose_index(count)?, u.choose_index(count)?);
+                let edges = &self.scene.finished.nodes[to].1;
+                if !edges.iter().any(|edge| edge.0 == from) && !self.before(to, from) {
+                    self.scene.finished.nodes[to].1.push((from, FULL));
+                }
+            }
+            25 => {
+                if let (Some(block), true) = (Self::pick(u, &self.live)?, u.ratio(1, 3)?) {
+                    self.scene.outside(block.number);
+                }
+            }
+            26 => {
+                self.numbers += 1;
+                let range = (u.int_in_range(0..=20)?, u.int_in_range(1..=2)?);
+                self.scene.standing_at(self.numbers, range.0, range.1);
+                self.standing.push(self.numbers);
+            }
+            _ => {
+                if let Some(number) = self.standing.pop() {
+                    self.scene.settled(number);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn play(u: &mut Unstructured<'_>) -> Drawn<Scene> {
+    let mut player = Player {
+        scene: Scene::new(),
+        streams: vec![Some(BTreeSet::new()), None, None, None],
+        written: BTreeSet::new(),
+        live: Vec::new(),
+        standing: Vec::new(),
+        numbers: 0,
+    };
+    let tidy = u.arbitrary()?;
+    let steps = u.int_in_range(5..=60)?;
+    for _ in 0..steps {
+        player.step(u, tidy)?;
+    }
+    if u.ratio(2, 3)? {
+        for stream in 0..player.streams.len() {
+            player.look(stream);
+        }
+    }
+    // The driver promises no order.
+    let nodes = &mut player.scene.finished.nodes;
+    if u.arbitrary()? {
+        nodes.reverse();
+    }
+    Ok(player.scene)
+}
+
+fn name(violation: &Violation) -> naive::Wrong {
+    use naive::Wrong;
+    let plain = |handle: NodeHandle| handle.bits() - 0x1000;
+    match *violation {
+        Violation::LiveOverlap { earlier, later } => Wrong::Live(earlier.block.0, later.block.0),
+        Violation::OutsideUse { earlier, later } => Wrong::Outside(earlier.block.0, later.block.0),
+        Violation::Standing { standing, block } => Wrong::Standing(standing.block.0, block.block.0),
+        Violation::NotOrdered {
+            earlier,
+            later,
+            earlier_node,
+            later_node,
+        } => Wrong::Order(
+            earlier.block.0,
+            later.block.0,
+            plain(earlier_node),
+            plain(later_node),
+        ),
+        Violation::Unattributed { node, .. } => Wrong::Stray(plain(node)),
+        ref other => panic!("unexpected: {other}"),
+    }
+}
+
+#[test]
+fn agrees_with_the_naive_definition() {
+    let budget = std::env::var("REGRAPH_CHECK_MS").map_or(1500, |ms| ms.parse().expect("a number"));
+    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
+    arbtest::arbtest(|u| {
+        let scene = play(u)?;
+        for &policy in Programmatic::ALL {
+            let wrong = naive::judge(&scene, policy);
+            let answer = scene.check(policy);
+            let kind = match &answer {
+                Ok(Summary { pairs: 0, .. }) => "legal, no pairs",
+                Ok(_) => "legal",
+                Err(Violation::NotOrdered { .. }) => "not ordered",
+                Err(Violation::Unattributed { .. }) => "stray",
+                Err(_) => "other",
+            };
+            *tally.entry(kind).or_default() += 1;
+            match answer {
+                Ok(_) => assert!(
+                    wrong.is_empty(),
+                    "{policy}: missed {wrong:?}\n{}",
+                    show(&scene)
+                ),
+                Err(violation) => {
+                    let named = name(&violation);
+                    assert!(
+                        wrong.contains(&named),
+                        "{policy}: {named:?} is not among {wrong:?}\n{}",
+                        show(&scene)
+                    );
+                }
+            }
+        }
+        Ok(())
+    })
+    .size_min(512)
+    .size_max(4096)
+    .budget_ms(budget);
+    println!("{tally:?}");
+    assert!(tally.contains_key("legal") && tally.contains_key("not ordered"));
+}
+
+fn show(scene: &Scene) -> String {
+    let mut text = String::new();
+    for (number, edges) in &scene.finished.nodes {
+        text += &format!(
+            "node {number} after {:?}\n",
+            edges.iter().map(|e| e.0).collect::<Vec<_>>()
+        );
+    }
+    for (index, entry) in scene.journal.iter().enumerate() {
+        text += &format!("{index}: {entry:?}\n");
+    }
+    text
 }

@@ -93,49 +93,47 @@ impl<'a> Order<'a> {
 
     /// Calls `answer` once for every question with clocks that can answer it. A question has the
     /// node on the earlier side of what it asks, and the greatest node on the later side.
+    ///
+    /// Questions are taken by their earlier nodes, as many at a time as ask about few enough
+    /// chains; most reach not far, so most sweeps are short.
     pub fn ask<Q>(
         &self,
         questions: &[Q],
         ends: impl Fn(&Q) -> (u32, u32),
         mut answer: impl FnMut(usize, &Q, &Clocks<'_>),
     ) {
-        let mut first = vec![UNSET; self.chains];
-        for question in questions {
-            let (x, _) = ends(question);
-            let chain = self.chain[x as usize] as usize;
-            first[chain] = first[chain].min(x);
-        }
-        let mut asked: Vec<u32> = (0..self.chains as u32)
-            .filter(|&chain| first[chain as usize] != UNSET)
+        let mut sorted: Vec<(u32, u32)> = questions
+            .iter()
+            .enumerate()
+            .map(|(index, question)| (ends(question).0, index as u32))
             .collect();
-        asked.sort_unstable_by_key(|&chain| first[chain as usize]);
-        let mut place = vec![UNSET; self.chains];
-        for (rank, &chain) in asked.iter().enumerate() {
-            place[chain as usize] = rank as u32;
-        }
-        let rank = |question: &Q| place[self.chain[ends(question).0 as usize] as usize];
-        let mut sorted: Vec<u32> = (0..questions.len() as u32).collect();
-        sorted.sort_by_key(|&index| rank(&questions[index as usize]));
-
-        let width = (BATCH_WORDS / self.edges.len().max(1)).clamp(16, 256);
+        sorted.sort_unstable();
+        let width = (BATCH_WORDS / self.edges.len().max(1)).clamp(16, 32);
         let mut column = vec![UNSET; self.chains];
+        let mut chains = Vec::with_capacity(width);
         let mut rest = &sorted[..];
-        for (number, batch) in asked.chunks(width).enumerate() {
-            let bound = ((number + 1) * width) as u32;
-            let split = rest.partition_point(|&index| rank(&questions[index as usize]) < bound);
-            let (mine, others) = rest.split_at(split);
-            rest = others;
-            for (index, &chain) in batch.iter().enumerate() {
-                column[chain as usize] = index as u32;
+        while let Some(&(low, _)) = rest.first() {
+            let mut high = low;
+            let mut taken = 0;
+            for &(x, index) in rest {
+                let chain = self.chain[x as usize];
+                if column[chain as usize] == UNSET {
+                    if chains.len() == width {
+                        break;
+                    }
+                    column[chain as usize] = chains.len() as u32;
+                    chains.push(chain);
+                }
+                high = high.max(ends(&questions[index as usize]).1);
+                taken += 1;
             }
-            let low = first[batch[0] as usize];
-            let last = mine.iter().map(|&index| ends(&questions[index as usize]).1);
-            let high = last.max().unwrap_or(low).max(low);
-            let clocks = self.sweep(&column, batch.len(), low, high);
-            for &index in mine {
+            let (mine, others) = rest.split_at(taken);
+            rest = others;
+            let clocks = self.sweep(&column, chains.len(), low, high);
+            for &(_, index) in mine {
                 answer(index as usize, &questions[index as usize], &clocks);
             }
-            for &chain in batch {
+            for chain in chains.drain(..) {
                 column[chain as usize] = UNSET;
             }
         }

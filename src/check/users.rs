@@ -379,7 +379,13 @@ impl Log {
 /// Whether a node has all of the marked nodes as direct predecessors.
 fn depends_on_all(graph: &Graph, node: u32, distinct: usize, marks: &Marks) -> bool {
     let edges = graph.any.of(node);
-    if edges.len() < distinct {
+    // Edges may be listed twice, so this rules out but does not prove.
+    if edges
+        .iter()
+        .filter(|edge| marks.contains(edge.from))
+        .count()
+        < distinct
+    {
         return false;
     }
     let mut found: SmallVec<[u32; 8]> = edges
@@ -601,38 +607,55 @@ fn tell_apart(
     all: &mut [Users],
 ) {
     let order = Order::new(&graph.any);
-    let greatest = graph.len().saturating_sub(1) as u32;
-    let mut questions = Vec::new();
-    for (index, used) in foreign.iter().enumerate() {
-        for &point in allocation_point(history, used.block) {
-            questions.push((index as u32, point));
-        }
-    }
-    order.ask(
-        &questions,
-        |&(_, point)| (point, greatest),
-        |_, &(index, point), clocks| {
+    // Most uses turn within a few looks; only the others are asked about far-off nodes.
+    let mut open: Vec<u32> = (0..foreign.len() as u32).collect();
+    for reach in [8, u32::MAX] {
+        let horizon = |used: &Foreign| used.end.min(used.start.unwrap_or(0).saturating_add(reach));
+        let mut questions = Vec::new();
+        for &index in &open {
             let used = &mut foreign[index as usize];
+            used.turn = used.start.unwrap_or(0);
             let stream = &history.streams[used.stream as usize];
-            let behind = |step: u32| {
-                step as usize >= stream.looks()
-                    || stream
-                        .terminals(step as usize)
-                        .iter()
-                        .any(|&node| node == point || clocks.completed_before(point, node))
-            };
-            let (mut low, mut high) = (used.turn, used.end + 1);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if behind(middle) {
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
+            // Terminals that move on have all former ones behind them.
+            let last = (horizon(used) as usize + 1).min(stream.looks());
+            let last = last
+                .checked_sub(1)
+                .map_or(&[][..], |look| stream.terminals(look));
+            let greatest = last.iter().copied().max().unwrap_or(0);
+            for &point in allocation_point(history, used.block) {
+                questions.push((index, point, greatest));
             }
-            used.turn = low;
-        },
-    );
+        }
+        order.ask(
+            &questions,
+            |&(_, point, greatest)| (point, greatest),
+            |_, &(index, point, _), clocks| {
+                let used = &mut foreign[index as usize];
+                let stream = &history.streams[used.stream as usize];
+                let behind = |step: u32| {
+                    step as usize >= stream.looks()
+                        || stream
+                            .terminals(step as usize)
+                            .iter()
+                            .any(|&node| node == point || clocks.completed_before(point, node))
+                };
+                let (mut low, mut high) = (used.turn, horizon(used) + 1);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if behind(middle) {
+                        high = middle;
+                    } else {
+                        low = middle + 1;
+                    }
+                }
+                used.turn = low;
+            },
+        );
+        open.retain(|&index| {
+            let used = &foreign[index as usize];
+            used.turn > horizon(used) && horizon(used) < used.end
+        });
+    }
 
     let mut doubtful: Vec<(u32, u32)> = Vec::new();
     let mut questions = Vec::new();
