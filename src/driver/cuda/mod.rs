@@ -58,7 +58,8 @@ impl CudaDriver {
     /// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
     /// where it is older than CUDA 12.3, and whatever the driver answers.
     pub fn new(ordinal: usize) -> Result<Self> {
-        let symbols = load()?;
+        // First of all: cudarc panics where there is no libcuda.
+        let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.
         unsafe { symbols.init(0) }?;
         let context = CudaContext::new(ordinal)
@@ -71,7 +72,7 @@ impl CudaDriver {
     /// # Errors
     /// As [`CudaDriver::new`].
     pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
-        Self::open(load()?, context)
+        Self::open(Symbols::load()?, context)
     }
 
     fn open(symbols: Symbols, context: Arc<CudaContext>) -> Result<Self> {
@@ -193,17 +194,6 @@ impl CudaDriver {
         self.bind()?;
         Relaxed::enter(&self.symbols)
     }
-}
-
-fn load() -> Result<Symbols> {
-    if !symbols::library_is_present() {
-        return Err(DriverError::new(
-            "cuInit",
-            0,
-            ErrorKind::NoDriver("libcuda could not be loaded".to_owned()),
-        ));
-    }
-    Symbols::load()
 }
 
 impl fmt::Debug for CudaDriver {
