@@ -92,9 +92,11 @@ fn programmatic(node: NodeHandle) -> Dependency {
 
 #[test]
 fn without_libcuda_there_is_an_error_and_no_panic() {
-    // SAFETY: opens and closes libcuda.
-    if unsafe { cudarc::driver::sys::is_culib_present() } {
-        return;
+    for name in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+        // SAFETY: opens and closes libcuda.
+        if unsafe { libloading::Library::new(name) }.is_ok() {
+            return;
+        }
     }
     let error = CudaDriver::new(0).unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
@@ -244,7 +246,6 @@ fn memory_and_events_do_not_disturb_a_capture() {
     let MemorySupport::Mapped { granularity } = gpu.memory_support() else {
         panic!("no virtual memory management");
     };
-    let stream = gpu.create_stream().unwrap();
     let outside = gpu.create_stream().unwrap();
     let event = gpu.create_event().unwrap();
     let use_memory = || {
@@ -266,7 +267,11 @@ fn memory_and_events_do_not_disturb_a_capture() {
         }
         gpu.destroy_event(fresh).unwrap();
     };
-    for mode in MODES {
+    let streams = [gpu.create_stream().unwrap(), blocking_stream()];
+    for (mode, stream) in MODES
+        .into_iter()
+        .flat_map(|mode| streams.map(|stream| (mode, stream)))
+    {
         gpu.record_event(event, outside).unwrap();
         gpu.synchronize().unwrap();
         gpu.begin_capture(stream, mode).unwrap();
@@ -289,7 +294,9 @@ fn memory_and_events_do_not_disturb_a_capture() {
     }
     gpu.destroy_event(event).unwrap();
     gpu.destroy_stream(outside).unwrap();
-    gpu.destroy_stream(stream).unwrap();
+    for stream in streams {
+        gpu.destroy_stream(stream).unwrap();
+    }
 }
 
 #[test]
@@ -613,5 +620,92 @@ fn any_thread_may_call() {
     });
     let graph = gpu.end_capture(stream).unwrap();
     gpu.destroy_graph(graph).unwrap();
+    gpu.destroy_stream(stream).unwrap();
+}
+
+/// A function of libcuda that neither trait has.
+///
+/// # Safety
+/// `F` must be the C prototype of the function.
+unsafe fn raw<F: Copy>(name: &str) -> F {
+    for library in ["libcuda.so.1", "libcuda.so", "nvcuda.dll"] {
+        // SAFETY: opens libcuda, which the driver object keeps open.
+        if let Ok(library) = unsafe { libloading::Library::new(library) } {
+            // SAFETY: the caller's part.
+            return *unsafe { library.get::<F>(name) }.unwrap();
+        }
+    }
+    panic!("no libcuda");
+}
+
+type Create = unsafe extern "C" fn(*mut *mut std::ffi::c_void, u32) -> u32;
+
+/// A stream that synchronises with the legacy stream.
+fn blocking_stream() -> StreamHandle {
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: the prototype is that of cuda.h; writes one handle.
+    let code = unsafe { raw::<Create>("cuStreamCreate")(&mut stream, 0) };
+    assert_eq!(code, 0);
+    StreamHandle::from_raw(stream)
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn the_legacy_stream_tells_of_a_capture_and_leaves_it_alive() {
+    let gpu = gpu();
+    let stream = gpu.create_stream().unwrap();
+    let blocking = blocking_stream();
+    let event = gpu.create_event().unwrap();
+    let mut terminals = Vec::new();
+    for mode in MODES {
+        for legacy in [0, 1] {
+            gpu.record_event(event, StreamHandle::from_bits(legacy))
+                .unwrap();
+        }
+        gpu.begin_capture(blocking, mode).unwrap();
+        let node = gpu.empty(blocking);
+        for legacy in [0, 1] {
+            let legacy = StreamHandle::from_bits(legacy);
+            terminals.push(Dependency::full(node));
+            let error = gpu.capture_status(legacy, &mut terminals).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::CaptureImplicit);
+            assert!(terminals.is_empty());
+            let error = gpu.record_event(event, legacy).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::CaptureImplicit);
+        }
+        // The thread's own default stream and other streams do not mind.
+        for other in [StreamHandle::from_bits(2), stream] {
+            let status = gpu.capture_status(other, &mut terminals).unwrap();
+            assert_eq!(status, CaptureStatus::None);
+        }
+        assert_eq!(gpu.terminals(blocking), full(&[node]));
+        let graph = gpu.end_capture(blocking).unwrap();
+        gpu.destroy_graph(graph).unwrap();
+    }
+    gpu.destroy_event(event).unwrap();
+    gpu.destroy_stream(blocking).unwrap();
+    gpu.destroy_stream(stream).unwrap();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn an_invalidated_capture_says_so() {
+    type Allocate = unsafe extern "C" fn(*mut u64, usize) -> u32;
+    let gpu = gpu();
+    let stream = gpu.create_stream().unwrap();
+    gpu.begin_capture(stream, CaptureMode::Global).unwrap();
+    let node = gpu.empty(stream);
+    let mut address = 0;
+    // SAFETY: the prototype is that of cuda.h; writes one address.
+    let code = unsafe { raw::<Allocate>("cuMemAlloc_v2")(&mut address, 512) };
+    assert_ne!(code, 0);
+    let mut terminals = vec![Dependency::full(node)];
+    let status = gpu.capture_status(stream, &mut terminals).unwrap();
+    assert_eq!(status, CaptureStatus::Invalidated);
+    assert!(terminals.is_empty());
+    let error = gpu.end_capture(stream).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::CaptureInvalidated);
+    let status = gpu.capture_status(stream, &mut terminals).unwrap();
+    assert_eq!(status, CaptureStatus::None);
     gpu.destroy_stream(stream).unwrap();
 }

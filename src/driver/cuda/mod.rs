@@ -10,6 +10,10 @@
 //! Calls that need a current context make the driver object's context current to the calling
 //! thread, where it is not, and leave it so. Calls that a capture forbids run with the thread in
 //! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture.
+//!
+//! That mode does not help where a blocking stream captures and the legacy stream is used: an event
+//! recorded there is refused before the driver sees it. [`Program`]'s `synchronize`, `read_tags`
+//! and `take_wrong_tags`, and its first call, which loads the kernel, invalidate such a capture.
 
 mod error;
 mod guard;
@@ -58,7 +62,8 @@ impl CudaDriver {
     /// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
     /// where it is older than CUDA 12.3, and whatever the driver answers.
     pub fn new(ordinal: usize) -> Result<Self> {
-        let symbols = load()?;
+        // First of all: cudarc panics where there is no libcuda.
+        let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.
         unsafe { symbols.init(0) }?;
         let context = CudaContext::new(ordinal)
@@ -71,7 +76,7 @@ impl CudaDriver {
     /// # Errors
     /// As [`CudaDriver::new`].
     pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
-        Self::open(load()?, context)
+        Self::open(Symbols::load()?, context)
     }
 
     fn open(symbols: Symbols, context: Arc<CudaContext>) -> Result<Self> {
@@ -193,17 +198,6 @@ impl CudaDriver {
         self.bind()?;
         Relaxed::enter(&self.symbols)
     }
-}
-
-fn load() -> Result<Symbols> {
-    if !symbols::library_is_present() {
-        return Err(DriverError::new(
-            "cuInit",
-            0,
-            ErrorKind::NoDriver("libcuda could not be loaded".to_owned()),
-        ));
-    }
-    Symbols::load()
 }
 
 impl fmt::Debug for CudaDriver {
@@ -453,6 +447,9 @@ impl Driver for CudaDriver {
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
         let _relaxed = self.enter()?;
+        if is_legacy_stream(stream) {
+            self.refuse_implicit(stream)?;
+        }
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.event_record(event.as_raw(), stream.as_raw()) }
     }
@@ -475,6 +472,24 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
+    /// Fails with [`ErrorKind::CaptureImplicit`] while a blocking stream captures. Using the
+    /// legacy stream then invalidates that capture, even in the relaxed mode; asking does not.
+    fn refuse_implicit(&self, legacy: StreamHandle) -> Result<()> {
+        let mut status = 0;
+        // SAFETY: writes one enum of the size of an unsigned int; all other outputs are optional.
+        unsafe {
+            self.symbols.capture_info(
+                legacy.as_raw(),
+                &mut status,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+            )
+        }
+    }
+
     /// Asks for the predecessors of `node` and returns how many were written. As many as there
     /// is room for may mean that there are more: the driver does not say.
     #[inline]
@@ -531,6 +546,11 @@ fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edge
 /// The legacy stream (0 or 1) or the thread's default stream (2).
 fn is_default_stream(stream: StreamHandle) -> bool {
     stream.bits() <= 2
+}
+
+/// The legacy stream, which waits for all blocking streams and they for it.
+fn is_legacy_stream(stream: StreamHandle) -> bool {
+    stream.bits() <= 1
 }
 
 /// Dependencies as the two arrays that the driver takes.

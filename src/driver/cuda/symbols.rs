@@ -5,6 +5,9 @@
 //! older ones; a driver that lacks them (before CUDA 12.3) is refused.
 
 use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+
+use libloading::Library;
 
 use super::super::{DriverError, ErrorKind, Result};
 use super::error::failure;
@@ -24,12 +27,9 @@ macro_rules! symbols {
         // A few functions are only called through their fields.
         #[allow(dead_code, clippy::too_many_arguments)]
         impl Symbols {
-            /// Looks all functions up.
-            ///
-            /// Must not be called before [`library_is_present`] has said yes.
+            /// Opens libcuda, unless it is open, and looks all functions up.
             pub fn load() -> Result<Self> {
-                // SAFETY: opens libcuda, whose initialisers are sound to run.
-                let library = unsafe { cudarc::driver::sys::culib() };
+                let library = library()?;
                 Ok(Self {
                     $($field: {
                         // SAFETY: the type is the C prototype of this symbol in cuda.h, with
@@ -217,10 +217,39 @@ symbols! {
     );
 }
 
-/// Whether libcuda can be loaded.
-pub(super) fn library_is_present() -> bool {
-    // SAFETY: opens and closes libcuda, whose initialisers are sound to run.
-    unsafe { cudarc::driver::sys::is_culib_present() }
+#[cfg(windows)]
+const LIBRARY_NAMES: [&str; 1] = ["nvcuda.dll"];
+/// The second name is for systems that have the link without a version alone.
+#[cfg(not(windows))]
+const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+
+/// libcuda, which is never closed: the function pointers taken from it are copied freely.
+///
+/// cudarc panics where it does not find the library, so this comes before any call into cudarc.
+/// Every name here is also one that cudarc tries.
+fn library() -> Result<&'static Library> {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    if let Some(library) = LIBRARY.get() {
+        return Ok(library);
+    }
+    let mut reasons = Vec::new();
+    for name in LIBRARY_NAMES {
+        // SAFETY: opens libcuda, whose initialisers are sound to run.
+        match unsafe { Library::new(name) } {
+            Ok(library) => return Ok(LIBRARY.get_or_init(|| library)),
+            Err(error) => reasons.push(error.to_string()),
+        }
+    }
+    Err(absent(&reasons.join("; ")))
+}
+
+#[cold]
+fn absent(reasons: &str) -> DriverError {
+    DriverError::new(
+        "cuInit",
+        0,
+        ErrorKind::NoDriver(format!("libcuda could not be loaded: {reasons}")),
+    )
 }
 
 #[cold]
