@@ -87,42 +87,15 @@ pub enum Entry<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Packed {
-    Terminals {
-        stream: StreamHandle,
-        end: u32,
-    },
-    Node {
-        node: NodeHandle,
-        end: u32,
-    },
-    Allocate {
-        block: BlockNumber,
-        stream: StreamHandle,
-        address: u64,
-        bytes: u64,
-    },
-    Use {
-        block: BlockNumber,
-        stream: StreamHandle,
-    },
-    LastUse {
-        block: BlockNumber,
-        stream: StreamHandle,
-    },
-    Outside {
-        block: BlockNumber,
-    },
-    Free {
-        block: BlockNumber,
-    },
-    Standing {
-        block: BlockNumber,
-        address: u64,
-        bytes: u64,
-    },
-    Settled {
-        block: BlockNumber,
-    },
+    Terminals { stream: StreamHandle, end: u32 },
+    Node { node: NodeHandle, end: u32 },
+    Allocate { block: BlockNumber, stream: StreamHandle, address: u64, bytes: u64 },
+    Use { block: BlockNumber, stream: StreamHandle },
+    LastUse { block: BlockNumber, stream: StreamHandle },
+    Outside { block: BlockNumber },
+    Free { block: BlockNumber },
+    Standing { block: BlockNumber, address: u64, bytes: u64 },
+    Settled { block: BlockNumber },
 }
 
 /// The record of one capture.
@@ -143,38 +116,20 @@ impl Journal {
     /// Adds a fact.
     pub fn push(&mut self, entry: Entry<'_>) {
         let packed = match entry {
-            Entry::Terminals { stream, terminals } => Packed::Terminals {
-                stream,
-                end: self.store(terminals),
-            },
-            Entry::Node { node, dependencies } => Packed::Node {
-                node,
-                end: self.store(dependencies),
-            },
-            Entry::Allocate {
-                block,
-                stream,
-                address,
-                bytes,
-            } => Packed::Allocate {
-                block,
-                stream,
-                address,
-                bytes,
-            },
+            Entry::Terminals { stream, terminals } => {
+                Packed::Terminals { stream, end: self.store(terminals) }
+            }
+            Entry::Node { node, dependencies } => {
+                Packed::Node { node, end: self.store(dependencies) }
+            }
+            Entry::Allocate { block, stream, address, bytes } => {
+                Packed::Allocate { block, stream, address, bytes }
+            }
             Entry::Use { block, stream } => Packed::Use { block, stream },
             Entry::LastUse { block, stream } => Packed::LastUse { block, stream },
             Entry::Outside { block } => Packed::Outside { block },
             Entry::Free { block } => Packed::Free { block },
-            Entry::Standing {
-                block,
-                address,
-                bytes,
-            } => Packed::Standing {
-                block,
-                address,
-                bytes,
-            },
+            Entry::Standing { block, address, bytes } => Packed::Standing { block, address, bytes },
             Entry::Settled { block } => Packed::Settled { block },
         };
         self.entries.push(packed);
@@ -190,38 +145,20 @@ impl Journal {
                 slice
             };
             match *packed {
-                Packed::Terminals { stream, end } => Entry::Terminals {
-                    stream,
-                    terminals: slice(end),
-                },
-                Packed::Node { node, end } => Entry::Node {
-                    node,
-                    dependencies: slice(end),
-                },
-                Packed::Allocate {
-                    block,
-                    stream,
-                    address,
-                    bytes,
-                } => Entry::Allocate {
-                    block,
-                    stream,
-                    address,
-                    bytes,
-                },
+                Packed::Terminals { stream, end } => {
+                    Entry::Terminals { stream, terminals: slice(end) }
+                }
+                Packed::Node { node, end } => Entry::Node { node, dependencies: slice(end) },
+                Packed::Allocate { block, stream, address, bytes } => {
+                    Entry::Allocate { block, stream, address, bytes }
+                }
                 Packed::Use { block, stream } => Entry::Use { block, stream },
                 Packed::LastUse { block, stream } => Entry::LastUse { block, stream },
                 Packed::Outside { block } => Entry::Outside { block },
                 Packed::Free { block } => Entry::Free { block },
-                Packed::Standing {
-                    block,
-                    address,
-                    bytes,
-                } => Entry::Standing {
-                    block,
-                    address,
-                    bytes,
-                },
+                Packed::Standing { block, address, bytes } => {
+                    Entry::Standing { block, address, bytes }
+                }
                 Packed::Settled { block } => Entry::Settled { block },
             }
         })

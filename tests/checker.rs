@@ -48,10 +48,8 @@ impl Driver for Finished {
         let Some((_, edges)) = found.filter(|_| !self.broken) else {
             return refuse("cuGraphNodeGetDependencies");
         };
-        dependencies.extend(edges.iter().map(|&(from, edge)| Dependency {
-            node: node(from),
-            edge,
-        }));
+        dependencies
+            .extend(edges.iter().map(|&(from, edge)| Dependency { node: node(from), edge }));
         Ok(())
     }
 
@@ -140,18 +138,12 @@ impl Scene {
 
     /// What the engine saw a node depend on.
     fn seen(&mut self, number: usize, from: &[usize]) -> &mut Self {
-        self.journal.push(Entry::Node {
-            node: node(number),
-            dependencies: &full(from),
-        });
+        self.journal.push(Entry::Node { node: node(number), dependencies: &full(from) });
         self
     }
 
     fn look(&mut self, number: usize, terminals: &[usize]) -> &mut Self {
-        self.journal.push(Entry::Terminals {
-            stream: stream(number),
-            terminals: &full(terminals),
-        });
+        self.journal.push(Entry::Terminals { stream: stream(number), terminals: &full(terminals) });
         self
     }
 
@@ -170,48 +162,32 @@ impl Scene {
     }
 
     fn used(&mut self, block: u64, on: usize) -> &mut Self {
-        self.journal.push(Entry::Use {
-            block: BlockNumber(block),
-            stream: stream(on),
-        });
+        self.journal.push(Entry::Use { block: BlockNumber(block), stream: stream(on) });
         self
     }
 
     fn last_use(&mut self, block: u64, on: usize) -> &mut Self {
-        self.journal.push(Entry::LastUse {
-            block: BlockNumber(block),
-            stream: stream(on),
-        });
+        self.journal.push(Entry::LastUse { block: BlockNumber(block), stream: stream(on) });
         self
     }
 
     fn outside(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Outside {
-            block: BlockNumber(block),
-        });
+        self.journal.push(Entry::Outside { block: BlockNumber(block) });
         self
     }
 
     fn free(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Free {
-            block: BlockNumber(block),
-        });
+        self.journal.push(Entry::Free { block: BlockNumber(block) });
         self
     }
 
     fn standing_at(&mut self, block: u64, address: u64, bytes: u64) -> &mut Self {
-        self.journal.push(Entry::Standing {
-            block: BlockNumber(block),
-            address,
-            bytes,
-        });
+        self.journal.push(Entry::Standing { block: BlockNumber(block), address, bytes });
         self
     }
 
     fn settled(&mut self, block: u64) -> &mut Self {
-        self.journal.push(Entry::Settled {
-            block: BlockNumber(block),
-        });
+        self.journal.push(Entry::Settled { block: BlockNumber(block) });
         self
     }
 
@@ -239,11 +215,9 @@ impl Scene {
 #[track_caller]
 fn not_ordered(answer: std::result::Result<Summary, Violation>, x: usize, y: usize) {
     match answer {
-        Err(Violation::NotOrdered {
-            earlier_node,
-            later_node,
-            ..
-        }) => assert_eq!((earlier_node, later_node), (node(x), node(y))),
+        Err(Violation::NotOrdered { earlier_node, later_node, .. }) => {
+            assert_eq!((earlier_node, later_node), (node(x), node(y)))
+        }
         other => panic!("expected node {x} not before node {y}, got {other:?}"),
     }
 }
@@ -302,10 +276,7 @@ fn live_blocks_do_not_overlap() {
     apart.allocate_at(2, 0, 0x11000, 0x1000).legal(0);
     scene.allocate_at(2, 0, 0x10fff, 0x10);
     let answer = scene.deny();
-    assert!(
-        matches!(answer, Err(Violation::LiveOverlap { .. })),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{answer:?}");
 }
 
 #[test]
@@ -320,10 +291,7 @@ fn outside_use_is_never_followed() {
     idle.free(3).look(0, &[2]).legal(0);
     scene.look(0, &[2]).free(3);
     let answer = scene.deny();
-    assert!(
-        matches!(answer, Err(Violation::OutsideUse { .. })),
-        "{answer:?}"
-    );
+    assert!(matches!(answer, Err(Violation::OutsideUse { .. })), "{answer:?}");
     // A block with users outside may itself follow another.
     let mut after = reuse_in_place();
     after.outside(2).legal(1);
@@ -332,10 +300,7 @@ fn outside_use_is_never_followed() {
 #[test]
 fn standing_blocks_are_kept_clear_of() {
     let standing = |answer: std::result::Result<Summary, Violation>| {
-        assert!(
-            matches!(answer, Err(Violation::Standing { .. })),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(Violation::Standing { .. })), "{answer:?}");
     };
     let mut before = Scene::new();
     before.look(0, &[]).standing_at(9, 0x10800, 0x100);
@@ -354,9 +319,7 @@ fn standing_blocks_are_kept_clear_of() {
 
     // Two standing blocks may lie over one another; both must go.
     let mut two = Scene::new();
-    two.look(0, &[])
-        .standing_at(8, 0x10000, 0x800)
-        .standing_at(9, 0x10400, 0x800);
+    two.look(0, &[]).standing_at(8, 0x10000, 0x800).standing_at(9, 0x10400, 0x800);
     two.settled(8);
     let mut one_left = two.clone();
     standing(one_left.allocate(1, 0).deny());
@@ -432,10 +395,7 @@ fn lives_rest_on_looks() {
         );
     };
     never(Scene::new().allocate(1, 0), 0);
-    never(
-        Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).free(1),
-        1,
-    );
+    never(Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).free(1), 1);
     never(Scene::new().look(0, &[]).allocate(1, 0).last_use(1, 1), 1);
     Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).legal(0);
 }
@@ -468,11 +428,7 @@ fn line(edges: &[EdgeData]) -> Scene {
 fn programmatic_edges_count_by_policy() {
     use Programmatic::{Deny, Lag, Trust};
     let order = EdgeData::LAUNCH_ORDER;
-    let odd = EdgeData {
-        from_port: 1,
-        to_port: 1,
-        kind: 1,
-    };
+    let odd = EdgeData { from_port: 1, to_port: 1, kind: 1 };
     let cases: &[(&[EdgeData], [bool; 3])] = &[
         (&[FULL], [true, true, true]),
         (&[LATE], [false, false, true]),
@@ -501,35 +457,16 @@ fn lag_joins_chains() {
     // 1 -late-> 2 -full-> 4, where 4 lies on another chain, and 1 -late-> 3 alone.
     let scene = |last: &[(usize, EdgeData)]| {
         let mut scene = Scene::new();
-        scene
-            .node(0, &[])
-            .edges(1, &[(0, FULL)])
-            .edges(2, &[(1, LATE)])
-            .node(5, &[0]);
+        scene.node(0, &[]).edges(1, &[(0, FULL)]).edges(2, &[(1, LATE)]).node(5, &[0]);
         scene.edges(4, last);
-        scene
-            .look(0, &[0])
-            .look(1, &[0])
-            .allocate(1, 0)
-            .look(0, &[1])
-            .free(1);
-        scene
-            .look(0, &[2])
-            .look(1, &[5])
-            .look(1, &[5, 2])
-            .allocate(2, 1)
-            .look(1, &[4])
-            .free(2);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+        scene.look(0, &[2]).look(1, &[5]).look(1, &[5, 2]).allocate(2, 1).look(1, &[4]).free(2);
         scene
     };
     let by_full = scene(&[(5, FULL), (2, FULL)]);
     by_full.check(Programmatic::Lag).expect("completed by 2");
     by_full.not_ordered(1, 4);
-    not_ordered(
-        scene(&[(5, FULL), (2, LATE)]).check(Programmatic::Lag),
-        1,
-        4,
-    );
+    not_ordered(scene(&[(5, FULL), (2, LATE)]).check(Programmatic::Lag), 1, 4);
 }
 
 #[test]
@@ -587,12 +524,7 @@ fn a_block_used_across_a_set_back_has_all_the_launches() {
     let scene = |from: &[usize]| {
         let mut scene = Scene::new();
         scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
-        scene
-            .look(0, &[0])
-            .allocate(1, 0)
-            .look(0, &[1])
-            .look(0, &[2])
-            .free(1);
+        scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).look(0, &[2]).free(1);
         scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
         scene
     };
@@ -606,12 +538,7 @@ fn blocks_without_users_neither_need_nor_break_order() {
     let scene = |from: &[usize]| {
         let mut scene = Scene::new();
         scene.node(0, &[]).node(1, &[0]).node(2, from);
-        scene
-            .look(0, &[0])
-            .look(1, &[0])
-            .allocate(1, 0)
-            .look(0, &[1])
-            .free(1);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
         scene.allocate(2, 1).free(2);
         scene.look(1, from).allocate(3, 1).look(1, &[2]).free(3);
         scene
@@ -625,16 +552,8 @@ fn a_last_use_cuts_the_users_short() {
     // Block 1 is used by 1 on stream 0; 3 comes after; block 2 waits for 1 only.
     let scene = |last: bool, again: bool| {
         let mut scene = Scene::new();
-        scene
-            .node(0, &[])
-            .node(1, &[0])
-            .node(2, &[0, 1])
-            .node(3, &[1]);
-        scene
-            .look(0, &[0])
-            .look(1, &[0])
-            .allocate(1, 0)
-            .look(0, &[1]);
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0, 1]).node(3, &[1]);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]);
         if last {
             scene.last_use(1, 0);
         }
@@ -656,18 +575,8 @@ fn foreign_users_count_from_the_allocation_point() {
     // Block 2 follows on stream 0 behind the nodes given.
     let scene = |looks: bool, from: &[usize]| {
         let mut scene = Scene::new();
-        scene
-            .node(0, &[])
-            .node(1, &[0])
-            .node(2, &[0])
-            .node(3, &[2, 1])
-            .node(4, from);
-        scene
-            .look(0, &[0])
-            .look(1, &[0])
-            .look(0, &[1])
-            .allocate(1, 0)
-            .used(1, 1);
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, from);
+        scene.look(0, &[0]).look(1, &[0]).look(0, &[1]).allocate(1, 0).used(1, 1);
         if looks {
             scene.look(1, &[2]).look(1, &[2, 1]);
         }
@@ -681,19 +590,8 @@ fn foreign_users_count_from_the_allocation_point() {
     }
     // What the stream launched beside the point is no user, even of the block's successor.
     let mut beside = Scene::new();
-    beside
-        .node(0, &[])
-        .node(1, &[0])
-        .node(2, &[0])
-        .node(3, &[2, 1])
-        .node(4, &[3]);
-    beside
-        .look(0, &[0])
-        .look(1, &[0])
-        .allocate(9, 0)
-        .look(0, &[1])
-        .free(9)
-        .allocate(1, 0);
+    beside.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, &[3]);
+    beside.look(0, &[0]).look(1, &[0]).allocate(9, 0).look(0, &[1]).free(9).allocate(1, 0);
     beside.used(1, 1).look(1, &[3]).free(1);
     beside.legal(1);
 }
@@ -703,13 +601,7 @@ fn foreign_users_before_the_first_look_count() {
     let scene = |from: &[usize]| {
         let mut scene = Scene::new();
         scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
-        scene
-            .look(0, &[0])
-            .allocate(1, 0)
-            .used(1, 1)
-            .look(0, &[1])
-            .look(1, &[2])
-            .free(1);
+        scene.look(0, &[0]).allocate(1, 0).used(1, 1).look(0, &[1]).look(1, &[2]).free(1);
         scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
         scene
     };
@@ -740,27 +632,13 @@ fn a_foreign_use_may_begin_many_looks_later() {
     let scene = |last: &[usize]| {
         let mut scene = Scene::new();
         scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
-        scene
-            .look(0, &[0])
-            .look(1, &[0])
-            .allocate(8, 0)
-            .look(0, &[1])
-            .free(8);
+        scene.look(0, &[0]).look(1, &[0]).allocate(8, 0).look(0, &[1]).free(8);
         scene.allocate(9, 0).used(9, 1).look(1, &[2]);
         for number in 3..22 {
             scene.node(number, &[number - 1]).look(1, &[number]);
         }
-        scene
-            .node(22, &[21, 1])
-            .node(23, &[22])
-            .look(1, &[23])
-            .free(9);
-        scene
-            .look(0, last)
-            .allocate(10, 0)
-            .node(24, last)
-            .look(0, &[24])
-            .free(10);
+        scene.node(22, &[21, 1]).node(23, &[22]).look(1, &[23]).free(9);
+        scene.look(0, last).allocate(10, 0).node(24, last).look(0, &[24]).free(10);
         scene
     };
     scene(&[1, 23]).legal(2);
@@ -772,13 +650,7 @@ fn users_behind_the_last_look_count() {
     // Block 2 is never freed, and stream 1 is not looked at after it.
     let mut scene = Scene::new();
     scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
-    scene
-        .look(0, &[0])
-        .look(1, &[0])
-        .allocate(1, 0)
-        .look(0, &[1])
-        .free(1)
-        .allocate(2, 1);
+    scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1).allocate(2, 1);
     scene.not_ordered(1, 2);
     scene.finished.nodes[2].1.push((1, FULL));
     scene.legal(1);
@@ -792,12 +664,7 @@ fn waits_are_not_launches() {
     scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(5, &[1]);
     scene.look(0, &[0]).look(1, &[0]).look(2, &[0]);
     scene.allocate(1, 0).look(0, &[1]).look(0, &[1, 2]).free(1);
-    scene
-        .look(2, &[0, 1])
-        .allocate(2, 2)
-        .look(2, &[5])
-        .free(2)
-        .look(1, &[2]);
+    scene.look(2, &[0, 1]).allocate(2, 2).look(2, &[5]).free(2).look(1, &[2]);
     scene.legal(1);
 }
 
@@ -806,26 +673,12 @@ fn partial_overlaps_are_judged_piece_by_piece() {
     // Blocks 1 and 2 lie side by side; block 3 takes the end of one and the start of the other.
     let scene = |from: &[usize]| {
         let mut scene = Scene::new();
-        scene
-            .node(0, &[])
-            .node(1, &[0])
-            .node(2, &[0])
-            .node(3, from)
-            .node(4, &[3]);
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from).node(4, &[3]);
         scene.look(0, &[0]).look(1, &[0]);
-        scene
-            .allocate_at(1, 0, 0x1000, 0x1000)
-            .allocate_at(2, 1, 0x2000, 0x1000);
+        scene.allocate_at(1, 0, 0x1000, 0x1000).allocate_at(2, 1, 0x2000, 0x1000);
         scene.look(0, &[1]).free(1).look(1, &[2]).free(2);
-        scene
-            .look(0, from)
-            .allocate_at(3, 0, 0x1800, 0x1000)
-            .look(0, &[3])
-            .free(3);
-        scene
-            .allocate_at(4, 0, 0x1000, 0x2000)
-            .look(0, &[4])
-            .free(4);
+        scene.look(0, from).allocate_at(3, 0, 0x1800, 0x1000).look(0, &[3]).free(3);
+        scene.allocate_at(4, 0, 0x1000, 0x2000).look(0, &[4]).free(4);
         scene
     };
     // Block 4 follows 1, 3 and 2 at three places.
@@ -854,12 +707,7 @@ fn many_chains_take_several_batches() {
             }
             let number = (width + branch) as u64;
             scene.node(1 + width + branch, &from).look(branch, &from);
-            scene.allocate_at(
-                number,
-                branch,
-                0x1000 * ((branch as u64 + 2) % width as u64),
-                64,
-            );
+            scene.allocate_at(number, branch, 0x1000 * ((branch as u64 + 2) % width as u64), 64);
             scene.look(branch, &[1 + width + branch]).free(number);
         }
         scene
@@ -1048,12 +896,7 @@ mod naive {
                         any[from][to] = true;
                     }
                 }
-                Entry::Allocate {
-                    block,
-                    stream,
-                    address,
-                    bytes,
-                } => blocks.push(Block {
+                Entry::Allocate { block, stream, address, bytes } => blocks.push(Block {
                     number: block.0,
                     address,
                     bytes,
@@ -1067,17 +910,13 @@ mod naive {
                     find(&mut blocks, block).uses.insert(stream.bits(), None);
                 }
                 Entry::LastUse { block, stream } => {
-                    find(&mut blocks, block)
-                        .uses
-                        .insert(stream.bits(), Some(at));
+                    find(&mut blocks, block).uses.insert(stream.bits(), Some(at));
                 }
                 Entry::Outside { block } => find(&mut blocks, block).outside = true,
                 Entry::Free { block } => find(&mut blocks, block).freed = Some(at),
-                Entry::Standing {
-                    block,
-                    address,
-                    bytes,
-                } => standing.push((block.0, (address, bytes), at, None)),
+                Entry::Standing { block, address, bytes } => {
+                    standing.push((block.0, (address, bytes), at, None))
+                }
                 Entry::Settled { block } => {
                     let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
                     found.expect("well-formed").3 = Some(at);
@@ -1085,16 +924,13 @@ mod naive {
             }
         }
 
-        let direct: Vec<Set> = (0..count)
-            .map(|to| (0..count).filter(|&from| any[from][to]).collect())
-            .collect();
+        let direct: Vec<Set> =
+            (0..count).map(|to| (0..count).filter(|&from| any[from][to]).collect()).collect();
         close(&mut any);
         let acyclic = (0..count).all(|n| !any[n][n]);
         close(&mut reach);
         let completed = |x: usize, y: usize| {
-            fulls
-                .iter()
-                .any(|&(u, v)| (x == u || reach[x][u]) && (v == y || reach[v][y]))
+            fulls.iter().any(|&(u, v)| (x == u || reach[x][u]) && (v == y || reach[v][y]))
         };
         let mut behind = empty();
         for (to, from) in seen.iter().enumerate() {
@@ -1104,9 +940,7 @@ mod naive {
         }
         close(&mut behind);
         let past = |terminals: &Set| -> Set {
-            (0..count)
-                .filter(|&n| terminals.iter().any(|&t| t == n || behind[n][t]))
-                .collect()
+            (0..count).filter(|&n| terminals.iter().any(|&t| t == n || behind[n][t])).collect()
         };
         let mut first_seen = vec![usize::MAX; count];
         for look in streams.values().flatten() {
@@ -1123,12 +957,8 @@ mod naive {
         }
         let mut logs: BTreeMap<usize, Log> = BTreeMap::new();
         for (&stream, looks) in &streams {
-            let mut log = Log {
-                steps: Vec::new(),
-                clean: Vec::new(),
-                ever: Set::new(),
-                tail: Set::new(),
-            };
+            let mut log =
+                Log { steps: Vec::new(), clean: Vec::new(), ever: Set::new(), tail: Set::new() };
             for (index, look) in looks.iter().enumerate() {
                 let now = past(&look.terminals);
                 let gained: Set = now.difference(&log.ever).copied().collect();
@@ -1165,10 +995,8 @@ mod naive {
             }
             logs.insert(stream, log);
         }
-        let launched: Set = logs
-            .values()
-            .flat_map(|log| log.steps.iter().skip(1).flatten().copied())
-            .collect();
+        let launched: Set =
+            logs.values().flat_map(|log| log.steps.iter().skip(1).flatten().copied()).collect();
         for (stream, log) in &mut logs {
             let last = streams[stream].last();
             let later = |n: &usize| {
@@ -1222,10 +1050,7 @@ mod naive {
         let mut shared = false;
         for (b, later) in blocks.iter().enumerate() {
             for (a, earlier) in blocks[..b].iter().enumerate() {
-                if !overlap(
-                    (earlier.address, earlier.bytes),
-                    (later.address, later.bytes),
-                ) {
+                if !overlap((earlier.address, earlier.bytes), (later.address, later.bytes)) {
                     continue;
                 }
                 if earlier.freed.is_none_or(|freed| freed > later.allocated) {
@@ -1265,11 +1090,7 @@ mod naive {
             for node in (0..count).collect::<Set>() {
                 let known = logs.values().any(|log| log.ever.contains(&node));
                 let later = |&t: &usize| t == node || any[t][node];
-                if !known
-                    && ends
-                        .iter()
-                        .all(|end| !end.is_empty() && !end.iter().any(later))
-                {
+                if !known && ends.iter().all(|end| !end.is_empty() && !end.iter().any(later)) {
                     wrong.insert(Wrong::Stray(node));
                 }
             }
@@ -1306,9 +1127,7 @@ impl Player {
     }
 
     fn active(&self) -> Vec<usize> {
-        (0..self.streams.len())
-            .filter(|&s| self.streams[s].is_some())
-            .collect()
+        (0..self.streams.len()).filter(|&s| self.streams[s].is_some()).collect()
     }
 
     fn before(&self, x: usize, y: usize) -> bool {
@@ -1360,11 +1179,7 @@ impl Player {
                 self.look(s);
                 self.numbers += 1;
                 self.scene.allocate_at(self.numbers, s, range.0, range.1);
-                self.live.push(Live {
-                    number: self.numbers,
-                    users: BTreeSet::from([s]),
-                    range,
-                });
+                self.live.push(Live { number: self.numbers, users: BTreeSet::from([s]), range });
             }
             15..=17 => {
                 if self.live.is_empty() {
@@ -1467,17 +1282,9 @@ fn name(violation: &Violation) -> naive::Wrong {
         Violation::LiveOverlap { earlier, later } => Wrong::Live(earlier.block.0, later.block.0),
         Violation::OutsideUse { earlier, later } => Wrong::Outside(earlier.block.0, later.block.0),
         Violation::Standing { standing, block } => Wrong::Standing(standing.block.0, block.block.0),
-        Violation::NotOrdered {
-            earlier,
-            later,
-            earlier_node,
-            later_node,
-        } => Wrong::Order(
-            earlier.block.0,
-            later.block.0,
-            plain(earlier_node),
-            plain(later_node),
-        ),
+        Violation::NotOrdered { earlier, later, earlier_node, later_node } => {
+            Wrong::Order(earlier.block.0, later.block.0, plain(earlier_node), plain(later_node))
+        }
         Violation::Unattributed { node, .. } => Wrong::Stray(plain(node)),
         ref other => panic!("unexpected: {other}"),
     }
@@ -1501,11 +1308,7 @@ fn agrees_with_the_naive_definition() {
             };
             *tally.entry(kind).or_default() += 1;
             match answer {
-                Ok(_) => assert!(
-                    wrong.is_empty(),
-                    "{policy}: missed {wrong:?}\n{}",
-                    show(&scene)
-                ),
+                Ok(_) => assert!(wrong.is_empty(), "{policy}: missed {wrong:?}\n{}", show(&scene)),
                 Err(violation) => {
                     let named = name(&violation);
                     assert!(
@@ -1528,10 +1331,8 @@ fn agrees_with_the_naive_definition() {
 fn show(scene: &Scene) -> String {
     let mut text = String::new();
     for (number, edges) in &scene.finished.nodes {
-        text += &format!(
-            "node {number} after {:?}\n",
-            edges.iter().map(|e| e.0).collect::<Vec<_>>()
-        );
+        text +=
+            &format!("node {number} after {:?}\n", edges.iter().map(|e| e.0).collect::<Vec<_>>());
     }
     for (index, entry) in scene.journal.iter().enumerate() {
         text += &format!("{index}: {entry:?}\n");

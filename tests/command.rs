@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn regraph(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_regraph"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_regraph")).args(arguments).output().unwrap()
 }
 
 fn stderr(output: &Output) -> String {
@@ -28,10 +25,7 @@ fn trace(name: &str) -> String {
 /// A file that this test run owns.
 fn scratch(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::File::create(&path)
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
+    std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
     path
 }
 
@@ -67,12 +61,7 @@ fn bad_usage_is_status_2() {
 
 #[test]
 fn help_and_version_are_status_0() {
-    for arguments in [
-        &["--help"][..],
-        &["--version"],
-        &["replay", "--help"],
-        &["sweep", "-h"],
-    ] {
+    for arguments in [&["--help"][..], &["--version"], &["replay", "--help"], &["sweep", "-h"]] {
         let output = regraph(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert!(!output.stdout.is_empty());
@@ -83,36 +72,21 @@ fn help_and_version_are_status_0() {
 fn a_bad_file_is_status_2_with_its_line() {
     let begin = "{\"op\":\"begin\",\"stream\":0,\"pool\":0}\n";
     let cases = [
-        (
-            "op",
-            "{\"op\":\"allok\"}\n".to_owned(),
-            "line 1: expected one of the operations",
-        ),
-        (
-            "cut",
-            begin.to_owned(),
-            "line 2: expected `end` of the capture",
-        ),
+        ("op", "{\"op\":\"allok\"}\n".to_owned(), "line 1: expected one of the operations"),
+        ("cut", begin.to_owned(), "line 2: expected `end` of the capture"),
         (
             "zero",
             format!("{begin}{{\"op\":\"alloc\",\"id\":0,\"bytes\":0,\"stream\":0}}\n"),
             "line 2: expected 1 to 2^60 - 1 bytes for block 0, found 0 bytes",
         ),
-        (
-            "binary",
-            "\u{0}\u{1}".to_owned(),
-            "line 1: expected a JSON object with `op`",
-        ),
+        ("binary", "\u{0}\u{1}".to_owned(), "line 1: expected a JSON object with `op`"),
     ];
     for (name, text, expected) in cases {
         let path = scratch(&format!("bad_{name}.jsonl"), &text);
         let output = regraph(&["replay", path.to_str().unwrap()]);
         let message = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{name}: {message}");
-        assert!(
-            message.contains(&format!("bad_{name}.jsonl: {expected}")),
-            "{message}"
-        );
+        assert!(message.contains(&format!("bad_{name}.jsonl: {expected}")), "{message}");
         assert!(output.stdout.is_empty());
     }
 }
@@ -139,7 +113,7 @@ fn a_driver_that_is_not_there_is_status_1_and_no_panic() {
 }
 
 #[test]
-#[ignore = "until the engine is merged"]
+
 fn real_traces_run_and_are_verified() {
     // Peak allocated and provable minimum, in MiB.
     for (name, nodes, blocks, peak, minimum) in [
@@ -158,21 +132,14 @@ fn real_traces_run_and_are_verified() {
         assert_eq!(summary["verified"], true, "{name}");
         assert_eq!((figure("captures"), figure("nodes")), (1, nodes), "{name}");
         assert_eq!(figure("blocks"), blocks, "{name}");
-        assert_eq!(
-            (figure("peak_allocated_bytes") + (1 << 19)) >> 20,
-            peak,
-            "{name}"
-        );
-        assert!(
-            (figure("reserved_bytes") + (1 << 19)) >> 20 >= minimum,
-            "{name}: {summary}"
-        );
+        assert_eq!((figure("peak_allocated_bytes") + (1 << 19)) >> 20, peak, "{name}");
+        assert!((figure("reserved_bytes") + (1 << 19)) >> 20 >= minimum, "{name}: {summary}");
         assert!(figure("reserved_bytes") < figure("total_bytes"), "{name}");
     }
 }
 
 #[test]
-#[ignore = "until the engine is merged"]
+
 fn real_traces_keep_their_tags_under_every_policy() {
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
         for policy in ["cross-stream", "own-stream", "deferred"] {
@@ -184,14 +151,10 @@ fn real_traces_keep_their_tags_under_every_policy() {
 }
 
 #[test]
-#[ignore = "until the engine is merged"]
+
 fn placements_are_a_line_a_block() {
     let path = scratch("placements.jsonl", "");
-    let output = replay_sim(&[
-        &trace("pipeline_s5"),
-        "--placements",
-        path.to_str().unwrap(),
-    ]);
+    let output = replay_sim(&[&trace("pipeline_s5"), "--placements", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = std::fs::read_to_string(path).unwrap();
     assert_eq!(text.lines().count(), 432);
@@ -204,7 +167,7 @@ fn placements_are_a_line_a_block() {
 }
 
 #[test]
-#[ignore = "until the engine is merged"]
+
 fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_not_made() {
     // With `trust` the second block may take the first one's place; `deny` never lets it pass
     // unseen.
@@ -224,15 +187,11 @@ fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_not_made() {
     let lagging = replay_sim(&[path, "--programmatic", "lag"]);
     assert_eq!(lagging.status.code(), Some(0), "{}", stderr(&lagging));
     let denied = replay_sim(&[path]);
-    assert!(
-        matches!(denied.status.code(), Some(0 | 3)),
-        "{}",
-        stderr(&denied)
-    );
+    assert!(matches!(denied.status.code(), Some(0 | 3)), "{}", stderr(&denied));
 }
 
 #[test]
-#[ignore = "until the engine is merged"]
+
 fn an_unread_output_is_no_panic() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_regraph"))
         .args(["replay", &trace("decoder_s1"), "--driver", "sim"])
@@ -255,12 +214,7 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
     assert_eq!(text.lines().count(), 24);
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
-        let mut fields: Vec<_> = row
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
+        let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
         fields.sort_unstable();
         let mut expected = [
             "streams",

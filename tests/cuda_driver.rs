@@ -10,11 +10,8 @@ use regraph::driver::{
     MemorySupport, NodeHandle, NodeKind, Program, StreamHandle, Tagged, Work,
 };
 
-const MODES: [CaptureMode; 3] = [
-    CaptureMode::Global,
-    CaptureMode::ThreadLocal,
-    CaptureMode::Relaxed,
-];
+const MODES: [CaptureMode; 3] =
+    [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 const MIB: u64 = 1 << 20;
 
 /// One test at a time: a capture in the global mode forbids calls to all other threads.
@@ -35,10 +32,7 @@ impl std::ops::Deref for Gpu {
 
 fn gpu() -> Gpu {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    Gpu {
-        driver: CudaDriver::new(0).unwrap(),
-        _turn: turn,
-    }
+    Gpu { driver: CudaDriver::new(0).unwrap(), _turn: turn }
 }
 
 impl Gpu {
@@ -84,10 +78,7 @@ fn full(nodes: &[NodeHandle]) -> Vec<Dependency> {
 }
 
 fn programmatic(node: NodeHandle) -> Dependency {
-    Dependency {
-        node,
-        edge: EdgeData::PROGRAMMATIC,
-    }
+    Dependency { node, edge: EdgeData::PROGRAMMATIC }
 }
 
 #[test]
@@ -223,12 +214,8 @@ fn set_moves_a_stream_back() {
     assert_eq!(gpu.terminals(stream), full(&[a]));
     let c = gpu.empty(stream);
     assert_eq!(gpu.predecessors(c), full(&[a]));
-    gpu.set_terminals(stream, &[Dependency::full(b), programmatic(c)])
-        .unwrap();
-    assert_eq!(
-        sorted(gpu.terminals(stream)),
-        sorted(vec![Dependency::full(b), programmatic(c)])
-    );
+    gpu.set_terminals(stream, &[Dependency::full(b), programmatic(c)]).unwrap();
+    assert_eq!(sorted(gpu.terminals(stream)), sorted(vec![Dependency::full(b), programmatic(c)]));
     gpu.set_terminals(stream, &[]).unwrap();
     assert!(gpu.terminals(stream).is_empty());
     let d = gpu.empty(stream);
@@ -268,10 +255,7 @@ fn memory_and_events_do_not_disturb_a_capture() {
         gpu.destroy_event(fresh).unwrap();
     };
     let streams = [gpu.create_stream().unwrap(), blocking_stream()];
-    for (mode, stream) in MODES
-        .into_iter()
-        .flat_map(|mode| streams.map(|stream| (mode, stream)))
-    {
+    for (mode, stream) in MODES.into_iter().flat_map(|mode| streams.map(|stream| (mode, stream))) {
         gpu.record_event(event, outside).unwrap();
         gpu.synchronize().unwrap();
         gpu.begin_capture(stream, mode).unwrap();
@@ -313,12 +297,7 @@ fn too_much_memory_is_told_apart() {
 }
 
 fn work<'a>(inputs: &'a [Tagged], outputs: &'a [Tagged]) -> Work<'a> {
-    Work {
-        inputs,
-        outputs,
-        delay: 1000,
-        trigger_early: false,
-    }
+    Work { inputs, outputs, delay: 1000, trigger_early: false }
 }
 
 #[test]
@@ -327,19 +306,13 @@ fn kernels_write_and_check_tags() {
     let gpu = gpu();
     let stream = gpu.create_stream().unwrap();
     let memory = gpu.allocate(8 * MIB).unwrap();
-    let range = |offset, bytes, tag| Tagged {
-        address: memory + offset,
-        bytes,
-        tag,
-    };
+    let range = |offset, bytes, tag| Tagged { address: memory + offset, bytes, tag };
     let small = range(0, 520, 11);
     let large = range(MIB, 7 * MIB, 12);
 
     // Eager.
-    gpu.launch(stream, work(&[], &[small, large]), false)
-        .unwrap();
-    gpu.launch(stream, work(&[small, large], &[]), false)
-        .unwrap();
+    gpu.launch(stream, work(&[], &[small, large]), false).unwrap();
+    gpu.launch(stream, work(&[small, large], &[]), false).unwrap();
     gpu.synchronize().unwrap();
     assert_eq!(gpu.take_wrong_tags().unwrap(), 0);
     assert_eq!(gpu.read_tags(memory, 520).unwrap(), [11, 11]);
@@ -350,10 +323,8 @@ fn kernels_write_and_check_tags() {
     // Captured, replayed three times.
     let changed = range(2 * MIB, 1024, 13);
     gpu.begin_capture(stream, CaptureMode::Global).unwrap();
-    gpu.launch(stream, work(&[], &[small, large]), false)
-        .unwrap();
-    gpu.launch(stream, work(&[small, large], &[]), false)
-        .unwrap();
+    gpu.launch(stream, work(&[], &[small, large]), false).unwrap();
+    gpu.launch(stream, work(&[small, large], &[]), false).unwrap();
     gpu.launch(stream, work(&[], &[changed]), false).unwrap();
     gpu.launch(stream, work(&[changed], &[]), false).unwrap();
     let graph = gpu.end_capture(stream).unwrap();
@@ -391,24 +362,13 @@ fn tags_work_in_mapped_memory() {
     };
     let stream = gpu.create_stream().unwrap();
     let address = gpu.reserve(2 * granularity).unwrap();
-    let memory = [
-        gpu.create(granularity).unwrap(),
-        gpu.create(granularity).unwrap(),
-    ];
+    let memory = [gpu.create(granularity).unwrap(), gpu.create(granularity).unwrap()];
     gpu.map(address, granularity, memory[0]).unwrap();
-    gpu.map(address + granularity, granularity, memory[1])
-        .unwrap();
+    gpu.map(address + granularity, granularity, memory[1]).unwrap();
     gpu.set_access(address, 2 * granularity).unwrap();
-    let range = Tagged {
-        address,
-        bytes: 2 * granularity,
-        tag: 5,
-    };
+    let range = Tagged { address, bytes: 2 * granularity, tag: 5 };
     let outputs = [range];
-    let work = Work {
-        outputs: &outputs,
-        ..Work::default()
-    };
+    let work = Work { outputs: &outputs, ..Work::default() };
     gpu.launch(stream, work, false).unwrap();
     gpu.synchronize().unwrap();
     let tags = gpu.read_tags(address, 2 * granularity).unwrap();
@@ -428,20 +388,10 @@ fn a_conditional_body_is_a_capture_of_its_own() {
     let stream = gpu.create_stream().unwrap();
     let inner = gpu.create_stream().unwrap();
     let memory = gpu.allocate(MIB).unwrap();
-    let range = Tagged {
-        address: memory,
-        bytes: 4096,
-        tag: 21,
-    };
+    let range = Tagged { address: memory, bytes: 4096, tag: 21 };
     let ranges = [range];
-    let write = Work {
-        outputs: &ranges,
-        ..Work::default()
-    };
-    let check = Work {
-        inputs: &ranges,
-        ..Work::default()
-    };
+    let write = Work { outputs: &ranges, ..Work::default() };
+    let check = Work { inputs: &ranges, ..Work::default() };
     gpu.begin_capture(stream, CaptureMode::Global).unwrap();
     let before = gpu.empty(stream);
     let (outer, graph, _) = gpu.active(stream);
@@ -451,8 +401,7 @@ fn a_conditional_body_is_a_capture_of_its_own() {
     assert_eq!(gpu.terminals(stream), full(&[before]));
     gpu.set_terminals(stream, &full(&[node])).unwrap();
 
-    gpu.begin_capture_to_graph(inner, body, CaptureMode::Global)
-        .unwrap();
+    gpu.begin_capture_to_graph(inner, body, CaptureMode::Global).unwrap();
     gpu.launch(inner, write, false).unwrap();
     let (within, inner_graph, _) = gpu.active(inner);
     assert_ne!(within, outer);
@@ -483,29 +432,23 @@ fn raw_edits_show_in_dependencies() {
     let a = gpu.empty(stream);
     let b = gpu.empty(stream);
     let (_, graph, _) = gpu.active(stream);
-    let node = gpu
-        .add_node(graph, &[Dependency::full(a)], Work::default())
-        .unwrap();
+    let node = gpu.add_node(graph, &[Dependency::full(a)], Work::default()).unwrap();
     assert_eq!(gpu.terminals(stream), full(&[b]));
     assert_eq!(gpu.predecessors(node), full(&[a]));
-    gpu.add_dependency(graph, Dependency::full(b), node)
-        .unwrap();
+    gpu.add_dependency(graph, Dependency::full(b), node).unwrap();
     assert_eq!(sorted(gpu.predecessors(node)), full(&[a, b]));
-    gpu.remove_dependency(graph, Dependency::full(a), node)
-        .unwrap();
+    gpu.remove_dependency(graph, Dependency::full(a), node).unwrap();
     assert_eq!(gpu.predecessors(node), full(&[b]));
 
     let mixed = [Dependency::full(a), programmatic(node)];
     let late = gpu.add_node(graph, &mixed, Work::default()).unwrap();
     assert_eq!(sorted(gpu.predecessors(late)), sorted(mixed.to_vec()));
-    gpu.remove_dependency(graph, programmatic(node), late)
-        .unwrap();
+    gpu.remove_dependency(graph, programmatic(node), late).unwrap();
     assert_eq!(gpu.predecessors(late), full(&[a]));
 
     let free = gpu.add_node(graph, &[], Work::default()).unwrap();
     assert!(gpu.predecessors(free).is_empty());
-    gpu.set_terminals(stream, &full(&[node, late, free]))
-        .unwrap();
+    gpu.set_terminals(stream, &full(&[node, late, free])).unwrap();
     let graph = gpu.end_capture(stream).unwrap();
     let executable = gpu.instantiate(graph).unwrap();
     gpu.replay(executable, stream).unwrap();
@@ -523,9 +466,8 @@ fn any_number_of_predecessors_is_seen() {
     gpu.begin_capture(stream, CaptureMode::Relaxed).unwrap();
     let (_, graph, _) = gpu.active(stream);
     for count in [1, 15, 16, 17, 127, 128, 129, 300] {
-        let nodes: Vec<NodeHandle> = (0..count)
-            .map(|_| gpu.add_node(graph, &[], Work::default()).unwrap())
-            .collect();
+        let nodes: Vec<NodeHandle> =
+            (0..count).map(|_| gpu.add_node(graph, &[], Work::default()).unwrap()).collect();
         let join = gpu.add_node(graph, &full(&nodes), Work::default()).unwrap();
         assert_eq!(sorted(gpu.predecessors(join)), full(&nodes), "{count}");
     }
@@ -539,28 +481,11 @@ fn any_number_of_predecessors_is_seen() {
 fn behind_a_programmatic_edge(gpu: &Gpu, eager: bool, replays: usize) -> Vec<u64> {
     let stream = gpu.create_stream().unwrap();
     let memory = gpu.allocate(MIB).unwrap();
-    let range = |tag| {
-        [Tagged {
-            address: memory,
-            bytes: 4096,
-            tag,
-        }]
-    };
+    let range = |tag| [Tagged { address: memory, bytes: 4096, tag }];
     let (stale, right) = (range(1), range(7));
-    let check = Work {
-        inputs: &right,
-        ..Work::default()
-    };
-    let reset = Work {
-        outputs: &stale,
-        ..Work::default()
-    };
-    let write = Work {
-        outputs: &right,
-        delay: 5_000_000,
-        trigger_early: true,
-        ..Work::default()
-    };
+    let check = Work { inputs: &right, ..Work::default() };
+    let reset = Work { outputs: &stale, ..Work::default() };
+    let write = Work { outputs: &right, delay: 5_000_000, trigger_early: true, ..Work::default() };
     gpu.begin_capture(stream, CaptureMode::Global).unwrap();
     gpu.node(stream, reset, false);
     let a = gpu.node(stream, write, false);
@@ -659,8 +584,7 @@ fn the_legacy_stream_tells_of_a_capture_and_leaves_it_alive() {
     let mut terminals = Vec::new();
     for mode in MODES {
         for legacy in [0, 1] {
-            gpu.record_event(event, StreamHandle::from_bits(legacy))
-                .unwrap();
+            gpu.record_event(event, StreamHandle::from_bits(legacy)).unwrap();
         }
         gpu.begin_capture(blocking, mode).unwrap();
         let node = gpu.empty(blocking);

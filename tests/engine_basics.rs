@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use regraph::driver::sim::{SimConfig, SimDriver};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work};
+use regraph::driver::{
+    CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
+};
 use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId, Refusal};
 use regraph::policy::{Programmatic, Reuse};
 
@@ -196,10 +198,7 @@ fn an_invalidated_capture_is_rolled_back() {
     b.launch(s);
     b.engine.free(gone.id).unwrap();
     b.driver.invalidate(s).unwrap();
-    assert!(matches!(
-        b.engine.allocate(b.pool, 4 * MIB, s),
-        Err(Error::CaptureInvalidated { .. })
-    ));
+    assert!(matches!(b.engine.allocate(b.pool, 4 * MIB, s), Err(Error::CaptureInvalidated { .. })));
     assert!(b.driver.end_capture(s).is_err());
     // Nothing of the capture will run, so its memory serves work outside captures again.
     let outside = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();

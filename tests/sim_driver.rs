@@ -115,29 +115,20 @@ fn captures_are_numbered_anew_and_graphs_die() {
     refused(sim.destroy_graph(graph), ErrorKind::InvalidValue);
     assert_eq!(sim.end_capture(s[0]).unwrap(), graph);
     sim.destroy_graph(graph).unwrap();
-    refused(
-        sim.dependencies(node, &mut Vec::new()),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.dependencies(node, &mut Vec::new()), ErrorKind::InvalidValue);
     refused(sim.node_kind(node), ErrorKind::InvalidValue);
     refused(sim.nodes(graph, &mut Vec::new()), ErrorKind::InvalidValue);
     refused(sim.instantiate(graph), ErrorKind::InvalidValue);
     refused(sim.destroy_graph(graph), ErrorKind::InvalidValue);
 
     sim.begin_capture(s[0], CaptureMode::Global).unwrap();
-    refused(
-        sim.begin_capture(s[0], CaptureMode::Global),
-        ErrorKind::NotPermitted,
-    );
+    refused(sim.begin_capture(s[0], CaptureMode::Global), ErrorKind::NotPermitted);
     refused(sim.destroy_stream(s[0]), ErrorKind::CaptureUnsupported);
     assert_ne!(active(&sim, s[0]).0, first);
     sim.end_capture(s[0]).unwrap();
     refused(sim.end_capture(s[0]), ErrorKind::NotPermitted);
     sim.destroy_stream(s[0]).unwrap();
-    refused(
-        sim.capture_status(s[0], &mut Vec::new()),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.capture_status(s[0], &mut Vec::new()), ErrorKind::InvalidValue);
 }
 
 #[test]
@@ -165,16 +156,9 @@ fn set_moves_a_stream_anywhere_in_its_graph() {
     let b = launch(&sim, s[0]);
     sim.wait(s[1], s[0]).unwrap();
     let c = launch(&sim, s[1]);
-    sim.set_terminals(
-        s[0],
-        &[with(a, EdgeData::PROGRAMMATIC), Dependency::full(c)],
-    )
-    .unwrap();
+    sim.set_terminals(s[0], &[with(a, EdgeData::PROGRAMMATIC), Dependency::full(c)]).unwrap();
     let d = launch(&sim, s[0]);
-    assert_eq!(
-        dependencies(&sim, d),
-        [with(a, EdgeData::PROGRAMMATIC), Dependency::full(c)]
-    );
+    assert_eq!(dependencies(&sim, d), [with(a, EdgeData::PROGRAMMATIC), Dependency::full(c)]);
     sim.set_terminals(s[0], &full(&[b, a, b])).unwrap();
     assert_eq!(terminals(&sim, s[0]), full(&[b, a]));
     sim.set_terminals(s[0], &[]).unwrap();
@@ -184,10 +168,7 @@ fn set_moves_a_stream_anywhere_in_its_graph() {
     let other = sim.create_stream().unwrap();
     sim.begin_capture(other, CaptureMode::Relaxed).unwrap();
     let foreign = launch(&sim, other);
-    refused(
-        sim.set_terminals(s[0], &full(&[foreign])),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.set_terminals(s[0], &full(&[foreign])), ErrorKind::InvalidValue);
     let idle = sim.create_stream().unwrap();
     refused(sim.set_terminals(idle, &[]), ErrorKind::NotPermitted);
 }
@@ -269,9 +250,7 @@ fn streams_left_behind_are_unjoined() {
     launch(&sim, s[0]);
     sim.wait(s[1], s[0]).unwrap();
     launch(&sim, s[1]);
-    let early = sim
-        .record_programmatic(s[1], EdgeData::PROGRAMMATIC)
-        .unwrap();
+    let early = sim.record_programmatic(s[1], EdgeData::PROGRAMMATIC).unwrap();
     sim.wait_event(s[0], early).unwrap();
     launch(&sim, s[0]);
     refused(sim.end_capture(s[0]), ErrorKind::CaptureUnjoined);
@@ -284,10 +263,7 @@ fn captures_never_merge() {
     refused(sim.wait(s[1], s[0]), ErrorKind::CaptureMerge);
     for stream in s {
         assert_eq!(status(&sim, stream), CaptureStatus::Invalidated);
-        refused(
-            sim.launch(stream, Work::default(), false),
-            ErrorKind::CaptureInvalidated,
-        );
+        refused(sim.launch(stream, Work::default(), false), ErrorKind::CaptureInvalidated);
         refused(sim.end_capture(stream), ErrorKind::CaptureInvalidated);
         assert_eq!(status(&sim, stream), CaptureStatus::None);
     }
@@ -385,20 +361,14 @@ fn the_engines_own_calls_ruin_nothing() {
 fn the_legacy_stream_cannot_be_used_beside_a_blocking_capture() {
     let sim = sim();
     let blocking = sim.create_blocking_stream();
-    refused(
-        sim.begin_capture(LEGACY, CaptureMode::Relaxed),
-        ErrorKind::CaptureUnsupported,
-    );
+    refused(sim.begin_capture(LEGACY, CaptureMode::Relaxed), ErrorKind::CaptureUnsupported);
     assert_eq!(status(&sim, LEGACY), CaptureStatus::None);
     sim.begin_capture(blocking, CaptureMode::Relaxed).unwrap();
     let asked = sim.capture_status(LEGACY, &mut Vec::new());
     assert_eq!(asked.clone().unwrap_err().code, 906);
     refused(asked, ErrorKind::CaptureImplicit);
     active(&sim, blocking);
-    refused(
-        sim.launch(LEGACY, Work::default(), false),
-        ErrorKind::CaptureImplicit,
-    );
+    refused(sim.launch(LEGACY, Work::default(), false), ErrorKind::CaptureImplicit);
     assert_eq!(status(&sim, blocking), CaptureStatus::Invalidated);
     refused(sim.end_capture(blocking), ErrorKind::CaptureInvalidated);
     assert_eq!(status(&sim, LEGACY), CaptureStatus::None);
@@ -420,16 +390,12 @@ fn a_body_is_a_capture_and_a_graph_of_its_own() {
     assert_eq!(dependencies(&sim, conditional), full(&[a]));
     assert_eq!(sim.launched(conditional), None);
 
-    sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed)
-        .unwrap();
+    sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed).unwrap();
     let inner = active(&sim, s[1]);
     assert_eq!(inner.1, body);
     assert_ne!(inner.0, parent);
     let third = sim.create_stream().unwrap();
-    refused(
-        sim.begin_capture_to_graph(third, body, CaptureMode::Relaxed),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.begin_capture_to_graph(third, body, CaptureMode::Relaxed), ErrorKind::InvalidValue);
     let b = launch(&sim, s[1]);
     assert_eq!(dependencies(&sim, b), []);
     assert_eq!(sim.end_capture(s[1]).unwrap(), body);
@@ -453,14 +419,9 @@ fn edits_show_in_the_dependencies() {
     sim.add_dependency(graph, Dependency::full(b), c).unwrap();
     assert_eq!(dependencies(&sim, c), full(&[a, b]));
     let d = launch(&sim, s[0]);
-    sim.add_dependency(graph, with(c, EdgeData::PROGRAMMATIC), d)
-        .unwrap();
-    assert_eq!(
-        dependencies(&sim, d),
-        [Dependency::full(b), with(c, EdgeData::PROGRAMMATIC)]
-    );
-    sim.remove_dependency(graph, Dependency::full(b), d)
-        .unwrap();
+    sim.add_dependency(graph, with(c, EdgeData::PROGRAMMATIC), d).unwrap();
+    assert_eq!(dependencies(&sim, d), [Dependency::full(b), with(c, EdgeData::PROGRAMMATIC)]);
+    sim.remove_dependency(graph, Dependency::full(b), d).unwrap();
     assert_eq!(dependencies(&sim, d), [with(c, EdgeData::PROGRAMMATIC)]);
     assert_eq!(dependencies(&sim, c), full(&[a, b]));
 
@@ -482,18 +443,9 @@ fn edits_show_in_the_dependencies() {
     sim.add_dependency(graph, Dependency::full(e), a).unwrap();
     let f = sim.add_node(graph, &[], Work::default()).unwrap();
     sim.add_dependency(graph, Dependency::full(f), e).unwrap();
-    refused(
-        sim.add_dependency(graph, Dependency::full(a), f),
-        ErrorKind::InvalidValue,
-    );
-    refused(
-        sim.remove_dependency(graph, Dependency::full(c), d),
-        ErrorKind::InvalidValue,
-    );
-    refused(
-        sim.add_node(graph, &full(&[a, a]), Work::default()),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.add_dependency(graph, Dependency::full(a), f), ErrorKind::InvalidValue);
+    refused(sim.remove_dependency(graph, Dependency::full(c), d), ErrorKind::InvalidValue);
+    refused(sim.add_node(graph, &full(&[a, a]), Work::default()), ErrorKind::InvalidValue);
     refused(
         sim.add_conditional(graph, &[with(a, EdgeData::PROGRAMMATIC)]),
         ErrorKind::InvalidValue,
@@ -516,66 +468,32 @@ fn memory_misuse_is_refused() {
         ("reserve half a page", |sim, _, _| invalid(sim.reserve(MIB))),
         ("create nothing", |sim, _, _| invalid(sim.create(0))),
         ("create half a page", |sim, _, _| invalid(sim.create(MIB))),
-        ("map twice", |sim, at, memory| {
-            invalid(sim.map(at + 4 * MIB, 4 * MIB, memory))
-        }),
+        ("map twice", |sim, at, memory| invalid(sim.map(at + 4 * MIB, 4 * MIB, memory))),
         ("map over the end of a mapping", |sim, at, memory| {
             invalid(sim.map(at + 6 * MIB, 4 * MIB, memory))
         }),
         ("map over the start of a mapping", |sim, at, memory| {
             invalid(sim.map(at + 2 * MIB, 4 * MIB, memory))
         }),
-        ("map a part", |sim, at, memory| {
-            invalid(sim.map(at, 2 * MIB, memory))
-        }),
-        ("map off the grid", |sim, at, memory| {
-            invalid(sim.map(at + 9 * MIB, 4 * MIB, memory))
-        }),
-        ("map outside", |sim, at, memory| {
-            invalid(sim.map(at + 16 * MIB, 4 * MIB, memory))
-        }),
-        ("map over the edge", |sim, at, memory| {
-            invalid(sim.map(at + 14 * MIB, 4 * MIB, memory))
-        }),
-        ("map nothing known", |sim, at, _| {
-            invalid(sim.map(at, 4 * MIB, MemoryHandle(99)))
-        }),
-        ("access the unmapped", |sim, at, _| {
-            invalid(sim.set_access(at, 4 * MIB))
-        }),
-        ("access a hole too", |sim, at, _| {
-            invalid(sim.set_access(at + 2 * MIB, 6 * MIB))
-        }),
-        ("access a part", |sim, at, _| {
-            invalid(sim.set_access(at + 4 * MIB, 2 * MIB))
-        }),
-        ("unmap the unmapped", |sim, at, _| {
-            invalid(sim.unmap(at, 4 * MIB))
-        }),
-        ("unmap the first part", |sim, at, _| {
-            invalid(sim.unmap(at + 4 * MIB, 2 * MIB))
-        }),
-        ("unmap the last part", |sim, at, _| {
-            invalid(sim.unmap(at + 6 * MIB, 2 * MIB))
-        }),
-        ("unmap more", |sim, at, _| {
-            invalid(sim.unmap(at + 4 * MIB, 6 * MIB))
-        }),
+        ("map a part", |sim, at, memory| invalid(sim.map(at, 2 * MIB, memory))),
+        ("map off the grid", |sim, at, memory| invalid(sim.map(at + 9 * MIB, 4 * MIB, memory))),
+        ("map outside", |sim, at, memory| invalid(sim.map(at + 16 * MIB, 4 * MIB, memory))),
+        ("map over the edge", |sim, at, memory| invalid(sim.map(at + 14 * MIB, 4 * MIB, memory))),
+        ("map nothing known", |sim, at, _| invalid(sim.map(at, 4 * MIB, MemoryHandle(99)))),
+        ("access the unmapped", |sim, at, _| invalid(sim.set_access(at, 4 * MIB))),
+        ("access a hole too", |sim, at, _| invalid(sim.set_access(at + 2 * MIB, 6 * MIB))),
+        ("access a part", |sim, at, _| invalid(sim.set_access(at + 4 * MIB, 2 * MIB))),
+        ("unmap the unmapped", |sim, at, _| invalid(sim.unmap(at, 4 * MIB))),
+        ("unmap the first part", |sim, at, _| invalid(sim.unmap(at + 4 * MIB, 2 * MIB))),
+        ("unmap the last part", |sim, at, _| invalid(sim.unmap(at + 6 * MIB, 2 * MIB))),
+        ("unmap more", |sim, at, _| invalid(sim.unmap(at + 4 * MIB, 6 * MIB))),
         ("unmap past every address", |sim, at, _| {
             invalid(sim.unmap(at + 4 * MIB, u64::MAX - 2 * MIB + 1))
         }),
-        ("unreserve under a mapping", |sim, at, _| {
-            invalid(sim.unreserve(at, 16 * MIB))
-        }),
-        ("unreserve a part", |sim, at, _| {
-            invalid(sim.unreserve(at, 2 * MIB))
-        }),
-        ("release nothing known", |sim, _, _| {
-            invalid(sim.release(MemoryHandle(0)))
-        }),
-        ("free a mapping", |sim, at, _| {
-            invalid(sim.free(at + 4 * MIB))
-        }),
+        ("unreserve under a mapping", |sim, at, _| invalid(sim.unreserve(at, 16 * MIB))),
+        ("unreserve a part", |sim, at, _| invalid(sim.unreserve(at, 2 * MIB))),
+        ("release nothing known", |sim, _, _| invalid(sim.release(MemoryHandle(0)))),
+        ("free a mapping", |sim, at, _| invalid(sim.free(at + 4 * MIB))),
         ("allocate nothing", |sim, _, _| invalid(sim.allocate(0))),
     ];
     let sim = sim();
@@ -596,10 +514,7 @@ fn memory_misuse_is_refused() {
 
 #[test]
 fn memory_lives_until_its_last_mapping_and_handle_go() {
-    let sim = SimDriver::new(SimConfig {
-        total_bytes: 8 * MIB,
-        ..SimConfig::default()
-    });
+    let sim = SimDriver::new(SimConfig { total_bytes: 8 * MIB, ..SimConfig::default() });
     let free = || sim.memory_info().unwrap().free;
     let address = sim.reserve(16 * MIB).unwrap();
     let memory = sim.create(4 * MIB).unwrap();
@@ -607,10 +522,7 @@ fn memory_lives_until_its_last_mapping_and_handle_go() {
     sim.map(address + 4 * MIB, 4 * MIB, memory).unwrap();
     assert_eq!(free(), 4 * MIB);
     sim.release(memory).unwrap();
-    refused(
-        sim.map(address + 8 * MIB, 4 * MIB, memory),
-        ErrorKind::InvalidValue,
-    );
+    refused(sim.map(address + 8 * MIB, 4 * MIB, memory), ErrorKind::InvalidValue);
     assert_eq!(free(), 4 * MIB);
     refused(sim.create(6 * MIB), ErrorKind::OutOfMemory);
     refused(sim.allocate(6 * MIB), ErrorKind::OutOfMemory);
@@ -645,10 +557,8 @@ fn addresses_are_the_same_every_time() {
 
 #[test]
 fn without_mapping_there_are_only_whole_allocations() {
-    let sim = SimDriver::new(SimConfig {
-        support: MemorySupport::Allocated,
-        ..SimConfig::default()
-    });
+    let sim =
+        SimDriver::new(SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() });
     assert_eq!(sim.memory_support(), MemorySupport::Allocated);
     refused(sim.reserve(2 * MIB), ErrorKind::NotSupported);
     refused(sim.create(2 * MIB), ErrorKind::NotSupported);
@@ -730,19 +640,11 @@ fn events_complete_with_the_work_before_them() {
 }
 
 fn tagged(address: u64, tag: u64) -> Tagged {
-    Tagged {
-        address,
-        bytes: 700,
-        tag,
-    }
+    Tagged { address, bytes: 700, tag }
 }
 
 fn run(sim: &SimDriver, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged], early: bool) {
-    let work = Work {
-        inputs,
-        outputs,
-        ..Work::default()
-    };
+    let work = Work { inputs, outputs, ..Work::default() };
     sim.launch(stream, work, early).unwrap();
 }
 
@@ -767,11 +669,7 @@ fn caught(sim: &SimDriver, stream: StreamHandle, graph: GraphHandle) -> u32 {
 fn two_streams(aliased: bool, ordered: bool) -> u32 {
     let (sim, s) = capturing(2);
     let first = sim.allocate(1024).unwrap();
-    let second = if aliased {
-        first
-    } else {
-        sim.allocate(1024).unwrap()
-    };
+    let second = if aliased { first } else { sim.allocate(1024).unwrap() };
     sim.wait(s[1], s[0]).unwrap();
     for (stream, address, tag) in [(s[0], first, 1), (s[1], second, 2)] {
         run(&sim, stream, &[], &[tagged(address, tag)], false);
@@ -844,13 +742,7 @@ fn completion_includes_programmatic_predecessors() {
     let address = sim.allocate(1024).unwrap();
     run(&sim, s[0], &[], &[tagged(address, 1)], false);
     sim.launch(s[0], Work::default(), true).unwrap();
-    run(
-        &sim,
-        s[0],
-        &[tagged(address, 1)],
-        &[tagged(address, 2)],
-        false,
-    );
+    run(&sim, s[0], &[tagged(address, 1)], &[tagged(address, 2)], false);
     let graph = sim.end_capture(s[0]).unwrap();
     assert_eq!(caught(&sim, s[0], graph), 0);
 }
@@ -862,24 +754,11 @@ fn execution_runs_bodies_between_their_neighbours() {
     run(&sim, s[0], &[], &[tagged(address, 1)], false);
     let (_, graph) = active(&sim, s[0]);
     let (conditional, body) = sim.add_conditional(graph, &terminals(&sim, s[0])).unwrap();
-    sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed)
-        .unwrap();
-    run(
-        &sim,
-        s[1],
-        &[tagged(address, 1)],
-        &[tagged(address, 2)],
-        false,
-    );
+    sim.begin_capture_to_graph(s[1], body, CaptureMode::Relaxed).unwrap();
+    run(&sim, s[1], &[tagged(address, 1)], &[tagged(address, 2)], false);
     sim.end_capture(s[1]).unwrap();
     sim.set_terminals(s[0], &full(&[conditional])).unwrap();
-    run(
-        &sim,
-        s[0],
-        &[tagged(address, 2)],
-        &[tagged(address, 3)],
-        false,
-    );
+    run(&sim, s[0], &[tagged(address, 2)], &[tagged(address, 3)], false);
     let graph = sim.end_capture(s[0]).unwrap();
     assert_eq!(caught(&sim, s[0], graph), 0);
     assert_eq!(sim.read_tags(address, 700).unwrap(), [3, 3]);

@@ -46,12 +46,7 @@ fn real_traces_have_the_figures_of_their_table() {
         .collect();
     assert_eq!(
         figures,
-        [
-            (1, 209, 272, 1344),
-            (1, 259, 379, 1849),
-            (1, 569, 600, 2849),
-            (1, 438, 432, 5184)
-        ]
+        [(1, 209, 272, 1344), (1, 259, 379, 1849), (1, 569, 600, 2849), (1, 438, 432, 5184)]
     );
 }
 
@@ -81,10 +76,7 @@ fn every_form_survives_a_round_trip() {
 #[test]
 fn space_is_nothing() {
     let spaced = "\r\n  { \"op\" : \"begin\", \"pool\":0, \"stream\":0}\r\n\n{\"op\":\"end\"}";
-    assert_eq!(
-        trace::read(spaced.as_bytes()).unwrap().operations().len(),
-        2
-    );
+    assert_eq!(trace::read(spaced.as_bytes()).unwrap().operations().len(), 2);
     assert!(trace::read("".as_bytes()).unwrap().operations().is_empty());
 }
 
@@ -103,42 +95,21 @@ fn refusal(good: &[&str], bad: &str) -> String {
 #[test]
 fn lines_out_of_form_are_refused_with_what_was_expected() {
     let cases: &[(&str, &[&str])] = &[
-        (
-            "{\"op\":\"allok\"}",
-            &["one of the operations begin, kernel", "op \"allok\""],
-        ),
+        ("{\"op\":\"allok\"}", &["one of the operations begin, kernel", "op \"allok\""]),
         ("{\"op\":7}", &["JSON object with `op`"]),
         ("{}", &["JSON object with `op`"]),
         ("[1,2]", &["JSON object with `op`", "[1,2]"]),
         ("[\"end\"]", &["JSON object with `op`"]),
         ("nonsense", &["JSON object with `op`", "nonsense"]),
         ("{\"op\":\"end\"", &["JSON object", "EOF"]),
-        (
-            "{\"op\":\"end\"} {}",
-            &["JSON object", "trailing characters"],
-        ),
-        (
-            "{\"op\":\"end\",\"id\":1}",
-            &["`end` with no other field", "unknown field `id`"],
-        ),
-        (
-            "{\"op\":\"free\"}",
-            &["`free` with id", "missing field `id`"],
-        ),
+        ("{\"op\":\"end\"} {}", &["JSON object", "trailing characters"]),
+        ("{\"op\":\"end\",\"id\":1}", &["`end` with no other field", "unknown field `id`"]),
+        ("{\"op\":\"free\"}", &["`free` with id", "missing field `id`"]),
         ("{\"op\":\"free\",\"id\":-1}", &["`free` with id", "-1"]),
         ("{\"op\":\"free\",\"id\":1.5}", &["`free` with id", "1.5"]),
-        (
-            "{\"op\":\"free\",\"id\":4294967296}",
-            &["`free` with id", "4294967296"],
-        ),
-        (
-            "{\"op\":\"free\",\"id\":0,\"id\":0}",
-            &["`free` with id", "duplicate field"],
-        ),
-        (
-            "{\"op\":\"free\",\"id\":0,\"bytes\":0}",
-            &["`free` with id", "unknown field `bytes`"],
-        ),
+        ("{\"op\":\"free\",\"id\":4294967296}", &["`free` with id", "4294967296"]),
+        ("{\"op\":\"free\",\"id\":0,\"id\":0}", &["`free` with id", "duplicate field"]),
+        ("{\"op\":\"free\",\"id\":0,\"bytes\":0}", &["`free` with id", "unknown field `bytes`"]),
         (
             "{\"op\":\"begin\",\"stream\":65536,\"pool\":0}",
             &["`begin` with stream (below 65536) and pool", "65536"],
@@ -200,12 +171,7 @@ fn an_endless_line_is_refused_without_being_kept() {
     let endless = std::io::BufReader::new(std::io::repeat(b' '));
     let error = trace::read(endless).unwrap_err();
     assert_eq!(error.line(), 1);
-    assert!(
-        error
-            .to_string()
-            .contains("a line of at most 4194304 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a line of at most 4194304 bytes"), "{error}");
 }
 
 fn stream(number: usize) -> StreamHandle {
@@ -220,31 +186,13 @@ fn node(number: usize) -> NodeHandle {
 fn a_journal_becomes_a_trace_in_the_raw_form() {
     let block = BlockNumber;
     let mut journal = Journal::new();
-    let weak = |number, edge| Dependency {
-        node: node(number),
-        edge,
-    };
-    journal.push(Entry::Standing {
-        block: block(1),
-        address: 0,
-        bytes: 512,
-    });
-    journal.push(Entry::Terminals {
-        stream: stream(50),
-        terminals: &[],
-    });
-    journal.push(Entry::Allocate {
-        block: block(4),
-        stream: stream(50),
-        address: 512,
-        bytes: 512,
-    });
+    let weak = |number, edge| Dependency { node: node(number), edge };
+    journal.push(Entry::Standing { block: block(1), address: 0, bytes: 512 });
+    journal.push(Entry::Terminals { stream: stream(50), terminals: &[] });
+    journal.push(Entry::Allocate { block: block(4), stream: stream(50), address: 512, bytes: 512 });
     journal.push(Entry::Terminals {
         stream: stream(40),
-        terminals: &[
-            Dependency::full(node(900)),
-            weak(800, EdgeData::PROGRAMMATIC),
-        ],
+        terminals: &[Dependency::full(node(900)), weak(800, EdgeData::PROGRAMMATIC)],
     });
     journal.push(Entry::Node {
         node: node(900),
@@ -254,28 +202,11 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
             Dependency::full(node(600)),
         ],
     });
-    journal.push(Entry::Node {
-        node: node(800),
-        dependencies: &[Dependency::full(node(600))],
-    });
-    journal.push(Entry::Node {
-        node: node(600),
-        dependencies: &[],
-    });
-    journal.push(Entry::Allocate {
-        block: block(9),
-        stream: stream(40),
-        address: 0,
-        bytes: 1024,
-    });
-    journal.push(Entry::Use {
-        block: block(4),
-        stream: stream(40),
-    });
-    journal.push(Entry::LastUse {
-        block: block(4),
-        stream: stream(40),
-    });
+    journal.push(Entry::Node { node: node(800), dependencies: &[Dependency::full(node(600))] });
+    journal.push(Entry::Node { node: node(600), dependencies: &[] });
+    journal.push(Entry::Allocate { block: block(9), stream: stream(40), address: 0, bytes: 1024 });
+    journal.push(Entry::Use { block: block(4), stream: stream(40) });
+    journal.push(Entry::LastUse { block: block(4), stream: stream(40) });
     journal.push(Entry::Outside { block: block(4) });
     journal.push(Entry::Outside { block: block(1) });
     journal.push(Entry::Free { block: block(4) });
@@ -306,26 +237,16 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
 fn a_journal_that_no_trace_can_say_is_refused() {
     let mut circle = Journal::new();
     for (this, other) in [(1, 2), (2, 1)] {
-        circle.push(Entry::Node {
-            node: node(this),
-            dependencies: &[Dependency::full(node(other))],
-        });
+        circle
+            .push(Entry::Node { node: node(this), dependencies: &[Dependency::full(node(other))] });
     }
     let error = trace::from_journal(&circle, stream(1), 0).unwrap_err();
     assert!(error.to_string().contains("depends on itself"), "{error}");
 
     let mut empty = Journal::new();
-    empty.push(Entry::Allocate {
-        block: BlockNumber(0),
-        stream: stream(1),
-        address: 0,
-        bytes: 0,
-    });
+    empty.push(Entry::Allocate { block: BlockNumber(0), stream: stream(1), address: 0, bytes: 0 });
     let error = trace::from_journal(&empty, stream(1), 0).unwrap_err();
-    assert!(
-        error.to_string().contains("expected 1 to 2^60 - 1 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("expected 1 to 2^60 - 1 bytes"), "{error}");
 }
 
 #[test]

@@ -88,10 +88,7 @@ impl Dag {
     ) -> impl Iterator<Item = (NodeIndex, Order)> + '_ {
         let targets = self.rows.neighbors_slice(node.0);
         let orders = self.rows.edges_slice(node.0);
-        targets
-            .iter()
-            .zip(orders)
-            .map(|(&target, &order)| (NodeIndex(target), order))
+        targets.iter().zip(orders).map(|(&target, &order)| (NodeIndex(target), order))
     }
 
     /// What an edge with this data proves.
@@ -120,10 +117,7 @@ impl Dag {
         self.open(driver, node, &mut journal);
         // A depth-first walk with a stack of its own: captures are deeper than the call stack.
         loop {
-            let top = self
-                .pending
-                .last_mut()
-                .expect("the walk ends in the branch below");
+            let top = self.pending.last_mut().expect("the walk ends in the branch below");
             if top.next < top.end {
                 let position = top.next;
                 top.next += 1;
@@ -158,23 +152,12 @@ impl Dag {
         let start = self.fetched.len();
         if driver.dependencies(node, &mut self.answer).is_ok() {
             self.fetched
-                .extend(self.answer.iter().map(|&dependency| Fetched {
-                    dependency,
-                    index: None,
-                }));
+                .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
             if let Some(journal) = journal {
-                journal.push(Fact::Node {
-                    node,
-                    dependencies: &self.answer,
-                });
+                journal.push(Fact::Node { node, dependencies: &self.answer });
             }
         }
-        self.pending.push(Pending {
-            node,
-            start,
-            next: start,
-            end: self.fetched.len(),
-        });
+        self.pending.push(Pending { node, start, next: start, end: self.fetched.len() });
     }
 
     /// Appends the node on top of the stack, whose dependencies are all mirrored.

@@ -133,43 +133,28 @@ impl Capture {
         }
         let mut indices = Terminals::new();
         for terminal in terminals {
-            let node = self
-                .dag
-                .insert(driver, terminal.node, journal.as_deref_mut());
+            let node = self.dag.insert(driver, terminal.node, journal.as_deref_mut());
             indices.push((node, self.dag.order(terminal.edge)));
         }
         if let Some(journal) = journal {
-            journal.push(Entry::Terminals {
-                stream: handle,
-                terminals,
-            });
+            journal.push(Entry::Terminals { stream: handle, terminals });
         }
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
-        let rules = Rules {
-            programmatic: self.programmatic,
-            heed_set_back: self.heed_set_back,
-        };
-        let Self {
-            streams,
-            dag,
-            watches,
-            ..
-        } = self;
+        let rules = Rules { programmatic: self.programmatic, heed_set_back: self.heed_set_back };
+        let Self { streams, dag, watches, .. } = self;
         let state = &mut streams[stream.index()];
-        let step = state
-            .reach
-            .advance(dag, rules, terminals, indices, |reach, node| {
-                watches.visit(node, |token| match markers(token) {
-                    Some(markers) => {
-                        if markers.iter().all(|&marker| reach.proves(marker)) {
-                            woken.push(token);
-                        }
-                        true
+        let step = state.reach.advance(dag, rules, terminals, indices, |reach, node| {
+            watches.visit(node, |token| match markers(token) {
+                Some(markers) => {
+                    if markers.iter().all(|&marker| reach.proves(marker)) {
+                        woken.push(token);
                     }
-                    None => false,
-                });
+                    true
+                }
+                None => false,
             });
+        });
         state.changed = now;
         if step == Step::Broken {
             state.broken = Some(now);
@@ -187,10 +172,7 @@ impl Capture {
     /// The first marker that is not proven for the stream.
     pub(crate) fn unproven(&self, stream: StreamIndex, markers: &[NodeIndex]) -> Option<NodeIndex> {
         let reach = &self.streams[stream.index()].reach;
-        markers
-            .iter()
-            .copied()
-            .find(|&marker| !reach.proves(marker))
+        markers.iter().copied().find(|&marker| !reach.proves(marker))
     }
 
     /// Enters a token at each of its markers.
@@ -202,11 +184,7 @@ impl Capture {
 
     /// The nodes that the stream's next node would depend on, at the last look.
     pub(crate) fn terminals(&self, stream: StreamIndex) -> impl Iterator<Item = NodeIndex> + '_ {
-        self.streams[stream.index()]
-            .reach
-            .terminals()
-            .iter()
-            .map(|&(node, _)| node)
+        self.streams[stream.index()].reach.terminals().iter().map(|&(node, _)| node)
     }
 
     /// Whether a look after `since` found that the stream had gained or lost terminals.
@@ -217,9 +195,7 @@ impl Capture {
     /// Whether a look after `since` found that users of blocks in use on the stream may escape
     /// their markers.
     pub(crate) fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
-        self.streams[stream.index()]
-            .broken
-            .is_some_and(|broken| broken > since)
+        self.streams[stream.index()].broken.is_some_and(|broken| broken > since)
     }
 
     fn enter(&mut self, handle: StreamHandle) -> StreamIndex {

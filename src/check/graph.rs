@@ -66,10 +66,7 @@ impl<T: Copy> Lists<T> {
             sorted[next[key as usize] as usize] = item;
             next[key as usize] += 1;
         }
-        Self {
-            starts,
-            items: sorted,
-        }
+        Self { starts, items: sorted }
     }
 
     pub fn of(&self, index: u32) -> &[T] {
@@ -180,11 +177,7 @@ impl Graph {
                 Ok(order) => (Some(order), true),
                 Err(_) => match sort(count, edges()) {
                     Ok(order) => (Some(order), false),
-                    Err(stuck) => {
-                        return Err(Violation::Cyclic {
-                            node: handles[stuck as usize],
-                        })
-                    }
+                    Err(stuck) => return Err(Violation::Cyclic { node: handles[stuck as usize] }),
                 },
             }
         };
@@ -210,10 +203,7 @@ impl Graph {
 
         let proofs = finished.iter().filter(|raw| raw.proof != Proof::Nothing);
         let proofs = proofs.map(|raw| {
-            let edge = Edge {
-                from: raw.from,
-                full: raw.proof == Proof::Full,
-            };
+            let edge = Edge { from: raw.from, full: raw.proof == Proof::Full };
             (raw.to, edge)
         });
         let kept = finished.iter().filter(|raw| !edited[raw.to as usize]);
@@ -260,9 +250,8 @@ fn sort(count: usize, edges: impl Iterator<Item = (u32, u32)> + Clone) -> Result
     for (_, to) in edges {
         waiting[to as usize] += 1;
     }
-    let mut order: Vec<u32> = (0..count as u32)
-        .filter(|&node| waiting[node as usize] == 0)
-        .collect();
+    let mut order: Vec<u32> =
+        (0..count as u32).filter(|&node| waiting[node as usize] == 0).collect();
     let mut done = 0;
     while done < order.len() {
         for &to in successors.of(order[done]) {

@@ -40,9 +40,7 @@ impl StreamHistory {
 
     /// The last look before an entry.
     pub fn look_before(&self, entry: u32) -> Option<usize> {
-        self.entries
-            .partition_point(|&at| at < entry)
-            .checked_sub(1)
+        self.entries.partition_point(|&at| at < entry).checked_sub(1)
     }
 }
 
@@ -130,10 +128,7 @@ impl History {
         for (index, used) in block.uses.iter().enumerate() {
             let stream = &self.streams[used.stream as usize];
             let end = used.last.unwrap_or(block.freed);
-            let needed = [
-                (index == 0).then_some(block.allocated),
-                (end != NEVER).then_some(end),
-            ];
+            let needed = [(index == 0).then_some(block.allocated), (end != NEVER).then_some(end)];
             for entry in needed.into_iter().flatten() {
                 if stream.look_before(entry).is_none() {
                     return Err(Violation::NeverLooked {
@@ -164,30 +159,17 @@ impl Reader<'_> {
                 stream.ends.push(stream.terminals.len() as u32);
                 self.history.looks.push((number, look));
             }
-            Entry::Allocate {
-                block,
-                stream,
-                address,
-                bytes,
-            } => {
+            Entry::Allocate { block, stream, address, bytes } => {
                 let number = self.history.blocks.len() as u32;
                 let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
                 let own = self.stream(stream);
                 self.history.blocks.push(BlockHistory {
-                    place: Place {
-                        block,
-                        stream: Some(stream),
-                        address,
-                        bytes,
-                    },
+                    place: Place { block, stream: Some(stream), address, bytes },
                     end,
                     allocated: at,
                     freed: NEVER,
                     outside: false,
-                    uses: SmallVec::from_slice(&[BlockUse {
-                        stream: own,
-                        last: None,
-                    }]),
+                    uses: SmallVec::from_slice(&[BlockUse { stream: own, last: None }]),
                 });
                 self.history.events.push(Event::Allocate(number));
             }
@@ -212,20 +194,11 @@ impl Reader<'_> {
                 Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
                 None => return Err(malformed(index, block, Flaw::Unknown)),
             },
-            Entry::Standing {
-                block,
-                address,
-                bytes,
-            } => {
+            Entry::Standing { block, address, bytes } => {
                 let number = self.history.standing.len() as u32;
                 let end = self.introduce(index, block, Known::Standing(number), address, bytes)?;
                 self.history.standing.push(StandingHistory {
-                    place: Place {
-                        block,
-                        stream: None,
-                        address,
-                        bytes,
-                    },
+                    place: Place { block, stream: None, address, bytes },
                     end,
                     settled: false,
                 });

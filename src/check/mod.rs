@@ -117,11 +117,7 @@ pub fn check<D: Driver + ?Sized>(
                 match order.at_once(earlier, later) {
                     Some(true) => {}
                     Some(false) => return Err(not_ordered(pair, earlier, later)),
-                    None => questions.push(Question {
-                        pair: number,
-                        earlier,
-                        later,
-                    }),
+                    None => questions.push(Question { pair: number, earlier, later }),
                 }
             }
         }
@@ -152,9 +148,5 @@ pub fn check<D: Driver + ?Sized>(
             later: history.blocks[pair.later as usize].place,
         });
     }
-    Ok(Summary {
-        nodes: graph.len(),
-        blocks: history.blocks.len(),
-        pairs: pairs.len(),
-    })
+    Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.len() })
 }

@@ -163,14 +163,7 @@ impl<'a> Order<'a> {
                 own[mine as usize] = self.position[node as usize];
             }
         }
-        Clocks {
-            order: self,
-            column,
-            width,
-            low,
-            reach,
-            done,
-        }
+        Clocks { order: self, column, width, low, reach, done }
     }
 }
 
@@ -186,11 +179,7 @@ impl Clocks<'_> {
         if x >= y {
             return false;
         }
-        let clocks = if self.order.starts {
-            &self.done
-        } else {
-            &self.reach
-        };
+        let clocks = if self.order.starts { &self.done } else { &self.reach };
         let column = self.column[self.order.chain[x as usize] as usize];
         let row = (y - self.low) as usize * self.width;
         clocks[row + column as usize] >= self.order.position[x as usize]

@@ -22,9 +22,7 @@ struct RangeMap<V> {
 
 impl<V: Clone> RangeMap<V> {
     fn new() -> Self {
-        Self {
-            ranges: BTreeMap::new(),
-        }
+        Self { ranges: BTreeMap::new() }
     }
 
     /// The ranges that overlap `start..end`, the last one first.
@@ -140,10 +138,7 @@ pub(super) fn walk(
                             later: block.place,
                         });
                     }
-                    judge(Pair {
-                        earlier,
-                        later: number,
-                    })?;
+                    judge(Pair { earlier, later: number })?;
                 }
                 exposed.replace(start, end, number);
             }
@@ -174,12 +169,7 @@ pub(super) fn walk(
         }
     }
     // A launch of the graph would touch what still stands where this capture once had blocks.
-    for (block, _) in history
-        .standing
-        .iter()
-        .zip(settled)
-        .filter(|(_, gone)| !gone)
-    {
+    for (block, _) in history.standing.iter().zip(settled).filter(|(_, gone)| !gone) {
         let mut here = exposed.overlapping(block.place.address, block.end);
         if let Some(&other) = here.next() {
             return Err(Violation::Standing {

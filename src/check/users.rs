@@ -106,13 +106,7 @@ impl Attribution {
         let mut marks = Marks::new(graph.len());
         let mut logs: Vec<Log> = Vec::with_capacity(history.streams.len());
         for (stream, need) in history.streams.iter().zip(&needs) {
-            logs.push(Log::read(
-                graph,
-                stream,
-                need.step_0_after,
-                &first_seen,
-                &mut marks,
-            ));
+            logs.push(Log::read(graph, stream, need.step_0_after, &first_seen, &mut marks));
         }
         let stray = stray(graph, history, &logs);
         if needs.iter().any(|need| need.tail) {
@@ -133,10 +127,9 @@ impl Attribution {
         let mut found = users.others.clone();
         for slice in &users.slices {
             let log = &self.logs[slice.stream as usize];
-            log.next
-                .at_most(slice.start, slice.end, u32::MAX - slice.end, |position| {
-                    found.push(log.nodes[position as usize]);
-                });
+            log.next.at_most(slice.start, slice.end, u32::MAX - slice.end, |position| {
+                found.push(log.nodes[position as usize]);
+            });
         }
         found
     }
@@ -148,10 +141,9 @@ impl Attribution {
         let mut found = users.others.clone();
         for slice in &users.slices {
             let log = &self.logs[slice.stream as usize];
-            log.previous
-                .at_most(slice.start, slice.end, slice.start, |position| {
-                    found.push(log.nodes[position as usize]);
-                });
+            log.previous.at_most(slice.start, slice.end, slice.start, |position| {
+                found.push(log.nodes[position as usize]);
+            });
         }
         found
     }
@@ -167,10 +159,7 @@ struct Need {
 
 impl Default for Need {
     fn default() -> Self {
-        Self {
-            step_0_after: NEVER,
-            tail: false,
-        }
+        Self { step_0_after: NEVER, tail: false }
     }
 }
 
@@ -200,10 +189,7 @@ struct Marks {
 
 impl Marks {
     fn new(count: usize) -> Self {
-        Self {
-            marks: vec![0; count],
-            mark: 0,
-        }
+        Self { marks: vec![0; count], mark: 0 }
     }
 
     fn clear(&mut self) {
@@ -247,10 +233,7 @@ impl Log {
         first_seen: &[u32],
         marks: &mut Marks,
     ) -> Self {
-        let mut log = Self {
-            ever: FixedBitSet::with_capacity(graph.len()),
-            ..Self::default()
-        };
+        let mut log = Self { ever: FixedBitSet::with_capacity(graph.len()), ..Self::default() };
         let mut gained = Vec::new();
         let mut stack: Vec<u32> = Vec::new();
         let mut unclean = 0;
@@ -342,8 +325,7 @@ impl Log {
     }
 
     fn step_start(&self, step: u32) -> u32 {
-        step.checked_sub(1)
-            .map_or(0, |before| self.step_end(before))
+        step.checked_sub(1).map_or(0, |before| self.step_end(before))
     }
 
     fn step(&self, step: u32) -> &[u32] {
@@ -380,19 +362,11 @@ impl Log {
 fn depends_on_all(graph: &Graph, node: u32, distinct: usize, marks: &Marks) -> bool {
     let edges = graph.any.of(node);
     // Edges may be listed twice, so this rules out but does not prove.
-    if edges
-        .iter()
-        .filter(|edge| marks.contains(edge.from))
-        .count()
-        < distinct
-    {
+    if edges.iter().filter(|edge| marks.contains(edge.from)).count() < distinct {
         return false;
     }
-    let mut found: SmallVec<[u32; 8]> = edges
-        .iter()
-        .map(|edge| edge.from)
-        .filter(|&from| marks.contains(from))
-        .collect();
+    let mut found: SmallVec<[u32; 8]> =
+        edges.iter().map(|edge| edge.from).filter(|&from| marks.contains(from)).collect();
     found.sort_unstable();
     found.dedup();
     found.len() == distinct
@@ -565,19 +539,11 @@ impl Users {
             if !seen.is_empty() {
                 let nodes = &log.nodes[seen.start as usize..seen.end as usize];
                 self.others.extend(nodes.iter().copied().filter(new));
-                self.add_slice(Slice {
-                    stream,
-                    start,
-                    end: seen.start,
-                });
+                self.add_slice(Slice { stream, start, end: seen.start });
                 start = seen.end;
             }
         }
-        self.add_slice(Slice {
-            stream,
-            start,
-            end: log.step_end(end),
-        });
+        self.add_slice(Slice { stream, start, end: log.step_end(end) });
     }
 
     fn add_slice(&mut self, slice: Slice) {
@@ -618,9 +584,7 @@ fn tell_apart(
             let stream = &history.streams[used.stream as usize];
             // Terminals that move on have all former ones behind them.
             let last = (horizon(used) as usize + 1).min(stream.looks());
-            let last = last
-                .checked_sub(1)
-                .map_or(&[][..], |look| stream.terminals(look));
+            let last = last.checked_sub(1).map_or(&[][..], |look| stream.terminals(look));
             let greatest = last.iter().copied().max().unwrap_or(0);
             for &point in allocation_point(history, used.block) {
                 questions.push((index, point, greatest));

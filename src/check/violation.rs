@@ -22,11 +22,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "block {} at {:#x}+{}",
-            self.block.0, self.address, self.bytes
-        )?;
+        write!(f, "block {} at {:#x}+{}", self.block.0, self.address, self.bytes)?;
         match self.stream {
             Some(stream) => write!(f, " (stream {:#x})", stream.bits()),
             None => write!(f, " (not of this capture)"),

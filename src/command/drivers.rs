@@ -64,9 +64,7 @@ fn simulated(job: &impl Job) -> Result<(), Failure> {
 
 #[cfg(feature = "cuda")]
 fn real() -> Result<Arc<CudaDriver>, String> {
-    CudaDriver::new(0)
-        .map(Arc::new)
-        .map_err(|error| format!("driver `cuda`: {error}"))
+    CudaDriver::new(0).map(Arc::new).map_err(|error| format!("driver `cuda`: {error}"))
 }
 
 #[cfg(not(feature = "cuda"))]

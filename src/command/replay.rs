@@ -148,11 +148,7 @@ impl Run<'_> {
 impl Summary {
     fn print(&self, output: &mut impl Write) -> io::Result<()> {
         let mebibytes = |bytes: u128| bytes as f64 / f64::from(1 << 20);
-        let proof = if self.verified {
-            "verified"
-        } else {
-            "not verified"
-        };
+        let proof = if self.verified { "verified" } else { "not verified" };
         writeln!(output, "trace      {}", self.trace)?;
         writeln!(
             output,

@@ -52,9 +52,8 @@ impl Job for Run<'_> {
         }
         for (index, workload) in workloads.iter().enumerate() {
             let what = format!("workload {index}");
-            let trace = workload
-                .trace()
-                .map_err(|error| Failure::Other(format!("{what}: {error}")))?;
+            let trace =
+                workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
             let row = sweep::run(driver, workload, &trace, launches)
                 .map_err(|error| Failure::replay(&what, &error))?;
             // A row at a time, so that a reader sees each as soon as it is there.

@@ -81,24 +81,12 @@ pub struct EdgeData {
 
 impl EdgeData {
     /// An ordinary edge: completion and memory visibility.
-    pub const FULL: Self = Self {
-        from_port: 0,
-        to_port: 0,
-        kind: 0,
-    };
+    pub const FULL: Self = Self { from_port: 0, to_port: 0, kind: 0 };
     /// Programmatic dependent launch: fires when every block of the earlier kernel has triggered
     /// or exited.
-    pub const PROGRAMMATIC: Self = Self {
-        from_port: 1,
-        to_port: 0,
-        kind: 1,
-    };
+    pub const PROGRAMMATIC: Self = Self { from_port: 1, to_port: 0, kind: 1 };
     /// Fires when the earlier kernel's blocks have begun; best effort.
-    pub const LAUNCH_ORDER: Self = Self {
-        from_port: 2,
-        to_port: 0,
-        kind: 1,
-    };
+    pub const LAUNCH_ORDER: Self = Self { from_port: 2, to_port: 0, kind: 1 };
 }
 
 /// A node that another one depends on (or will), and the edge's data.
@@ -113,10 +101,7 @@ pub struct Dependency {
 impl Dependency {
     /// A dependency by an ordinary edge.
     pub const fn full(node: NodeHandle) -> Self {
-        Self {
-            node,
-            edge: EdgeData::FULL,
-        }
+        Self { node, edge: EdgeData::FULL }
     }
 }
 

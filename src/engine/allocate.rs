@@ -64,11 +64,7 @@ impl State {
                 let slot = self.enter(config, capture, pool);
                 let stream = self.look(driver, config, slot, stream);
                 let share = config.reuse == Reuse::CrossStream;
-                Ok(Claim::Capture {
-                    capture: slot,
-                    stream,
-                    share,
-                })
+                Ok(Claim::Capture { capture: slot, stream, share })
             }
             Ok(CaptureStatus::None) => Ok(Claim::Outside),
             Ok(CaptureStatus::Invalidated) => {
@@ -76,10 +72,7 @@ impl State {
                 Err(Error::CaptureInvalidated { call: CALL, stream })
             }
             // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(DriverError {
-                kind: ErrorKind::CaptureImplicit,
-                ..
-            }) => Ok(Claim::Outside),
+            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => Ok(Claim::Outside),
             Err(error) => Err(error.into()),
         }
     }
@@ -94,16 +87,16 @@ impl State {
         bytes: u64,
         claim: Claim,
     ) -> Result<Option<Placed>, DriverError> {
-        if let Some(placed) = self.search(config, claim, heap, |heap, prove| {
-            heap.place(bytes, claim, prove)
-        }) {
+        if let Some(placed) =
+            self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
+        {
             return Ok(Some(placed));
         }
         if !self.deferred.is_empty() {
             self.poll_deferred(driver);
-            if let Some(placed) = self.search(config, claim, heap, |heap, prove| {
-                heap.place(bytes, claim, prove)
-            }) {
+            if let Some(placed) =
+                self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
+            {
                 return Ok(Some(placed));
             }
         }
@@ -122,18 +115,12 @@ impl State {
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
-        let Self {
-            heaps, recordings, ..
-        } = self;
+        let Self { heaps, recordings, .. } = self;
         let heap = heaps[heap as usize].as_mut().expect(GONE);
         match claim {
-            Claim::Capture {
-                capture, stream, ..
-            } => {
+            Claim::Capture { capture, stream, .. } => {
                 let recording = recordings[capture.index()].as_ref();
-                let capture = &recording
-                    .expect("a claim names a capture under way")
-                    .capture;
+                let capture = &recording.expect("a claim names a capture under way").capture;
                 run(heap, &mut |markers| {
                     capture.proves(stream, markers) || config.lacks(Flaw::Proof)
                 })
@@ -145,9 +132,7 @@ impl State {
     /// How much more the pool may hold, in bytes.
     fn room(&mut self, pool: PoolId) -> u64 {
         let reserved = self.reserved(pool);
-        let limit = self.pools[pool.0 as usize]
-            .as_ref()
-            .and_then(|pool| pool.config.max_bytes);
+        let limit = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
     }
 
@@ -172,44 +157,19 @@ impl State {
         placed: Placed,
     ) -> Block {
         let number = self.blocks.number();
-        let Placed {
-            range,
-            address,
-            before,
-        } = placed;
+        let Placed { range, address, before } = placed;
         let mine = match claim {
-            Claim::Capture {
-                capture,
-                stream: index,
-                ..
-            } => {
+            Claim::Capture { capture, stream: index, .. } => {
                 let recording = self.recording(capture);
                 recording.blocks += 1;
                 let since = recording.capture.tick();
-                let home = Home {
-                    capture: recording.id,
-                    slot: capture,
-                    stream: index,
-                    since,
-                };
-                self.note(
-                    capture,
-                    Entry::Allocate {
-                        block: number,
-                        stream,
-                        address,
-                        bytes,
-                    },
-                );
+                let home = Home { capture: recording.id, slot: capture, stream: index, since };
+                self.note(capture, Entry::Allocate { block: number, stream, address, bytes });
                 Some(home)
             }
             Claim::Outside => None,
         };
-        let standing = Entry::Standing {
-            block: number,
-            address,
-            bytes,
-        };
+        let standing = Entry::Standing { block: number, address, bytes };
         self.tell_others(pool, mine.map(|home| home.slot), standing);
         let row = self.pools[pool.0 as usize].as_mut().expect("found before");
         row.count_in(bytes, requested);
@@ -227,11 +187,7 @@ impl State {
             last: None,
             uses: SmallVec::new(),
         });
-        Block {
-            id,
-            address,
-            bytes: requested,
-        }
+        Block { id, address, bytes: requested }
     }
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.

@@ -101,10 +101,7 @@ impl Blocks {
 
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let number = block.number.0;
-        let row = Row {
-            number,
-            block: Some(block),
-        };
+        let row = Row { number, block: Some(block) };
         let slot = match self.vacant.pop() {
             Some(slot) => {
                 self.rows[slot as usize] = row;

@@ -42,13 +42,7 @@ impl Deferred {
         under_way: impl Fn(CaptureId) -> bool,
     ) -> bool {
         self.captures.retain(|&mut capture| under_way(capture));
-        let Self {
-            streams,
-            events,
-            captures,
-            graphs,
-            ..
-        } = self;
+        let Self { streams, events, captures, graphs, .. } = self;
         streams.retain(|&mut stream| match driver.capture_status(stream, scratch) {
             Ok(CaptureStatus::None) => match record(driver, stream) {
                 Some(event) => {

@@ -21,10 +21,7 @@ impl State {
         id: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        let unknown = Error::UnknownCapture {
-            call: "end_capture",
-            capture: id,
-        };
+        let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
         self.last_looks(driver, config, slot);
         let recording = self.recording(slot);
@@ -65,10 +62,8 @@ impl State {
         let recording = self.recording(slot);
         let id = recording.id;
         let capture = &recording.capture;
-        let streams: Vec<_> = capture
-            .streams()
-            .map(|stream| capture.stream_handle(stream))
-            .collect();
+        let streams: Vec<_> =
+            capture.streams().map(|stream| capture.stream_handle(stream)).collect();
         for stream in streams {
             let status = driver.capture_status(stream, &mut self.terminals);
             if let Ok(CaptureStatus::Active { capture, .. }) = status {
@@ -92,9 +87,7 @@ impl State {
         let Some(recording) = self.recordings[slot.index()].take() else {
             return;
         };
-        let Recording {
-            id, pools, held, ..
-        } = recording;
+        let Recording { id, pools, held, .. } = recording;
         for block in self.blocks.iter_mut() {
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
                 block.roll_back();
@@ -104,11 +97,7 @@ impl State {
             }
         }
         for &pool in &pools {
-            let beside = if accepted && hold {
-                self.under_way(pool)
-            } else {
-                SmallVec::new()
-            };
+            let beside = if accepted && hold { self.under_way(pool) } else { SmallVec::new() };
             let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else {
                 continue;
             };
@@ -134,15 +123,7 @@ impl State {
                 }
             }
         }
-        for Held {
-            heap,
-            range,
-            block,
-            graphs,
-            outside,
-            ..
-        } in held
-        {
+        for Held { heap, range, block, graphs, outside, .. } in held {
             let pool = self.pool_of(heap);
             self.deferred.push(Deferred {
                 pool,
@@ -151,11 +132,7 @@ impl State {
                 number: block,
                 streams: outside,
                 events: SmallVec::new(),
-                captures: if accepted {
-                    self.under_way(pool)
-                } else {
-                    SmallVec::new()
-                },
+                captures: if accepted { self.under_way(pool) } else { SmallVec::new() },
                 graphs: graphs || accepted,
             });
         }
@@ -169,17 +146,13 @@ impl State {
 
     fn pool_of(&self, heap: u32) -> PoolId {
         let row = self.pools.iter().position(|pool| {
-            pool.as_ref()
-                .is_some_and(|pool| pool.small == heap || pool.large == heap)
+            pool.as_ref().is_some_and(|pool| pool.small == heap || pool.large == heap)
         });
         PoolId(row.expect("a heap belongs to a pool") as u32)
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
-        let pools = self
-            .graphs
-            .remove(&graph)
-            .ok_or(Error::UnknownGraph { graph })?;
+        let pools = self.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
         for pool in pools {
             if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
                 row.graphs -= 1;
@@ -199,16 +172,9 @@ impl State {
             return;
         }
         for heap in [row.small, row.large] {
-            self.heaps[heap as usize]
-                .as_mut()
-                .expect(GONE)
-                .forget_graphs();
+            self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
         }
-        for waiting in self
-            .deferred
-            .iter_mut()
-            .filter(|waiting| waiting.pool == pool)
-        {
+        for waiting in self.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
             waiting.graphs = false;
         }
         for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
@@ -223,11 +189,7 @@ impl State {
     ) -> Result<(), Error> {
         self.pool(id, "destroy_pool")?;
         self.poll_deferred(driver);
-        let waiting = self
-            .deferred
-            .iter()
-            .filter(|waiting| waiting.pool == id)
-            .count();
+        let waiting = self.deferred.iter().filter(|waiting| waiting.pool == id).count();
         let pool = self.pool(id, "destroy_pool")?;
         if pool.blocks + pool.recordings + pool.graphs + waiting > 0 {
             return Err(Error::PoolInUse {

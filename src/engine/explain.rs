@@ -32,9 +32,7 @@ impl State {
                         (*graphs && claim == Claim::Outside).then_some(Refusal::UsedByGraph)
                     }
                     RangeState::Marked(marked) => match claim {
-                        Claim::Capture {
-                            capture, stream, ..
-                        } if capture == marked.capture => {
+                        Claim::Capture { capture, stream, .. } if capture == marked.capture => {
                             let recording = self.recordings[capture.index()].as_ref();
                             let capture = &recording.expect("a claim names one under way").capture;
                             let owner = capture.stream_handle(marked.owner);
@@ -42,10 +40,7 @@ impl State {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
                                 capture.unproven(stream, &marked.markers).map(|marker| {
-                                    Refusal::Marker {
-                                        node: capture.node_handle(marker),
-                                        owner,
-                                    }
+                                    Refusal::Marker { node: capture.node_handle(marker), owner }
                                 })
                             }
                         }
@@ -53,12 +48,7 @@ impl State {
                     },
                     RangeState::Allocated | RangeState::Vacant => continue,
                 };
-                ranges.push(FreeRange {
-                    address,
-                    bytes,
-                    block,
-                    refusal,
-                });
+                ranges.push(FreeRange { address, bytes, block, refusal });
             }
         }
         ranges.sort_unstable_by_key(|range| range.address);
@@ -72,20 +62,13 @@ impl State {
                     .as_ref()
                     .is_some_and(|h| h.extent(range).0 == address)
         };
-        let held = self
-            .recordings
-            .iter()
-            .flatten()
-            .flat_map(|recording| &recording.held);
+        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
         for held in held {
             if lies_here(held.heap, held.range) {
                 return held.reason.clone();
             }
         }
-        let waiting = self
-            .deferred
-            .iter()
-            .find(|waiting| lies_here(waiting.heap, waiting.range));
+        let waiting = self.deferred.iter().find(|waiting| lies_here(waiting.heap, waiting.range));
         waiting.map_or(WaitReason::OutsideWork, |waiting| waiting.reason())
     }
 }

@@ -33,10 +33,7 @@ impl State {
         stream: StreamHandle,
     ) -> Result<(), Error> {
         const CALL: &str = "record_stream";
-        let unknown = Error::UnknownBlock {
-            call: CALL,
-            block: id.number(),
-        };
+        let unknown = Error::UnknownBlock { call: CALL, block: id.number() };
         let block = self.blocks.get_mut(id).ok_or(unknown)?;
         let keep = config.lacks(Flaw::UseAfterLastUse);
         if stream == block.stream {
@@ -49,13 +46,7 @@ impl State {
         }
         let number = block.number;
         if let Origin::Capture(home) = block.origin {
-            self.note(
-                home.slot,
-                Entry::Use {
-                    block: number,
-                    stream,
-                },
-            );
+            self.note(home.slot, Entry::Use { block: number, stream });
         }
         Ok(())
     }
@@ -68,10 +59,7 @@ impl State {
         stream: StreamHandle,
     ) -> Result<(), Error> {
         const CALL: &str = "record_use";
-        let unknown = || Error::UnknownBlock {
-            call: CALL,
-            block: id.number(),
-        };
+        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
         let origin = self.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
@@ -99,19 +87,10 @@ impl State {
         } else {
             match block.uses.iter_mut().find(|used| used.stream == stream) {
                 Some(used) => used.last = Some(last),
-                None => block.uses.push(Use {
-                    stream,
-                    last: Some(last),
-                }),
+                None => block.uses.push(Use { stream, last: Some(last) }),
             }
         }
-        self.note(
-            home.slot,
-            Entry::LastUse {
-                block: number,
-                stream,
-            },
-        );
+        self.note(home.slot, Entry::LastUse { block: number, stream });
         Ok(())
     }
 
@@ -121,10 +100,7 @@ impl State {
         config: &Config,
         id: BlockId,
     ) -> Result<(), Error> {
-        let unknown = Error::UnknownBlock {
-            call: "free",
-            block: id.number(),
-        };
+        let unknown = Error::UnknownBlock { call: "free", block: id.number() };
         let mut block = self.blocks.remove(id).ok_or(unknown)?;
         if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
             pool.count_out(block.bytes, block.requested);
@@ -160,10 +136,7 @@ impl State {
             outside: SmallVec::new(),
         };
         let own = (block.stream, &block.last, Flaw::OwnMarker);
-        let others = block
-            .uses
-            .iter()
-            .map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
+        let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
                 ending.worked |= last.worked;
@@ -184,12 +157,7 @@ impl State {
                 }
                 Standing::Outside => {
                     ending.outside.push(stream);
-                    self.note(
-                        home.slot,
-                        Entry::Outside {
-                            block: block.number,
-                        },
-                    );
+                    self.note(home.slot, Entry::Outside { block: block.number });
                     if !config.lacks(Flaw::OutsideUses) {
                         ending.reason = Some(WaitReason::OutsideStream(stream));
                     }
@@ -201,16 +169,9 @@ impl State {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.nested_capture(home, block) {
-            self.note(
-                home.slot,
-                Entry::Outside {
-                    block: block.number,
-                },
-            );
+            self.note(home.slot, Entry::Outside { block: block.number });
             if !config.lacks(Flaw::NestedCapture) {
-                ending
-                    .reason
-                    .get_or_insert(WaitReason::NestedCapture(nested));
+                ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
         }
         Ok(ending)
@@ -220,23 +181,14 @@ impl State {
     /// conditional node of the block's capture, and the block may be in use there.
     fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
         let mut recordings = self.recordings.iter().flatten();
-        let own = recordings
-            .clone()
-            .find(|recording| recording.id == home.capture)?
-            .age;
+        let own = recordings.clone().find(|recording| recording.id == home.capture)?.age;
         recordings
             .find(|other| other.age > own && other.pools.contains(&block.pool))
             .map(|other| other.id)
     }
 
     fn free_in_capture(&mut self, config: &Config, block: LiveBlock, home: Home, ending: Ending) {
-        let LiveBlock {
-            number,
-            heap,
-            range,
-            before,
-            ..
-        } = block;
+        let LiveBlock { number, heap, range, before, .. } = block;
         self.note(home.slot, Entry::Free { block: number });
         if let Some(reason) = ending.reason {
             self.heap(heap).free_later(range, number);
@@ -251,30 +203,17 @@ impl State {
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
-        let markers = if ending.worked {
-            ending.markers
-        } else {
-            before.markers
-        };
+        let markers = if ending.worked { ending.markers } else { before.markers };
         if markers.is_empty() {
             self.heap(heap).free_quiet(range, before.graphs, number);
             return;
         }
         let Before { graphs, .. } = before;
         let watched = markers.clone();
-        let freed = Freed {
-            capture: home.slot,
-            owner: home.stream,
-            markers,
-            graphs,
-        };
+        let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
         let token = self.heap(heap).free_marked(range, freed, number);
-        let Self {
-            heaps, recordings, ..
-        } = self;
-        let recording = recordings[home.slot.index()]
-            .as_mut()
-            .expect("the block's capture");
+        let Self { heaps, recordings, .. } = self;
+        let recording = recordings[home.slot.index()].as_mut().expect("the block's capture");
         let capture = &mut recording.capture;
         capture.watch(token, &watched);
         let heap = heaps[heap as usize].as_mut().expect(super::state::GONE);
@@ -289,17 +228,7 @@ impl State {
     /// Frees a block that no capture under way allocated: it waits for the work of its streams,
     /// and for the captures under way in its pool if a graph uses it.
     fn free_outside<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, block: LiveBlock) {
-        let LiveBlock {
-            number,
-            pool,
-            heap,
-            range,
-            stream,
-            before,
-            origin,
-            uses,
-            ..
-        } = block;
+        let LiveBlock { number, pool, heap, range, stream, before, origin, uses, .. } = block;
         let graph = matches!(origin, Origin::Graph);
         let graphs = before.graphs || graph;
         if config.lacks(Flaw::OlderBlocks) {
@@ -310,11 +239,7 @@ impl State {
         let mut streams: SmallVec<[StreamHandle; 2]> = SmallVec::new();
         streams.push(stream);
         streams.extend(uses.iter().map(|used| used.stream));
-        let captures = if graph {
-            self.under_way(pool)
-        } else {
-            SmallVec::new()
-        };
+        let captures = if graph { self.under_way(pool) } else { SmallVec::new() };
         self.deferred.push(Deferred {
             pool,
             heap,

@@ -54,9 +54,7 @@ pub struct Engine<D: Driver> {
 
 impl<D: Driver> fmt::Debug for Engine<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -66,12 +64,7 @@ impl<D: Driver> Engine<D> {
         /// Reserved where the driver does not tell how much memory there is, in bytes.
         const FALLBACK: u64 = 64 << 30;
         let reserve = driver.memory_info().map_or(FALLBACK, |info| info.total);
-        Self {
-            driver,
-            config,
-            reserve,
-            state: Mutex::new(State::new()),
-        }
+        Self { driver, config, reserve, state: Mutex::new(State::new()) }
     }
 
     /// The driver that the engine was made on.
@@ -92,13 +85,8 @@ impl<D: Driver> Engine<D> {
         let limit = config.max_bytes.unwrap_or(u64::MAX);
         let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
         let large = small + 1;
-        state.heaps.push(Some(Heap::new(
-            small,
-            reserve(SMALL_RESERVE.min(self.reserve)),
-        )));
-        state
-            .heaps
-            .push(Some(Heap::new(large, reserve(self.reserve))));
+        state.heaps.push(Some(Heap::new(small, reserve(SMALL_RESERVE.min(self.reserve)))));
+        state.heaps.push(Some(Heap::new(large, reserve(self.reserve))));
         state.pools.push(Some(Pool::new(config, small, large)));
         PoolId(state.pools.len() as u32 - 1)
     }
@@ -151,8 +139,7 @@ impl<D: Driver> Engine<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        self.lock()
-            .end_capture(&self.driver, &self.config, capture, graph)
+        self.lock().end_capture(&self.driver, &self.config, capture, graph)
     }
 
     /// Rolls back every decision taken in a capture whose graph will never run. Blocks it
@@ -162,10 +149,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         let mut state = self.lock();
-        let unknown = Error::UnknownCapture {
-            call: "abandon_capture",
-            capture,
-        };
+        let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
         state.end(&self.driver, slot, false, false);
         Ok(())
@@ -192,8 +176,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
     /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; the driver's.
     pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
-        self.lock()
-            .allocate(&self.driver, &self.config, pool, bytes, stream)
+        self.lock().allocate(&self.driver, &self.config, pool, bytes, stream)
     }
 
     /// Says that `stream` uses the block at some time before its free (PyTorch's `record_stream`).
@@ -212,8 +195,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`], [`Error::CaptureInvalidated`].
     pub fn record_use(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        self.lock()
-            .record_use(&self.driver, &self.config, block, stream)
+        self.lock().record_use(&self.driver, &self.config, block, stream)
     }
 
     /// Frees a block. Its free markers are the terminals, now, of its own stream and of every
@@ -256,10 +238,7 @@ impl<D: Driver> Engine<D> {
             CaptureStatus::None => Ok(()),
             CaptureStatus::Invalidated => {
                 state.abandon_invalidated(&self.driver, stream);
-                Err(Error::CaptureInvalidated {
-                    call: "observe",
-                    stream,
-                })
+                Err(Error::CaptureInvalidated { call: "observe", stream })
             }
         }
     }
@@ -278,11 +257,7 @@ impl<D: Driver> Engine<D> {
                 let slot = state.enter(&self.config, capture, pool);
                 let stream = state.look(&self.driver, &self.config, slot, stream);
                 let share = self.config.reuse == Reuse::CrossStream;
-                Claim::Capture {
-                    capture: slot,
-                    stream,
-                    share,
-                }
+                Claim::Capture { capture: slot, stream, share }
             }
             CaptureStatus::None => Claim::Outside,
             CaptureStatus::Invalidated => {
@@ -322,10 +297,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.lock();
-        let unknown = Error::UnknownCapture {
-            call: "journal",
-            capture,
-        };
+        let unknown = Error::UnknownCapture { call: "journal", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
         Ok(state.recording(slot).journal.clone())
     }

@@ -199,10 +199,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Marker { node, owner } => {
-                write!(
-                    f,
-                    "marker {node:?} (block of {owner:?}) is not proven to precede"
-                )
+                write!(f, "marker {node:?} (block of {owner:?}) is not proven to precede")
             }
             Self::OwnStreamOnly { owner } => write!(f, "only its own {owner:?} may take it"),
             Self::Waiting(WaitReason::OutsideStream(stream)) => {

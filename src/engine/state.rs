@@ -64,8 +64,7 @@ impl State {
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
         let row = self.pools.get_mut(pool.0 as usize);
-        row.and_then(Option::as_mut)
-            .ok_or(Error::UnknownPool { call, pool })
+        row.and_then(Option::as_mut).ok_or(Error::UnknownPool { call, pool })
     }
 
     pub(super) fn heap(&mut self, heap: u32) -> &mut Heap {
@@ -73,18 +72,13 @@ impl State {
     }
 
     pub(super) fn recording(&mut self, slot: CaptureSlot) -> &mut Recording {
-        self.recordings[slot.index()]
-            .as_mut()
-            .expect("the slot of a capture under way")
+        self.recordings[slot.index()].as_mut().expect("the slot of a capture under way")
     }
 
     pub(super) fn slot(&self, capture: CaptureId) -> Option<CaptureSlot> {
         let rows = self.recordings.iter();
         rows.enumerate()
-            .find(|(_, row)| {
-                row.as_ref()
-                    .is_some_and(|recording| recording.id == capture)
-            })
+            .find(|(_, row)| row.as_ref().is_some_and(|recording| recording.id == capture))
             .map(|(row, _)| CaptureSlot::new(row))
     }
 
@@ -95,9 +89,7 @@ impl State {
         capture: CaptureId,
         pool: PoolId,
     ) -> CaptureSlot {
-        let slot = self
-            .slot(capture)
-            .unwrap_or_else(|| self.add_recording(config, capture));
+        let slot = self.slot(capture).unwrap_or_else(|| self.add_recording(config, capture));
         if !self.recording(slot).pools.contains(&pool) {
             self.join_pool(slot, pool);
         }
@@ -105,11 +97,8 @@ impl State {
     }
 
     fn add_recording(&mut self, config: &Config, id: CaptureId) -> CaptureSlot {
-        let trusted = if config.lacks(Flaw::EdgeKinds) {
-            Programmatic::Trust
-        } else {
-            config.programmatic
-        };
+        let trusted =
+            if config.lacks(Flaw::EdgeKinds) { Programmatic::Trust } else { config.programmatic };
         self.next_age += 1;
         let recording = Recording {
             id,
@@ -131,14 +120,7 @@ impl State {
 
     /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
     fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
-        let Self {
-            pools,
-            heaps,
-            recordings,
-            blocks,
-            deferred,
-            ..
-        } = self;
+        let Self { pools, heaps, recordings, blocks, deferred, .. } = self;
         let recording = recordings[slot.index()].as_mut().expect("just entered");
         recording.pools.push(pool);
         let Some(Some(row)) = pools.get_mut(pool.0 as usize) else {
@@ -150,17 +132,13 @@ impl State {
         };
         let mut strangers = Vec::new();
         for block in blocks.iter().filter(|block| block.pool == pool) {
-            let (address, bytes) = heaps[block.heap as usize]
-                .as_ref()
-                .expect(GONE)
-                .extent(block.range);
+            let (address, bytes) =
+                heaps[block.heap as usize].as_ref().expect(GONE).extent(block.range);
             strangers.push((block.number, address, bytes));
         }
         for waiting in deferred.iter().filter(|waiting| waiting.pool == pool) {
-            let (address, bytes) = heaps[waiting.heap as usize]
-                .as_ref()
-                .expect(GONE)
-                .extent(waiting.range);
+            let (address, bytes) =
+                heaps[waiting.heap as usize].as_ref().expect(GONE).extent(waiting.range);
             strangers.push((waiting.number, address, bytes));
         }
         for heap in [row.small, row.large] {
@@ -170,11 +148,7 @@ impl State {
             }
         }
         for (block, address, bytes) in strangers {
-            journal.push(Entry::Standing {
-                block,
-                address,
-                bytes,
-            });
+            journal.push(Entry::Standing { block, address, bytes });
         }
     }
 
@@ -186,27 +160,14 @@ impl State {
         slot: CaptureSlot,
         stream: StreamHandle,
     ) -> StreamIndex {
-        let Self {
-            heaps,
-            recordings,
-            terminals,
-            woken,
-            ..
-        } = self;
-        let recording = recordings[slot.index()]
-            .as_mut()
-            .expect("the slot of a capture under way");
+        let Self { heaps, recordings, terminals, woken, .. } = self;
+        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
         let markers = |token: Token| heaps.get(token.heap as usize)?.as_ref()?.markers(token);
         let journal = recording.journal.as_mut();
-        let index = recording
-            .capture
-            .look(driver, stream, terminals, journal, markers, woken);
+        let index = recording.capture.look(driver, stream, terminals, journal, markers, woken);
         let share = config.reuse == Reuse::CrossStream;
         for token in woken.drain(..) {
-            heaps[token.heap as usize]
-                .as_mut()
-                .expect(GONE)
-                .learn(token, index, share);
+            heaps[token.heap as usize].as_mut().expect(GONE).learn(token, index, share);
         }
         index
     }
@@ -244,20 +205,9 @@ impl State {
 
     /// Frees what waits no longer, and tells the captures under way.
     pub(super) fn poll_deferred<D: Driver + ?Sized>(&mut self, driver: &D) {
-        let Self {
-            heaps,
-            recordings,
-            deferred,
-            terminals,
-            ..
-        } = self;
+        let Self { heaps, recordings, deferred, terminals, .. } = self;
         deferred.retain_mut(|waiting| {
-            let under_way = |id| {
-                recordings
-                    .iter()
-                    .flatten()
-                    .any(|recording| recording.id == id)
-            };
+            let under_way = |id| recordings.iter().flatten().any(|recording| recording.id == id);
             if !waiting.poll(driver, terminals, under_way) {
                 return true;
             }
@@ -265,9 +215,7 @@ impl State {
             heap.free_waiting(waiting.range, waiting.graphs);
             for recording in recordings.iter_mut().flatten() {
                 if let Some(journal) = &mut recording.journal {
-                    journal.push(Entry::Settled {
-                        block: waiting.number,
-                    });
+                    journal.push(Entry::Settled { block: waiting.number });
                 }
             }
             false

@@ -44,10 +44,7 @@ pub fn trace_text(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
                 "{{\"op\":\"terminals\",\"stream\":{stream},\"nodes\":[{}]}}",
                 small(u, nodes)?
             ),
-            3 => format!(
-                "{{\"op\":\"wait\",\"stream\":{stream},\"on\":{}}}",
-                small(u, 3)?
-            ),
+            3 => format!("{{\"op\":\"wait\",\"stream\":{stream},\"on\":{}}}", small(u, 3)?),
             4 | 5 => {
                 let line = format!(
                     "{{\"op\":\"alloc\",\"id\":{blocks},\"bytes\":{},\"stream\":{stream}}}",
@@ -56,10 +53,7 @@ pub fn trace_text(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
                 blocks += 1;
                 line
             }
-            6 => format!(
-                "{{\"op\":\"use\",\"id\":{},\"stream\":{stream}}}",
-                small(u, blocks)?
-            ),
+            6 => format!("{{\"op\":\"use\",\"id\":{},\"stream\":{stream}}}", small(u, blocks)?),
             7 => format!("{{\"op\":\"free\",\"id\":{}}}", small(u, blocks)?),
             8 => "{\"op\":\"end\"}\n{\"op\":\"begin\",\"stream\":1,\"pool\":1}".to_owned(),
             _ => String::from_utf8_lossy(u.bytes(u.len().min(4))?).into_owned(),

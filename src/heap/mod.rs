@@ -72,13 +72,10 @@ impl Heap {
     pub(crate) fn free_ranges(
         &self,
     ) -> impl Iterator<Item = (u64, u64, &State, Option<BlockNumber>)> + '_ {
-        self.ranges
-            .ids()
-            .map(|id| &self.ranges[id])
-            .filter_map(|range| {
-                let free = !matches!(range.state, State::Allocated);
-                free.then_some((range.address, range.bytes, &range.state, range.block))
-            })
+        self.ranges.ids().map(|id| &self.ranges[id]).filter_map(|range| {
+            let free = !matches!(range.state, State::Allocated);
+            free.then_some((range.address, range.bytes, &range.state, range.block))
+        })
     }
 
     /// Address and size of every range that a capture under way gave back.
@@ -91,10 +88,7 @@ impl Heap {
     /// Bytes that were given back and that nobody may take yet.
     pub(crate) fn waiting(&self) -> u64 {
         let waiting = |state: &State| matches!(state, State::Waiting);
-        self.free_ranges()
-            .filter(|range| waiting(range.2))
-            .map(|range| range.1)
-            .sum()
+        self.free_ranges().filter(|range| waiting(range.2)).map(|range| range.1).sum()
     }
 
     /// What a token waits for; `None` once the range has been taken.
@@ -123,9 +117,7 @@ impl Heap {
         }
         marked.known += 1;
         if owner != stream {
-            self.shelf(capture, stream)
-                .news
-                .push((id, token.generation));
+            self.shelf(capture, stream).news.push((id, token.generation));
         } else if !shelved {
             self.shelve(id);
         }
@@ -140,12 +132,7 @@ impl Heap {
     /// Frees an allocated range for whoever proves its markers, and returns the name under which
     /// it waits. The caller tells it of every stream that proves them already.
     pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
-        let Freed {
-            capture,
-            owner,
-            markers,
-            graphs,
-        } = marked;
+        let Freed { capture, owner, markers, graphs } = marked;
         let range = &mut self.ranges[id];
         range.generation = range.generation.wrapping_add(1);
         range.block = Some(block);
@@ -232,11 +219,7 @@ impl Heap {
     }
 
     fn token(&self, id: RangeId) -> Token {
-        Token {
-            heap: self.number,
-            row: id.index() as u32,
-            generation: self.ranges[id].generation,
-        }
+        Token { heap: self.number, row: id.index() as u32, generation: self.ranges[id].generation }
     }
 
     /// Makes a range quiet and merges it with quiet neighbours of its kind.
@@ -246,10 +229,7 @@ impl Heap {
         let range = &mut self.ranges[id];
         range.generation = range.generation.wrapping_add(1);
         range.state = State::Quiet { graphs };
-        if let Some(next) = self.ranges[id]
-            .next
-            .filter(|&next| alike(&self.ranges[next]))
-        {
+        if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
             self.absorb_next(id, next, graphs);
         }
         if let Some(previous) = self.ranges[id].previous {
@@ -266,12 +246,7 @@ impl Heap {
 
     /// Adds a quiet range's bytes to the one before it.
     fn absorb_next(&mut self, id: RangeId, next: RangeId, graphs: bool) {
-        let Range {
-            bytes,
-            address,
-            segment,
-            ..
-        } = self.ranges[next];
+        let Range { bytes, address, segment, .. } = self.ranges[next];
         self.quiet[usize::from(graphs)].remove(&(bytes, address, next));
         self.ranges.remove(next);
         self.ranges[id].bytes += bytes;
@@ -292,12 +267,15 @@ impl Heap {
         &mut streams[stream.index()]
     }
 
-    /// The neighbour, if both lie on the same owner's shelf.
+    /// The neighbour, if both lie on the same owner's shelf. While a block is being carved the
+    /// ranges on its two sides follow each other in the table, but are no neighbours.
     fn run_mate(&self, id: RangeId, neighbour: Option<RangeId>) -> Option<RangeId> {
         let neighbour = neighbour?;
-        match (&self.ranges[id].state, &self.ranges[neighbour].state) {
+        let (range, other) = (&self.ranges[id], &self.ranges[neighbour]);
+        let touch = range.end() == other.address || other.end() == range.address;
+        match (&range.state, &other.state) {
             (State::Marked(a), State::Marked(b))
-                if b.shelved && a.owner == b.owner && a.capture == b.capture =>
+                if touch && b.shelved && a.owner == b.owner && a.capture == b.capture =>
             {
                 Some(neighbour)
             }

@@ -17,11 +17,7 @@ use crate::driver::{Driver, DriverError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// A stream of a capture under way. With `share` it may take what others gave back.
-    Capture {
-        capture: CaptureSlot,
-        stream: StreamIndex,
-        share: bool,
-    },
+    Capture { capture: CaptureSlot, stream: StreamIndex, share: bool },
     /// Work outside captures: only what no graph uses.
     Outside,
 }
@@ -63,11 +59,7 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
         let first = match claim {
-            Claim::Capture {
-                capture,
-                stream,
-                share,
-            } => self
+            Claim::Capture { capture, stream, share } => self
                 .own_run(bytes, capture, stream, prove)
                 .or_else(|| share.then(|| self.foreign_range(bytes, capture, stream, prove))?)
                 .or_else(|| self.quiet_range(bytes, true))
@@ -172,13 +164,8 @@ impl Heap {
         self.sort_news(capture, stream);
         let mut known = 0;
         loop {
-            let from = super::Foreign {
-                known,
-                bytes,
-                address: 0,
-                id: RangeId::new(0),
-                generation: 0,
-            };
+            let from =
+                super::Foreign { known, bytes, address: 0, id: RangeId::new(0), generation: 0 };
             let entry = *self.shelf(capture, stream).foreign.range(from..).next()?;
             if entry.known == known {
                 match self.recheck(entry, capture, stream, prove) {
@@ -262,10 +249,9 @@ impl Heap {
         };
         for extent in extents {
             run = Some(match run {
-                Some(run) if self.adjoin(run, extent) => Extent {
-                    bytes: run.bytes + extent.bytes,
-                    ..run
-                },
+                Some(run) if self.adjoin(run, extent) => {
+                    Extent { bytes: run.bytes + extent.bytes, ..run }
+                }
                 ended => {
                     consider(ended);
                     extent
@@ -288,20 +274,11 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Vec<Extent> {
         let mut ids: Vec<RangeId> = Vec::new();
-        let Claim::Capture {
-            capture,
-            stream,
-            share,
-        } = claim
-        else {
+        let Claim::Capture { capture, stream, share } = claim else {
             return Vec::new();
         };
-        let runs: Vec<RangeId> = self
-            .shelf(capture, stream)
-            .own
-            .iter()
-            .map(|&(_, _, first)| first)
-            .collect();
+        let runs: Vec<RangeId> =
+            self.shelf(capture, stream).own.iter().map(|&(_, _, first)| first).collect();
         for first in runs {
             let mut at = Some(first);
             while let Some(id) = at {
@@ -327,11 +304,7 @@ impl Heap {
             .into_iter()
             .map(|first| {
                 let Range { address, bytes, .. } = self.ranges[first];
-                Extent {
-                    first,
-                    address,
-                    bytes,
-                }
+                Extent { first, address, bytes }
             })
             .collect();
         extents.sort_unstable_by_key(|extent| extent.address);
@@ -355,14 +328,7 @@ impl Heap {
             let may = match (&self.ranges[id].state, claim) {
                 (State::Quiet { graphs }, Claim::Outside) => !graphs,
                 (State::Quiet { .. }, Claim::Capture { .. }) => true,
-                (
-                    State::Marked(marked),
-                    Claim::Capture {
-                        capture,
-                        stream,
-                        share,
-                    },
-                ) => {
+                (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
                     marked.capture == capture
                         && (share || marked.owner == stream)
                         && prove(&marked.markers)
@@ -382,17 +348,10 @@ impl Heap {
 
     /// Enters newly mapped bytes behind a segment's last range.
     fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
-        let Segment {
-            address,
-            mapped,
-            last,
-            ..
-        } = self.segments[segment.index()];
+        let Segment { address, mapped, last, .. } = self.segments[segment.index()];
         let state = State::Quiet { graphs: false };
         let start = address + mapped - bytes;
-        let id = self
-            .ranges
-            .insert((start, bytes), segment, (last, None), state);
+        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segments[segment.index()].last = Some(id);
         self.quiet[0].insert((bytes, start, id));
         self.reserved += bytes;
@@ -403,10 +362,7 @@ impl Heap {
     /// theirs to take who asked.
     fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
         let address = self.ranges[first].address;
-        let mut before = Before {
-            markers: Markers::new(),
-            graphs: false,
-        };
+        let mut before = Before { markers: Markers::new(), graphs: false };
         let mut missing = bytes;
         let mut at = first;
         loop {
@@ -415,22 +371,17 @@ impl Heap {
             missing -= taken;
             let shelved = self.unlist(at, &mut before);
             if taken < self.ranges[at].bytes {
-                let Range {
-                    segment, previous, ..
-                } = self.ranges[at];
+                let Range { segment, previous, .. } = self.ranges[at];
                 let range = &mut self.ranges[at];
                 range.address += taken;
                 range.bytes -= taken;
-                self.relist(at, shelved);
+                // Entered before the rest is listed again: else the rest would take the range
+                // before the block for its neighbour.
                 let place = (address, bytes);
                 let range =
-                    self.ranges
-                        .insert(place, segment, (previous, Some(at)), State::Allocated);
-                return Placed {
-                    range,
-                    address,
-                    before,
-                };
+                    self.ranges.insert(place, segment, (previous, Some(at)), State::Allocated);
+                self.relist(at, shelved);
+                return Placed { range, address, before };
             }
             if missing == 0 {
                 let range = &mut self.ranges[at];
@@ -438,11 +389,7 @@ impl Heap {
                 range.state = State::Allocated;
                 range.address = address;
                 range.bytes = bytes;
-                return Placed {
-                    range: at,
-                    address,
-                    before,
-                };
+                return Placed { range: at, address, before };
             }
             self.ranges.remove(at);
             at = next.unwrap_or_else(|| unreachable!("the extent was large enough"));

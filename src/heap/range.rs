@@ -120,23 +120,12 @@ impl Ranges {
         (previous, next): (Option<RangeId>, Option<RangeId>),
         state: State,
     ) -> RangeId {
-        let range = Range {
-            address,
-            bytes,
-            segment,
-            previous,
-            next,
-            generation: 0,
-            state,
-            block: None,
-        };
+        let range =
+            Range { address, bytes, segment, previous, next, generation: 0, state, block: None };
         let id = match self.vacant.pop() {
             Some(id) => {
                 let generation = self[id].generation + 1;
-                self[id] = Range {
-                    generation,
-                    ..range
-                };
+                self[id] = Range { generation, ..range };
                 id
             }
             None => {

@@ -59,14 +59,7 @@ impl Segment {
                 (driver.allocate(bytes)?, bytes, bytes)
             }
         };
-        Ok(Self {
-            address,
-            bytes,
-            mapped,
-            last: None,
-            mappings: Vec::new(),
-            support,
-        })
+        Ok(Self { address, bytes, mapped, last: None, mappings: Vec::new(), support })
     }
 
     /// Bytes that can still be mapped.
@@ -93,11 +86,7 @@ impl Segment {
             let _ = driver.release(memory);
             return Err(error);
         }
-        self.mappings.push(Mapping {
-            address,
-            bytes,
-            memory,
-        });
+        self.mappings.push(Mapping { address, bytes, memory });
         self.mapped += bytes;
         Ok(())
     }

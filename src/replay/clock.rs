@@ -13,15 +13,8 @@ impl Clock {
     /// A clock that knows its own cost.
     pub(super) fn new() -> Self {
         // The smallest of many: an interruption is not the clock's cost.
-        let overhead = (0..1_000)
-            .map(|_| Instant::now().elapsed())
-            .min()
-            .unwrap_or_default();
-        Self {
-            overhead,
-            total: Duration::ZERO,
-            calls: 0,
-        }
+        let overhead = (0..1_000).map(|_| Instant::now().elapsed()).min().unwrap_or_default();
+        Self { overhead, total: Duration::ZERO, calls: 0 }
     }
 
     pub(super) fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {

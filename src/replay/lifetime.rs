@@ -77,10 +77,7 @@ pub(super) fn lifetimes(origin: StreamIndex, operations: &[Operation]) -> (Model
                             None => markers.extend_from_slice(model.terminals(*stream)),
                         }
                     }
-                    lifetime.end = Some(End {
-                        node: model.len(),
-                        markers,
-                    });
+                    lifetime.end = Some(End { node: model.len(), markers });
                 }
             }
             Operation::End {} => break,

@@ -22,33 +22,15 @@ impl Model {
     /// Follows one operation of the capture.
     pub(super) fn follow(&mut self, operation: &Operation) {
         match operation {
-            Operation::Kernel {
-                stream,
-                programmatic,
-                ..
-            } => {
+            Operation::Kernel { stream, programmatic, .. } => {
                 let node = self.full.len() as NodeIndex;
-                let after = self
-                    .terminals
-                    .insert(*stream, vec![node])
-                    .unwrap_or_default();
-                let full = if *programmatic {
-                    Vec::new()
-                } else {
-                    after.clone()
-                };
+                let after = self.terminals.insert(*stream, vec![node]).unwrap_or_default();
+                let full = if *programmatic { Vec::new() } else { after.clone() };
                 self.push(after, full, Some(*stream));
             }
-            Operation::Node {
-                after,
-                programmatic,
-                ..
-            } => {
-                let full = after
-                    .iter()
-                    .copied()
-                    .filter(|node| !programmatic.contains(node))
-                    .collect();
+            Operation::Node { after, programmatic, .. } => {
+                let full =
+                    after.iter().copied().filter(|node| !programmatic.contains(node)).collect();
                 self.push(after.clone(), full, None);
             }
             Operation::Wait { stream, on } => {
@@ -86,22 +68,14 @@ impl Model {
     /// The nodes from `first` up that are, or by full edges precede, one of `nodes`; bit 0 is
     /// `first`.
     pub(super) fn up_to(&self, nodes: &[NodeIndex], first: NodeIndex) -> FixedBitSet {
-        let top = nodes
-            .iter()
-            .map(|node| node + 1)
-            .max()
-            .unwrap_or(first)
-            .max(first);
+        let top = nodes.iter().map(|node| node + 1).max().unwrap_or(first).max(first);
         let mut reached = FixedBitSet::with_capacity((top - first) as usize);
         for &node in nodes.iter().filter(|&&node| node >= first) {
             reached.insert((node - first) as usize);
         }
         for node in (first..top).rev() {
             if reached.contains((node - first) as usize) {
-                for &earlier in self.full[node as usize]
-                    .iter()
-                    .filter(|&&node| node >= first)
-                {
+                for &earlier in self.full[node as usize].iter().filter(|&&node| node >= first) {
                     reached.insert((earlier - first) as usize);
                 }
             }
@@ -130,16 +104,11 @@ impl Model {
         };
         // Nearly always its own dependencies say so.
         let direct = &self.full[node as usize];
-        if earlier
-            .iter()
-            .all(|wanted| *wanted == node || direct.contains(wanted))
-        {
+        if earlier.iter().all(|wanted| *wanted == node || direct.contains(wanted)) {
             return true;
         }
         let reached = self.up_to(&[node], first);
-        earlier
-            .iter()
-            .all(|wanted| reached.contains((wanted - first) as usize))
+        earlier.iter().all(|wanted| reached.contains((wanted - first) as usize))
     }
 
     fn push(&mut self, all: Vec<NodeIndex>, full: Vec<NodeIndex>, owner: Option<StreamIndex>) {
@@ -176,11 +145,7 @@ mod tests {
     }
 
     fn kernel(stream: StreamIndex, programmatic: bool) -> Operation {
-        Operation::Kernel {
-            stream,
-            uses: vec![],
-            programmatic,
-        }
+        Operation::Kernel { stream, uses: vec![], programmatic }
     }
 
     fn model(operations: &[Operation]) -> Model {
@@ -218,10 +183,7 @@ mod tests {
 
     #[test]
     fn raw_nodes_belong_to_the_first_stream_behind_them() {
-        let terminals = |stream, node| Operation::Terminals {
-            stream,
-            nodes: vec![node],
-        };
+        let terminals = |stream, node| Operation::Terminals { stream, nodes: vec![node] };
         let model = model(&[
             node(0, &[], &[]),
             node(1, &[0], &[]),
@@ -229,9 +191,6 @@ mod tests {
             node(2, &[1], &[]),
             terminals(6, 2),
         ]);
-        assert_eq!(
-            [0, 1, 2].map(|node| model.owner(node)),
-            [Some(5), Some(5), Some(6)]
-        );
+        assert_eq!([0, 1, 2].map(|node| model.owner(node)), [Some(5), Some(5), Some(6)]);
     }
 }

@@ -87,13 +87,10 @@ impl WorkBuffer {
 
 impl<'a, P: Program> Runner<'a, P> {
     pub(super) fn new(driver: &'a Arc<P>, trace: &'a Trace, options: &'a Options) -> Self {
-        let first_pool = trace
-            .operations()
-            .iter()
-            .find_map(|operation| match operation {
-                Operation::Begin { pool, .. } => Some(*pool),
-                _ => None,
-            });
+        let first_pool = trace.operations().iter().find_map(|operation| match operation {
+            Operation::Begin { pool, .. } => Some(*pool),
+            _ => None,
+        });
         Self {
             driver,
             engine: Engine::new(Arc::clone(driver), options.config.clone()),
@@ -125,10 +122,7 @@ impl<'a, P: Program> Runner<'a, P> {
             self.name = operation.name();
             for stream in operation.streams() {
                 if !self.streams.contains_key(&stream) {
-                    let handle = self
-                        .driver
-                        .create_stream()
-                        .map_err(|e| self.driver_failed(e))?;
+                    let handle = self.driver.create_stream().map_err(|e| self.driver_failed(e))?;
                     self.streams.insert(stream, handle);
                 }
             }
@@ -168,19 +162,11 @@ impl<'a, P: Program> Runner<'a, P> {
     }
 
     fn driver_failed(&self, source: DriverError) -> ReplayError {
-        ReplayError::Driver {
-            operation: self.operation,
-            name: self.name,
-            source,
-        }
+        ReplayError::Driver { operation: self.operation, name: self.name, source }
     }
 
     fn engine_failed(&self, source: engine::Error) -> ReplayError {
-        ReplayError::Engine {
-            operation: self.operation,
-            name: self.name,
-            source,
-        }
+        ReplayError::Engine { operation: self.operation, name: self.name, source }
     }
 
     fn begin(
@@ -198,10 +184,7 @@ impl<'a, P: Program> Runner<'a, P> {
         let operations = &rest[..end];
         let members = Members::new(origin, operations);
         let raw = operations.iter().any(|operation| {
-            matches!(
-                operation,
-                Operation::Node { .. } | Operation::Terminals { .. }
-            )
+            matches!(operation, Operation::Node { .. } | Operation::Terminals { .. })
         });
         let touches = if self.options.tags {
             tags::plan(origin, operations, self.options.seed)
@@ -230,10 +213,7 @@ impl<'a, P: Program> Runner<'a, P> {
             Ok(_) => return Err(self.not_capturing(origin)),
             Err(error) => return Err(self.driver_failed(error)),
         }
-        let id = self
-            .engine
-            .begin_capture(pool, stream)
-            .map_err(|e| self.engine_failed(e))?;
+        let id = self.engine.begin_capture(pool, stream).map_err(|e| self.engine_failed(e))?;
         if let Some(capture) = &mut self.capture {
             capture.id = Some(id);
         }
@@ -241,21 +221,14 @@ impl<'a, P: Program> Runner<'a, P> {
     }
 
     fn not_capturing(&self, stream: StreamIndex) -> ReplayError {
-        ReplayError::NotCapturing {
-            operation: self.operation,
-            name: self.name,
-            stream,
-        }
+        ReplayError::NotCapturing { operation: self.operation, name: self.name, stream }
     }
 
     fn pool(&mut self, pool: PoolIndex) -> Result<PoolId> {
         if let Some(id) = self.pools.get(&pool) {
             return Ok(*id);
         }
-        let id = self
-            .engine
-            .create_pool(PoolConfig::default())
-            .map_err(|e| self.engine_failed(e))?;
+        let id = self.engine.create_pool(PoolConfig::default());
         self.pools.insert(pool, id);
         Ok(id)
     }
@@ -277,10 +250,7 @@ impl<'a, P: Program> Runner<'a, P> {
         }
         let graph = capture.graph;
         // Whatever the answer, the engine is done with the capture.
-        let report = capture
-            .id
-            .take()
-            .map(|id| self.engine.end_capture(id, graph));
+        let report = capture.id.take().map(|id| self.engine.end_capture(id, graph));
         let report = match report {
             Some(Err(error)) => return Err(self.engine_failed(error)),
             Some(Ok(report)) => Some(report),
@@ -292,11 +262,7 @@ impl<'a, P: Program> Runner<'a, P> {
         let id = report.map(|report| report.graph);
         match ended {
             Ok(graph) => {
-                self.graphs.push(Graph {
-                    graph,
-                    id,
-                    executable: None,
-                });
+                self.graphs.push(Graph { graph, id, executable: None });
                 Ok(())
             }
             Err(error) => {
@@ -314,16 +280,10 @@ impl<'a, P: Program> Runner<'a, P> {
             self.enter(stream)?;
         }
         match *operation {
-            Operation::Kernel {
-                stream,
-                programmatic,
-                ..
-            } => self.kernel(stream, programmatic),
+            Operation::Kernel { stream, programmatic, .. } => self.kernel(stream, programmatic),
             Operation::Wait { stream, on } => {
-                let waits = self
-                    .capture
-                    .as_mut()
-                    .is_some_and(|capture| capture.members.waits(stream, on));
+                let waits =
+                    self.capture.as_mut().is_some_and(|capture| capture.members.waits(stream, on));
                 if !waits {
                     return Ok(());
                 }
@@ -331,11 +291,7 @@ impl<'a, P: Program> Runner<'a, P> {
                     .wait(self.streams[&stream], self.streams[&on])
                     .map_err(|e| self.driver_failed(e))
             }
-            Operation::Node {
-                ref after,
-                ref programmatic,
-                ..
-            } => self.node(after, programmatic),
+            Operation::Node { ref after, ref programmatic, .. } => self.node(after, programmatic),
             Operation::Terminals { stream, ref nodes } => {
                 let Some(capture) = &self.capture else {
                     return Ok(());
@@ -432,12 +388,8 @@ impl<'a, P: Program> Runner<'a, P> {
         };
         let seed = self.options.seed;
         let tagged = |id: &BlockIndex| self.blocks.get(id).map(|block| tagged(*id, block, seed));
-        self.work
-            .inputs
-            .extend(touches.checks.iter().filter_map(tagged));
-        self.work
-            .outputs
-            .extend(touches.writes.iter().filter_map(tagged));
+        self.work.inputs.extend(touches.checks.iter().filter_map(tagged));
+        self.work.outputs.extend(touches.writes.iter().filter_map(tagged));
         self.work.delay = self.options.delay;
         self.tagged.extend(touches.writes.iter().copied());
     }
@@ -445,26 +397,18 @@ impl<'a, P: Program> Runner<'a, P> {
     fn allocate(&mut self, id: BlockIndex, bytes: u64, stream: StreamIndex) -> Result<()> {
         let pool = self.pool(self.pool)?;
         let stream = self.streams[&stream];
-        let block = self
-            .alloc
-            .time(|| self.engine.allocate(pool, bytes, stream));
+        let block = self.alloc.time(|| self.engine.allocate(pool, bytes, stream));
         let block = block.map_err(|e| self.engine_failed(e))?;
         self.blocks.insert(id, block);
-        self.placements.push(Placement {
-            id,
-            address: block.address,
-            bytes,
-        });
+        self.placements.push(Placement { id, address: block.address, bytes });
         Ok(())
     }
 
     fn pool_figures(&self) -> Result<(u64, u64)> {
         let mut sums = (0, 0);
         for pool in self.pools.values() {
-            let statistics = self
-                .engine
-                .pool_statistics(*pool)
-                .map_err(|e| self.engine_failed(e))?;
+            let statistics =
+                self.engine.pool_statistics(*pool).map_err(|e| self.engine_failed(e))?;
             sums.0 += statistics.reserved;
             sums.1 += statistics.peak_allocated;
         }
@@ -480,9 +424,7 @@ impl<'a, P: Program> Runner<'a, P> {
         if rounds == 0 || self.graphs.is_empty() {
             return Ok(None);
         }
-        let mean = self
-            .launch_rounds(stream, rounds)
-            .map_err(ReplayError::Launch)?;
+        let mean = self.launch_rounds(stream, rounds).map_err(ReplayError::Launch)?;
         match self.driver.take_wrong_tags().map_err(ReplayError::Launch)? {
             0 => Ok(Some(mean)),
             wrong => Err(ReplayError::WrongTags(wrong)),
@@ -518,11 +460,7 @@ impl<'a, P: Program> Runner<'a, P> {
     /// Reads the tagged blocks that were never freed.
     fn outputs(&self) -> Result<Vec<Output>> {
         let mut outputs = Vec::new();
-        for (id, block) in self
-            .blocks
-            .iter()
-            .filter(|(id, _)| self.tagged.contains(id))
-        {
+        for (id, block) in self.blocks.iter().filter(|(id, _)| self.tagged.contains(id)) {
             let expected = tagged(*id, block, self.options.seed);
             let tags = self
                 .driver
@@ -554,11 +492,8 @@ fn dependencies(
     nodes
         .iter()
         .filter_map(|node| {
-            let edge = if programmatic.contains(node) {
-                EdgeData::PROGRAMMATIC
-            } else {
-                EdgeData::FULL
-            };
+            let edge =
+                if programmatic.contains(node) { EdgeData::PROGRAMMATIC } else { EdgeData::FULL };
             let node = *handles.get(*node as usize)?;
             Some(Dependency { node, edge })
         })

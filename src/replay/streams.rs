@@ -22,10 +22,7 @@ pub(super) struct Members {
 impl Members {
     /// The streams of the capture with these operations behind its `begin`; the origin is inside.
     pub(super) fn new(origin: StreamIndex, operations: &[Operation]) -> Self {
-        Self {
-            entrances: entrances(origin, operations),
-            entered: BTreeSet::from([origin]),
-        }
+        Self { entrances: entrances(origin, operations), entered: BTreeSet::from([origin]) }
     }
 
     /// Whether a stream that a line names must enter now, without terminals. It then has.
@@ -77,35 +74,17 @@ mod tests {
     #[test]
     fn only_streams_that_hold_work_enter() {
         let operations = [
-            Operation::Alloc {
-                id: 0,
-                bytes: 1,
-                stream: 4,
-            },
+            Operation::Alloc { id: 0, bytes: 1, stream: 4 },
             Operation::Wait { stream: 0, on: 5 },
             Operation::Wait { stream: 1, on: 0 },
-            Operation::Kernel {
-                stream: 1,
-                uses: vec![],
-                programmatic: false,
-            },
-            Operation::Terminals {
-                stream: 2,
-                nodes: vec![],
-            },
+            Operation::Kernel { stream: 1, uses: vec![], programmatic: false },
+            Operation::Terminals { stream: 2, nodes: vec![] },
             Operation::Use { id: 0, stream: 3 },
             Operation::End {},
-            Operation::Kernel {
-                stream: 9,
-                uses: vec![],
-                programmatic: false,
-            },
+            Operation::Kernel { stream: 9, uses: vec![], programmatic: false },
         ];
-        let expected = HashMap::from([
-            (0, Entrance::AtOnce),
-            (1, Entrance::ByWait),
-            (2, Entrance::AtOnce),
-        ]);
+        let expected =
+            HashMap::from([(0, Entrance::AtOnce), (1, Entrance::ByWait), (2, Entrance::AtOnce)]);
         assert_eq!(entrances(0, &operations), expected);
     }
 }

@@ -29,9 +29,7 @@ pub(super) fn plan(origin: StreamIndex, operations: &[Operation], seed: u64) -> 
     }
     for (node, touches) in touches.iter_mut().enumerate() {
         let salt = mix(seed ^ node as u64);
-        touches
-            .checks
-            .sort_by_cached_key(|block| mix(salt ^ u64::from(*block)));
+        touches.checks.sort_by_cached_key(|block| mix(salt ^ u64::from(*block)));
         touches.checks.truncate(NODE_LIMIT);
     }
     touches
@@ -40,14 +38,9 @@ pub(super) fn plan(origin: StreamIndex, operations: &[Operation], seed: u64) -> 
 fn touch(model: &Model, lifetime: &Lifetime, touches: &mut [Touches]) {
     let first = lifetime.first;
     let end = lifetime.end.as_ref().map_or(model.len(), |end| end.node);
-    let before_free = lifetime
-        .end
-        .as_ref()
-        .map(|end| model.up_to(&end.markers, first));
+    let before_free = lifetime.end.as_ref().map(|end| model.up_to(&end.markers, first));
     let may_touch = |node: NodeIndex| {
-        before_free
-            .as_ref()
-            .is_none_or(|nodes| nodes.contains((node - first) as usize))
+        before_free.as_ref().is_none_or(|nodes| nodes.contains((node - first) as usize))
     };
     let writer = (first..end).find(|&node| {
         model.owner(node) == Some(lifetime.stream)
@@ -62,9 +55,7 @@ fn touch(model: &Model, lifetime: &Lifetime, touches: &mut [Touches]) {
     let behind = model.from(writer, end);
     for node in behind.ones().skip(1) {
         let node = writer + node as NodeIndex;
-        let uses = model
-            .owner(node)
-            .is_some_and(|stream| lifetime.users.contains_key(&stream));
+        let uses = model.owner(node).is_some_and(|stream| lifetime.users.contains_key(&stream));
         if uses && may_touch(node) {
             touches[node as usize].checks.push(lifetime.block);
         }
@@ -90,11 +81,7 @@ mod tests {
     use super::*;
 
     fn kernel(stream: StreamIndex) -> Operation {
-        Operation::Kernel {
-            stream,
-            uses: vec![],
-            programmatic: false,
-        }
+        Operation::Kernel { stream, uses: vec![], programmatic: false }
     }
 
     #[test]
@@ -103,11 +90,7 @@ mod tests {
             0,
             &[
                 kernel(0),
-                Operation::Alloc {
-                    id: 3,
-                    bytes: 8,
-                    stream: 0,
-                },
+                Operation::Alloc { id: 3, bytes: 8, stream: 0 },
                 kernel(1), // 1: not ordered
                 kernel(0), // 2: writes
                 Operation::Wait { stream: 1, on: 0 },
@@ -122,12 +105,8 @@ mod tests {
             ],
             1,
         );
-        let writers: Vec<_> = (0..8)
-            .filter(|&node: &usize| plan[node].writes == [3])
-            .collect();
-        let checkers: Vec<_> = (0..8)
-            .filter(|&node: &usize| plan[node].checks == [3])
-            .collect();
+        let writers: Vec<_> = (0..8).filter(|&node: &usize| plan[node].writes == [3]).collect();
+        let checkers: Vec<_> = (0..8).filter(|&node: &usize| plan[node].checks == [3]).collect();
         assert_eq!((writers, checkers), (vec![2], vec![3, 5]));
     }
 
@@ -135,11 +114,7 @@ mod tests {
     fn nodes_have_bounded_work() {
         let mut operations = Vec::new();
         for id in 0..40 {
-            operations.push(Operation::Alloc {
-                id,
-                bytes: 8,
-                stream: 0,
-            });
+            operations.push(Operation::Alloc { id, bytes: 8, stream: 0 });
         }
         operations.extend((0..5).map(|_| kernel(0)));
         let plan = plan(0, &operations, 1);

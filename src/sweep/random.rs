@@ -62,12 +62,8 @@ mod tests {
     #[test]
     fn log_uniform_stays_within_and_halves_at_the_geometric_mean() {
         let mut random = Random::new(7);
-        let values: Vec<_> = (0..4_000)
-            .map(|_| random.log_uniform(1 << 10, 1 << 20))
-            .collect();
-        assert!(values
-            .iter()
-            .all(|value| (1 << 10..=1 << 20).contains(value)));
+        let values: Vec<_> = (0..4_000).map(|_| random.log_uniform(1 << 10, 1 << 20)).collect();
+        assert!(values.iter().all(|value| (1 << 10..=1 << 20).contains(value)));
         let low = values.iter().filter(|value| **value < 1 << 15).count();
         assert!((1_800..2_200).contains(&low), "{low}");
     }

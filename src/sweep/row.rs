@@ -59,15 +59,8 @@ pub fn run<P: Program>(
     launches: u32,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
-        let config = Config {
-            reuse,
-            ..Config::default()
-        };
-        let options = Options {
-            config,
-            launches,
-            ..Options::default()
-        };
+        let config = Config { reuse, ..Config::default() };
+        let options = Options { config, launches, ..Options::default() };
         replay(driver, trace, &options)
     };
     let cross_stream = with(Reuse::CrossStream, launches)?;

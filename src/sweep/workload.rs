@@ -102,10 +102,7 @@ impl Workload {
     pub fn trace(&self) -> Result<Trace, InvalidTrace> {
         let mut random = Random::new(self.seed);
         let streams = self.streams.max(1);
-        let mut operations = vec![
-            Operation::Begin { stream: 0, pool: 0 },
-            kernel(0, Vec::new()),
-        ];
+        let mut operations = vec![Operation::Begin { stream: 0, pool: 0 }, kernel(0, Vec::new())];
         operations.extend((1..streams).map(|stream| Operation::Wait { stream, on: 0 }));
         let mut live: Vec<BlockIndex> = Vec::new();
         let mut blocks = 0;
@@ -147,11 +144,7 @@ impl Workload {
 }
 
 fn kernel(stream: StreamIndex, uses: Vec<BlockIndex>) -> Operation {
-    Operation::Kernel {
-        stream,
-        uses,
-        programmatic: false,
-    }
+    Operation::Kernel { stream, uses, programmatic: false }
 }
 
 fn any(random: &mut Random, streams: StreamIndex) -> StreamIndex {
@@ -186,13 +179,7 @@ mod tests {
             text
         };
         assert_eq!(text(workload), text(workload));
-        assert_ne!(
-            text(workload),
-            text(Workload {
-                seed: 6,
-                ..workload
-            })
-        );
+        assert_ne!(text(workload), text(Workload { seed: 6, ..workload }));
     }
 
     #[test]

@@ -119,12 +119,7 @@ impl<'a> Writer<'a> {
             Entry::Node { node, .. } => {
                 self.number(node)?;
             }
-            Entry::Allocate {
-                block,
-                stream,
-                bytes,
-                ..
-            } => {
+            Entry::Allocate { block, stream, bytes, .. } => {
                 let stream = self.streams[&stream];
                 self.show(stream, false);
                 let id = self.block_count;
@@ -197,10 +192,7 @@ impl<'a> Writer<'a> {
         if state.written.as_ref() == Some(wanted) {
             return;
         }
-        self.operations.push(Operation::Terminals {
-            stream,
-            nodes: wanted.clone(),
-        });
+        self.operations.push(Operation::Terminals { stream, nodes: wanted.clone() });
         state.written = Some(wanted.clone());
     }
 

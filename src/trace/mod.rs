@@ -54,15 +54,13 @@ impl Trace {
     pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidTrace> {
         let mut rules = Rules::default();
         for (index, operation) in operations.iter().enumerate() {
-            rules.accept(operation).map_err(|violation| InvalidTrace {
-                operation: index,
-                violation,
-            })?;
+            rules
+                .accept(operation)
+                .map_err(|violation| InvalidTrace { operation: index, violation })?;
         }
-        rules.finish().map_err(|violation| InvalidTrace {
-            operation: operations.len(),
-            violation,
-        })?;
+        rules
+            .finish()
+            .map_err(|violation| InvalidTrace { operation: operations.len(), violation })?;
         Ok(Self { operations })
     }
 
@@ -100,9 +98,6 @@ impl Trace {
     }
 
     fn count(&self, wanted: impl Fn(&Operation) -> bool) -> usize {
-        self.operations
-            .iter()
-            .filter(|operation| wanted(operation))
-            .count()
+        self.operations.iter().filter(|operation| wanted(operation)).count()
     }
 }

@@ -105,14 +105,8 @@ impl Operation {
             "`node` with node, after [node ids], optional kind, uses [block ids] and programmatic \
              [node ids]",
         ),
-        (
-            "terminals",
-            "`terminals` with stream (below 65536) and nodes [node ids]",
-        ),
-        (
-            "alloc",
-            "`alloc` with id, bytes (1 to 2^60 - 1) and stream (below 65536)",
-        ),
+        ("terminals", "`terminals` with stream (below 65536) and nodes [node ids]"),
+        ("alloc", "`alloc` with id, bytes (1 to 2^60 - 1) and stream (below 65536)"),
         ("use", "`use` with id and stream (below 65536)"),
         ("last_use", "`last_use` with id and stream (below 65536)"),
         ("free", "`free` with id"),

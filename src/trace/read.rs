@@ -116,17 +116,11 @@ fn parse(text: &[u8]) -> Result<Operation, Violation> {
     };
     let found = describe(&error);
     let Ok(name) = serde_json::from_slice::<Name<'_>>(text) else {
-        return Err(Violation {
-            found,
-            expected: "a JSON object with `op`".to_owned(),
-        });
+        return Err(Violation { found, expected: "a JSON object with `op`".to_owned() });
     };
     let form = Operation::FORMS.iter().find(|(known, _)| *known == name.op);
     Err(match form {
-        Some((_, form)) => Violation {
-            found,
-            expected: (*form).to_owned(),
-        },
+        Some((_, form)) => Violation { found, expected: (*form).to_owned() },
         None => {
             let names: Vec<_> = Operation::FORMS.iter().map(|(name, _)| *name).collect();
             Violation {
@@ -140,9 +134,7 @@ fn parse(text: &[u8]) -> Result<Operation, Violation> {
 /// The parser's message, with its column; its line is always the first.
 fn describe(error: &serde_json::Error) -> String {
     let message = error.to_string();
-    let cut = message
-        .rfind(" at line ")
-        .map_or(message.as_str(), |end| &message[..end]);
+    let cut = message.rfind(" at line ").map_or(message.as_str(), |end| &message[..end]);
     let message: String = cut.chars().take(QUOTE_LIMIT).collect();
     match error.column() {
         0 => message,
@@ -152,9 +144,6 @@ fn describe(error: &serde_json::Error) -> String {
 
 fn quote(text: &[u8]) -> String {
     let text = &text[..text.len().min(4 * QUOTE_LIMIT)];
-    let text: String = String::from_utf8_lossy(text)
-        .chars()
-        .take(QUOTE_LIMIT)
-        .collect();
+    let text: String = String::from_utf8_lossy(text).chars().take(QUOTE_LIMIT).collect();
     format!("{text:?}")
 }

@@ -17,10 +17,7 @@ pub struct Violation {
 }
 
 fn broken<T>(expected: impl Into<String>, found: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation {
-        found: found.into(),
-        expected: expected.into(),
-    })
+    Err(Violation { found: found.into(), expected: expected.into() })
 }
 
 /// The state that the rules speak of: which blocks live and how many nodes the capture has.
@@ -49,13 +46,7 @@ impl Rules {
             Operation::Wait { .. } => {
                 self.capture("wait")?;
             }
-            Operation::Node {
-                node,
-                after,
-                uses,
-                programmatic,
-                ..
-            } => {
+            Operation::Node { node, after, uses, programmatic, .. } => {
                 let nodes = self.capture("node")?;
                 if *node != nodes {
                     return broken(
@@ -65,9 +56,8 @@ impl Rules {
                 }
                 earlier("after", after, nodes)?;
                 let known = sorted(after);
-                if let Some(stranger) = programmatic
-                    .iter()
-                    .find(|node| known.binary_search(node).is_err())
+                if let Some(stranger) =
+                    programmatic.iter().find(|node| known.binary_search(node).is_err())
                 {
                     return broken(
                         "programmatic nodes that are also in `after`",
@@ -89,11 +79,7 @@ impl Rules {
                     );
                 }
                 if let Some(live) = self.blocks.insert(*id, true) {
-                    let found = if live {
-                        "is live"
-                    } else {
-                        "was allocated and freed before"
-                    };
+                    let found = if live { "is live" } else { "was allocated and freed before" };
                     return broken(
                         "an id that no block has had",
                         format!("block {id}, which {found}"),
@@ -124,10 +110,9 @@ impl Rules {
     fn capture(&self, name: &str) -> Result<NodeIndex, Violation> {
         match self.nodes {
             Some(nodes) => Ok(nodes),
-            None => broken(
-                format!("`begin` before `{name}`"),
-                format!("`{name}` outside a capture"),
-            ),
+            None => {
+                broken(format!("`begin` before `{name}`"), format!("`{name}` outside a capture"))
+            }
         }
     }
 
@@ -135,10 +120,7 @@ impl Rules {
         match self.blocks.get(&id) {
             Some(true) => Ok(()),
             Some(false) => broken("a live block", format!("block {id}, which has been freed")),
-            None => broken(
-                "a live block",
-                format!("block {id}, which was never allocated"),
-            ),
+            None => broken("a live block", format!("block {id}, which was never allocated")),
         }
     }
 
@@ -181,9 +163,8 @@ fn earlier(field: &str, nodes: &[NodeIndex], count: NodeIndex) -> Result<(), Vio
 fn once(field: &str, sorted: &[NodeIndex]) -> Result<(), Violation> {
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
-        Some(pair) => broken(
-            format!("each node of `{field}` once"),
-            format!("node {} twice", pair[0]),
-        ),
+        Some(pair) => {
+            broken(format!("each node of `{field}` once"), format!("node {} twice", pair[0]))
+        }
     }
 }

@@ -55,9 +55,7 @@ fn text(ask: unsafe extern "C" fn(u32, *mut *const std::ffi::c_char) -> u32, cod
         return format!("unknown driver error {code}");
     }
     // SAFETY: on success the driver gave a static, nul-terminated string.
-    unsafe { CStr::from_ptr(answer) }
-        .to_string_lossy()
-        .into_owned()
+    unsafe { CStr::from_ptr(answer) }.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

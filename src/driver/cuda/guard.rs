@@ -35,11 +35,7 @@ impl<'a> Relaxed<'a> {
         let mut mode = MODE_RELAXED;
         // SAFETY: reads and writes one mode.
         unsafe { symbols.exchange_mode(&mut mode) }?;
-        Ok(Self {
-            symbols,
-            before: mode,
-            thread: PhantomData,
-        })
+        Ok(Self { symbols, before: mode, thread: PhantomData })
     }
 }
 

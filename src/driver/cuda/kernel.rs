@@ -29,11 +29,7 @@ impl Kernel {
         let mut module: Pointer = null_mut();
         // SAFETY: the image is nul-terminated PTX; the driver copies what it needs.
         unsafe { symbols.module_load(&mut module, image.as_ptr().cast()) }?;
-        let mut kernel = Self {
-            module: module as usize,
-            function: 0,
-            wrong: 0,
-        };
+        let mut kernel = Self { module: module as usize, function: 0, wrong: 0 };
         match kernel.fill(symbols) {
             Ok(()) => Ok(kernel),
             Err(error) => {
@@ -47,11 +43,7 @@ impl Kernel {
         let mut function: Pointer = null_mut();
         // SAFETY: the module is loaded and the name nul-terminated.
         unsafe {
-            symbols.module_function(
-                &mut function,
-                self.module as Pointer,
-                c"regraph_work".as_ptr(),
-            )
+            symbols.module_function(&mut function, self.module as Pointer, c"regraph_work".as_ptr())
         }?;
         self.function = function as usize;
         // SAFETY: writes one address.
@@ -159,18 +151,11 @@ mod tests {
 
     #[test]
     fn shapes_follow_the_largest_range() {
-        let range = |bytes| Tagged {
-            address: 0,
-            bytes,
-            tag: 0,
-        };
+        let range = |bytes| Tagged { address: 0, bytes, tag: 0 };
         assert_eq!(shape(&Work::default()).0[0], 1);
         for (bytes, blocks) in [(8, 1), (131_072, 1), (131_080, 2), (1 << 40, 64)] {
             let ranges = [range(bytes)];
-            let work = Work {
-                outputs: &ranges,
-                ..Work::default()
-            };
+            let work = Work { outputs: &ranges, ..Work::default() };
             assert_eq!(shape(&work).0[0], blocks);
         }
     }

@@ -89,9 +89,7 @@ impl CudaDriver {
             launcher: Mutex::default(),
         };
         if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
-            driver.support = MemorySupport::Mapped {
-                granularity: driver.granularity()?,
-            };
+            driver.support = MemorySupport::Mapped { granularity: driver.granularity()? };
         }
         Ok(driver)
     }
@@ -103,10 +101,7 @@ impl CudaDriver {
     pub fn device_name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: writes at most the given length, nul included.
-        unsafe {
-            self.symbols
-                .device_name(name.as_mut_ptr(), name.len() as i32 - 1, self.device)
-        }?;
+        unsafe { self.symbols.device_name(name.as_mut_ptr(), name.len() as i32 - 1, self.device) }?;
         // SAFETY: the array outlives the borrow and its last byte is still nul.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         Ok(name.to_string_lossy().into_owned())
@@ -158,10 +153,7 @@ impl CudaDriver {
     fn attribute(&self, attribute: u32) -> Result<i32> {
         let mut value = 0;
         // SAFETY: writes one int.
-        unsafe {
-            self.symbols
-                .device_attribute(&mut value, attribute, self.device)
-        }?;
+        unsafe { self.symbols.device_attribute(&mut value, attribute, self.device) }?;
         Ok(value)
     }
 
@@ -170,10 +162,7 @@ impl CudaDriver {
         let mut bytes = 0;
         let _relaxed = self.enter()?;
         // SAFETY: reads the properties and writes one size.
-        unsafe {
-            self.symbols
-                .granularity(&mut bytes, &prop, raw::GRANULARITY_MINIMUM)
-        }?;
+        unsafe { self.symbols.granularity(&mut bytes, &prop, raw::GRANULARITY_MINIMUM) }?;
         if !bytes.is_power_of_two() {
             return Err(nonsense(
                 "cuMemGetAllocationGranularity",
@@ -211,10 +200,7 @@ impl fmt::Debug for CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
-        let launcher = self
-            .launcher
-            .get_mut()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let launcher = self.launcher.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if launcher.is_empty() || bind(&self.symbols, self.context.cu_ctx().cast()).is_err() {
             return;
         }
@@ -281,26 +267,17 @@ impl Driver for CudaDriver {
             if edges.is_null() {
                 // Edge data was asked for and the call succeeded, so there is none but the
                 // ordinary: anything else could not have been left out.
-                terminals.extend(
-                    nodes
-                        .iter()
-                        .map(|&node| Dependency::full(NodeHandle::from_raw(node))),
-                );
+                terminals
+                    .extend(nodes.iter().map(|&node| Dependency::full(NodeHandle::from_raw(node))));
             } else {
                 // SAFETY: as for the nodes; both arrays have `count` entries.
                 let edges = unsafe { std::slice::from_raw_parts(edges, count) };
                 terminals.extend(
-                    nodes
-                        .iter()
-                        .zip(edges)
-                        .map(|(&node, &edge)| raw::dependency(node, edge)),
+                    nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)),
                 );
             }
         }
-        Ok(CaptureStatus::Active {
-            capture: CaptureId(id),
-            graph: GraphHandle::from_raw(graph),
-        })
+        Ok(CaptureStatus::Active { capture: CaptureId(id), graph: GraphHandle::from_raw(graph) })
     }
 
     #[inline]
@@ -320,19 +297,13 @@ impl Driver for CudaDriver {
         nodes.clear();
         let mut count = 0;
         // SAFETY: no array is given, so only the count is written.
-        unsafe {
-            self.symbols
-                .graph_nodes(graph.as_raw(), null_mut(), &mut count)
-        }?;
+        unsafe { self.symbols.graph_nodes(graph.as_raw(), null_mut(), &mut count) }?;
         if count == 0 {
             return Ok(());
         }
         let mut buffer: Vec<Pointer> = vec![null_mut(); count];
         // SAFETY: `count` says how many entries the array has room for.
-        unsafe {
-            self.symbols
-                .graph_nodes(graph.as_raw(), buffer.as_mut_ptr(), &mut count)
-        }?;
+        unsafe { self.symbols.graph_nodes(graph.as_raw(), buffer.as_mut_ptr(), &mut count) }?;
         buffer.truncate(count);
         nodes.extend(buffer.into_iter().map(NodeHandle::from_raw));
         Ok(())
@@ -354,20 +325,14 @@ impl Driver for CudaDriver {
         let _relaxed = self.enter()?;
         // SAFETY: writes two sizes.
         unsafe { self.symbols.memory_info(&mut free, &mut total) }?;
-        Ok(MemoryInfo {
-            free: free as u64,
-            total: total as u64,
-        })
+        Ok(MemoryInfo { free: free as u64, total: total as u64 })
     }
 
     fn reserve(&self, bytes: u64) -> Result<u64> {
         let mut address = 0;
         let _relaxed = self.enter()?;
         // SAFETY: writes one address; no alignment and no place is asked for.
-        unsafe {
-            self.symbols
-                .address_reserve(&mut address, bytes as usize, 0, 0, 0)
-        }?;
+        unsafe { self.symbols.address_reserve(&mut address, bytes as usize, 0, 0, 0) }?;
         Ok(address)
     }
 
@@ -382,10 +347,7 @@ impl Driver for CudaDriver {
         let mut handle = 0;
         let _relaxed = self.enter()?;
         // SAFETY: reads the properties and writes one handle.
-        unsafe {
-            self.symbols
-                .memory_create(&mut handle, bytes as usize, &prop, 0)
-        }?;
+        unsafe { self.symbols.memory_create(&mut handle, bytes as usize, &prop, 0) }?;
         Ok(MemoryHandle(handle))
     }
 
@@ -398,20 +360,14 @@ impl Driver for CudaDriver {
     fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()> {
         let _relaxed = self.enter()?;
         // SAFETY: takes no pointers; the driver refuses addresses that are not reserved.
-        unsafe {
-            self.symbols
-                .memory_map(address, bytes as usize, 0, memory.0, 0)
-        }
+        unsafe { self.symbols.memory_map(address, bytes as usize, 0, memory.0, 0) }
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         let access = AccessDesc::read_write(self.device);
         let _relaxed = self.enter()?;
         // SAFETY: reads one access description; the driver refuses what is not mapped.
-        unsafe {
-            self.symbols
-                .memory_set_access(address, bytes as usize, &access, 1)
-        }
+        unsafe { self.symbols.memory_set_access(address, bytes as usize, &access, 1) }
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
@@ -438,10 +394,7 @@ impl Driver for CudaDriver {
         let mut event: Pointer = null_mut();
         let _relaxed = self.enter()?;
         // SAFETY: writes one handle.
-        unsafe {
-            self.symbols
-                .event_create(&mut event, raw::EVENT_DISABLE_TIMING)
-        }?;
+        unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
         Ok(EventHandle::from_raw(event))
     }
 
@@ -535,12 +488,7 @@ impl CudaDriver {
 
 #[inline]
 fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edges: &[RawEdge]) {
-    dependencies.extend(
-        nodes
-            .iter()
-            .zip(edges)
-            .map(|(&node, &edge)| raw::dependency(node, edge)),
-    );
+    dependencies.extend(nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)));
 }
 
 /// The legacy stream (0 or 1) or the thread's default stream (2).

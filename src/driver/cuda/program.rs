@@ -79,9 +79,7 @@ impl CudaDriver {
             return Err(nonsense("cuModuleGetFunction", "the kernel is not loaded"));
         };
         let _relaxed = self.enter()?;
-        let table = launcher
-            .records
-            .write(&self.symbols, work.inputs, work.outputs)?;
+        let table = launcher.records.write(&self.symbols, work.inputs, work.outputs)?;
         Ok((kernel.function(), Parameters::new(kernel, table, work)))
     }
 }
@@ -109,10 +107,7 @@ impl Program for CudaDriver {
         let mut stream: Pointer = null_mut();
         let _relaxed = self.enter()?;
         // SAFETY: writes one handle.
-        unsafe {
-            self.symbols
-                .stream_create(&mut stream, raw::STREAM_NON_BLOCKING)
-        }?;
+        unsafe { self.symbols.stream_create(&mut stream, raw::STREAM_NON_BLOCKING) }?;
         Ok(StreamHandle::from_raw(stream))
     }
 
@@ -170,21 +165,14 @@ impl Program for CudaDriver {
             block,
             shared_bytes: 0,
             stream: stream.as_raw(),
-            attributes: if programmatic {
-                &mut attribute
-            } else {
-                null_mut()
-            },
+            attributes: if programmatic { &mut attribute } else { null_mut() },
             attribute_count: u32::from(programmatic),
         };
         let mut pointers = parameters.pointers();
         self.bind()?;
         // SAFETY: configuration, attribute and parameters outlive the call, which copies them;
         // the parameters are those that the kernel declares.
-        unsafe {
-            self.symbols
-                .launch(&config, function, pointers.as_mut_ptr(), null_mut())
-        }
+        unsafe { self.symbols.launch(&config, function, pointers.as_mut_ptr(), null_mut()) }
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
@@ -233,9 +221,8 @@ impl Program for CudaDriver {
             context: null_mut(),
         };
         // The call for kernel nodes knows ordinary edges only; the others follow.
-        let (full, other): (Vec<Dependency>, Vec<Dependency>) = dependencies
-            .iter()
-            .partition(|dependency| is_full(dependency));
+        let (full, other): (Vec<Dependency>, Vec<Dependency>) =
+            dependencies.iter().partition(|dependency| is_full(dependency));
         let (nodes, _) = split(&full);
         let mut node: Pointer = null_mut();
         self.bind()?;
@@ -303,10 +290,7 @@ impl Program for CudaDriver {
         let edge = RawEdge::from(from.edge);
         let (from, to) = (from.node.as_raw(), to.as_raw());
         // SAFETY: one entry is said and one is behind each pointer; all are only read.
-        unsafe {
-            self.symbols
-                .add_dependencies(graph.as_raw(), &from, &to, &edge, 1)
-        }
+        unsafe { self.symbols.add_dependencies(graph.as_raw(), &from, &to, &edge, 1) }
     }
 
     fn remove_dependency(
@@ -318,10 +302,7 @@ impl Program for CudaDriver {
         let edge = RawEdge::from(from.edge);
         let (from, to) = (from.node.as_raw(), to.as_raw());
         // SAFETY: one entry is said and one is behind each pointer; all are only read.
-        unsafe {
-            self.symbols
-                .remove_dependencies(graph.as_raw(), &from, &to, &edge, 1)
-        }
+        unsafe { self.symbols.remove_dependencies(graph.as_raw(), &from, &to, &edge, 1) }
     }
 
     fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
@@ -341,10 +322,7 @@ impl Program for CudaDriver {
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
         self.bind()?;
         // SAFETY: both handles are the caller's and alive.
-        unsafe {
-            self.symbols
-                .graph_launch(executable.0 as Pointer, stream.as_raw())
-        }
+        unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
     }
 
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {
@@ -367,10 +345,7 @@ impl Program for CudaDriver {
         let mut total = 0u64;
         let _relaxed = self.enter()?;
         // SAFETY: copies the eight bytes of the counter into a local.
-        unsafe {
-            self.symbols
-                .copy_to_host((&raw mut total).cast(), kernel.wrong, 8)
-        }?;
+        unsafe { self.symbols.copy_to_host((&raw mut total).cast(), kernel.wrong, 8) }?;
         let fresh = total.wrapping_sub(launcher.reported);
         launcher.reported = total;
         Ok(fresh)
@@ -387,8 +362,7 @@ impl Program for CudaDriver {
             // SAFETY: the piece has room for `length` bytes; that the range is device memory is
             // the caller's part.
             unsafe {
-                self.symbols
-                    .copy_to_host(piece.as_mut_ptr().cast(), address + done as u64, length)
+                self.symbols.copy_to_host(piece.as_mut_ptr().cast(), address + done as u64, length)
             }?;
             tags.extend(
                 piece

@@ -61,12 +61,7 @@ pub(super) struct RawEdge {
 
 impl From<EdgeData> for RawEdge {
     fn from(edge: EdgeData) -> Self {
-        Self {
-            from_port: edge.from_port,
-            to_port: edge.to_port,
-            kind: edge.kind,
-            reserved: [0; 5],
-        }
+        Self { from_port: edge.from_port, to_port: edge.to_port, kind: edge.kind, reserved: [0; 5] }
     }
 }
 
@@ -85,10 +80,7 @@ impl From<RawEdge> for EdgeData {
 
 /// A dependency from the driver's two arrays.
 pub(super) fn dependency(node: Pointer, edge: RawEdge) -> Dependency {
-    Dependency {
-        node: NodeHandle::from_raw(node),
-        edge: edge.into(),
-    }
+    Dependency { node: NodeHandle::from_raw(node), edge: edge.into() }
 }
 
 /// `CUmemLocation`
@@ -101,10 +93,7 @@ struct Location {
 
 impl Location {
     fn device(ordinal: i32) -> Self {
-        Self {
-            kind: LOCATION_DEVICE,
-            id: ordinal,
-        }
+        Self { kind: LOCATION_DEVICE, id: ordinal }
     }
 }
 
@@ -149,10 +138,7 @@ pub(super) struct AccessDesc {
 impl AccessDesc {
     /// Reading and writing by a device.
     pub fn read_write(ordinal: i32) -> Self {
-        Self {
-            location: Location::device(ordinal),
-            flags: ACCESS_READ_WRITE,
-        }
+        Self { location: Location::device(ordinal), flags: ACCESS_READ_WRITE }
     }
 }
 
@@ -170,11 +156,7 @@ impl LaunchAttribute {
         // The union's member is an int at its start.
         let mut value = [0; 16];
         value[0] = 1;
-        Self {
-            id: ATTRIBUTE_PROGRAMMATIC_SERIALIZATION,
-            pad: 0,
-            value,
-        }
+        Self { id: ATTRIBUTE_PROGRAMMATIC_SERIALIZATION, pad: 0, value }
     }
 }
 
@@ -271,21 +253,14 @@ mod tests {
 
     #[test]
     fn edges_survive_the_crossing() {
-        for edge in [
-            EdgeData::FULL,
-            EdgeData::PROGRAMMATIC,
-            EdgeData::LAUNCH_ORDER,
-        ] {
+        for edge in [EdgeData::FULL, EdgeData::PROGRAMMATIC, EdgeData::LAUNCH_ORDER] {
             assert_eq!(EdgeData::from(RawEdge::from(edge)), edge);
         }
     }
 
     #[test]
     fn reserved_bytes_never_read_as_an_ordinary_edge() {
-        let raw = RawEdge {
-            reserved: [0, 0, 1, 0, 0],
-            ..RawEdge::default()
-        };
+        let raw = RawEdge { reserved: [0, 0, 1, 0, 0], ..RawEdge::default() };
         assert_ne!(EdgeData::from(raw), EdgeData::FULL);
     }
 }

@@ -24,11 +24,7 @@ const _: () = assert!(size_of::<Record>() == 24);
 
 impl From<&Tagged> for Record {
     fn from(range: &Tagged) -> Self {
-        Self {
-            address: range.address,
-            bytes: range.bytes,
-            tag: range.tag,
-        }
+        Self { address: range.address, bytes: range.bytes, tag: range.tag }
     }
 }
 

@@ -259,15 +259,8 @@ impl State {
                 }
             }
         }
-        let new = NewNode {
-            kind: NodeKind::KERNEL,
-            launched: Some(short(slot)),
-            work,
-            body: None,
-        };
-        let node = self
-            .graphs
-            .add(self.captures[capture].graph, terminals, new);
+        let new = NewNode { kind: NodeKind::KERNEL, launched: Some(short(slot)), work, body: None };
+        let node = self.graphs.add(self.captures[capture].graph, terminals, new);
         terminals.clear();
         terminals.push(Dependency::full(node));
         Ok(())
@@ -276,10 +269,9 @@ impl State {
     /// What an event recorded on the stream now stands for.
     pub(super) fn position(&self, stream: usize) -> Fallible<Recorded> {
         Ok(match self.sound_capture_of(stream)? {
-            Some(capture) => Recorded::Captured {
-                capture,
-                terminals: self.streams[stream].terminals.clone(),
-            },
+            Some(capture) => {
+                Recorded::Captured { capture, terminals: self.streams[stream].terminals.clone() }
+            }
             None => Recorded::Eager(self.streams[stream].last),
         })
     }
@@ -342,13 +334,10 @@ impl State {
         terminals: &[Dependency],
     ) -> Fallible<()> {
         let slot = self.used_stream(stream)?;
-        let capture = self
-            .sound_capture_of(slot)?
-            .ok_or_else(Refusal::illegal_state)?;
+        let capture = self.sound_capture_of(slot)?.ok_or_else(Refusal::illegal_state)?;
         let state = &mut self.captures[capture];
         for terminal in terminals {
-            self.graphs
-                .check(state.graph, *terminal, NodeKind::KERNEL)?;
+            self.graphs.check(state.graph, *terminal, NodeKind::KERNEL)?;
         }
         let stream = &mut self.streams[slot];
         let kept = |old: &Dependency| terminals.iter().any(|new| new.node == old.node);

@@ -15,9 +15,7 @@ impl Driver for SimDriver {
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus> {
         terminals.clear();
-        self.call(Call::CaptureStatus, |state| {
-            state.capture_status(stream, terminals)
-        })
+        self.call(Call::CaptureStatus, |state| state.capture_status(stream, terminals))
     }
 
     #[inline]
@@ -56,9 +54,7 @@ impl Driver for SimDriver {
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Unreserve, |state| {
-            state.memory.unreserve(address, bytes)
-        })
+        self.call(Call::Unreserve, |state| state.memory.unreserve(address, bytes))
     }
 
     fn create(&self, bytes: u64) -> Result<MemoryHandle> {
@@ -74,9 +70,7 @@ impl Driver for SimDriver {
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::SetAccess, |state| {
-            state.memory.set_access(address, bytes)
-        })
+        self.call(Call::SetAccess, |state| state.memory.set_access(address, bytes))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {

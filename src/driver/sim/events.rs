@@ -14,10 +14,7 @@ pub(super) enum Recorded {
     /// Work outside captures; `None` where the stream had none.
     Eager(Option<Step>),
     /// The terminals of a stream in a capture, as they were.
-    Captured {
-        capture: usize,
-        terminals: Vec<Dependency>,
-    },
+    Captured { capture: usize, terminals: Vec<Dependency> },
 }
 
 #[derive(Debug, Default)]
@@ -68,10 +65,7 @@ impl State {
 
     pub(super) fn destroy_event(&mut self, event: EventHandle) -> Fallible<()> {
         let slot = self.event(event)?;
-        self.events[slot] = Event {
-            destroyed: true,
-            recorded: Recorded::Never,
-        };
+        self.events[slot] = Event { destroyed: true, recorded: Recorded::Never };
         Ok(())
     }
 

@@ -104,10 +104,7 @@ fn flatten(
         let begin = plan.len();
         plan.push(PlanStep {
             work: graphs.work(*node).unwrap_or(None),
-            before: entry
-                .map(|entry| (entry, Order::Full))
-                .into_iter()
-                .collect(),
+            before: entry.map(|entry| (entry, Order::Full)).into_iter().collect(),
         });
         let mut end = begin;
         if let Ok(Some(body)) = graphs.body(*node) {
@@ -170,17 +167,12 @@ impl Execution {
         for step in &executable.plan {
             let inner = step.before.iter();
             let inner = inner.map(|(at, order)| (Step(base + *at as u64), *order));
-            self.push(
-                step.work,
-                std::iter::once((entry, Order::Full)).chain(inner),
-            );
+            self.push(step.work, std::iter::once((entry, Order::Full)).chain(inner));
         }
         let all = base..base + executable.plan.len() as u64;
         let end = self.push(
             None,
-            std::iter::once(entry)
-                .chain(all.map(Step))
-                .map(|step| (step, Order::Full)),
+            std::iter::once(entry).chain(all.map(Step)).map(|step| (step, Order::Full)),
         );
         executable.last = Some(end);
         end

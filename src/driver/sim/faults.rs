@@ -109,11 +109,7 @@ impl Faults {
     }
 
     pub(super) fn inject(&mut self, call: Option<Call>, remaining: u64, kind: ErrorKind) {
-        self.injections.push(Injection {
-            call,
-            remaining,
-            kind,
-        });
+        self.injections.push(Injection { call, remaining, kind });
     }
 
     pub(super) fn count(&self, call: Call) -> u64 {

@@ -136,11 +136,7 @@ impl Graphs {
         self.tagged.extend_from_slice(work.inputs);
         let middle = self.tagged.len();
         self.tagged.extend_from_slice(work.outputs);
-        self.works.push(StoredWork {
-            start,
-            middle,
-            end: self.tagged.len(),
-        });
+        self.works.push(StoredWork { start, middle, end: self.tagged.len() });
         Some(short(self.works.len() - 1))
     }
 

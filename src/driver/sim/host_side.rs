@@ -17,8 +17,7 @@ impl State {
         work: &Work<'_>,
     ) -> Fallible<NodeHandle> {
         let graph = self.graph(graph)?;
-        self.graphs
-            .check_all(graph, dependencies, NodeKind::KERNEL)?;
+        self.graphs.check_all(graph, dependencies, NodeKind::KERNEL)?;
         let new = NewNode {
             kind: NodeKind::KERNEL,
             launched: None,
@@ -34,8 +33,7 @@ impl State {
         dependencies: &[Dependency],
     ) -> Fallible<(NodeHandle, GraphHandle)> {
         let graph = self.graph(graph)?;
-        self.graphs
-            .check_all(graph, dependencies, NodeKind::CONDITIONAL)?;
+        self.graphs.check_all(graph, dependencies, NodeKind::CONDITIONAL)?;
         let body = self.graphs.create(true);
         let new = NewNode {
             kind: NodeKind::CONDITIONAL,
@@ -99,11 +97,7 @@ impl State {
     }
 
     fn read_tags(&self, address: u64, bytes: u64) -> Fallible<Vec<u64>> {
-        let range = Tagged {
-            address,
-            bytes,
-            tag: 0,
-        };
+        let range = Tagged { address, bytes, tag: 0 };
         let tags = self.execution.read_tags(&range, &self.memory);
         tags.ok_or_else(|| ErrorKind::InvalidValue.into())
     }
@@ -119,9 +113,7 @@ impl Program for SimDriver {
     }
 
     fn begin_capture(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
-        self.program("cuStreamBeginCapture", |state| {
-            state.begin_capture(stream, None, mode)
-        })
+        self.program("cuStreamBeginCapture", |state| state.begin_capture(stream, None, mode))
     }
 
     fn begin_capture_to_graph(
@@ -140,9 +132,7 @@ impl Program for SimDriver {
     }
 
     fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()> {
-        self.program("cuLaunchKernelEx", |state| {
-            state.launch(stream, &work, programmatic)
-        })
+        self.program("cuLaunchKernelEx", |state| state.launch(stream, &work, programmatic))
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
@@ -161,9 +151,7 @@ impl Program for SimDriver {
         dependencies: &[Dependency],
         work: Work<'_>,
     ) -> Result<NodeHandle> {
-        self.program("cuGraphAddNode", |state| {
-            state.add_node(graph, dependencies, &work)
-        })
+        self.program("cuGraphAddNode", |state| state.add_node(graph, dependencies, &work))
     }
 
     fn add_conditional(
@@ -171,9 +159,7 @@ impl Program for SimDriver {
         graph: GraphHandle,
         dependencies: &[Dependency],
     ) -> Result<(NodeHandle, GraphHandle)> {
-        self.program("cuGraphAddNode", |state| {
-            state.add_conditional(graph, dependencies)
-        })
+        self.program("cuGraphAddNode", |state| state.add_conditional(graph, dependencies))
     }
 
     fn add_dependency(&self, graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()> {
@@ -208,9 +194,7 @@ impl Program for SimDriver {
     }
 
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {
-        self.program("cuGraphExecDestroy", |state| {
-            state.destroy_executable(executable)
-        })
+        self.program("cuGraphExecDestroy", |state| state.destroy_executable(executable))
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -71,10 +71,7 @@ impl Memory {
     }
 
     pub(super) fn info(&self) -> MemoryInfo {
-        MemoryInfo {
-            free: self.total - self.used,
-            total: self.total,
-        }
+        MemoryInfo { free: self.total - self.used, total: self.total }
     }
 
     pub(super) fn reserve(&mut self, bytes: u64) -> Fallible<u64> {
@@ -124,14 +121,7 @@ impl Memory {
             return Err(ErrorKind::InvalidValue.into());
         }
         self.physical[slot].mappings += 1;
-        self.mappings.insert(
-            address,
-            Mapping {
-                bytes,
-                physical: slot,
-                access: false,
-            },
-        );
+        self.mappings.insert(address, Mapping { bytes, physical: slot, access: false });
         Ok(())
     }
 
@@ -161,9 +151,7 @@ impl Memory {
         if bytes == 0 {
             return Err(ErrorKind::InvalidValue.into());
         }
-        let bytes = bytes
-            .checked_next_multiple_of(GRANULE)
-            .ok_or(ErrorKind::OutOfMemory)?;
+        let bytes = bytes.checked_next_multiple_of(GRANULE).ok_or(ErrorKind::OutOfMemory)?;
         let address = self.next_allocation;
         let next = address
             .checked_add(bytes)
@@ -174,22 +162,12 @@ impl Memory {
         self.physical[physical].mappings = 1;
         self.physical[physical].released = true;
         self.allocations.insert(address, physical);
-        self.mappings.insert(
-            address,
-            Mapping {
-                bytes,
-                physical,
-                access: true,
-            },
-        );
+        self.mappings.insert(address, Mapping { bytes, physical, access: true });
         Ok(address)
     }
 
     pub(super) fn free(&mut self, address: u64) -> Fallible<()> {
-        let slot = self
-            .allocations
-            .remove(&address)
-            .ok_or(ErrorKind::InvalidValue)?;
+        let slot = self.allocations.remove(&address).ok_or(ErrorKind::InvalidValue)?;
         self.mappings.remove(&address);
         self.physical[slot].mappings = 0;
         self.drop_if_gone(slot);
@@ -202,10 +180,7 @@ impl Memory {
         if !range.address.is_multiple_of(GRANULE) {
             return None;
         }
-        let end = range
-            .address
-            .checked_add(range.bytes)?
-            .checked_next_multiple_of(GRANULE)?;
+        let end = range.address.checked_add(range.bytes)?.checked_next_multiple_of(GRANULE)?;
         let mut address = range.address;
         while address < end {
             let (start, mapping) = self.mappings.range(..=address).next_back()?;
@@ -214,11 +189,7 @@ impl Memory {
                 return None;
             }
             let bytes = (mapping.bytes - offset).min(end - address);
-            stretches.push(Stretch {
-                physical: short(mapping.physical),
-                offset,
-                bytes,
-            });
+            stretches.push(Stretch { physical: short(mapping.physical), offset, bytes });
             address += bytes;
         }
         Some(())
@@ -227,9 +198,7 @@ impl Memory {
     fn whole_granules(&self, addresses: &[u64], bytes: u64) -> Fallible<()> {
         let granularity = self.granularity.ok_or(ErrorKind::NotSupported)?;
         let whole = |value: u64| value.is_multiple_of(granularity);
-        let overflows = addresses
-            .iter()
-            .any(|address| address.checked_add(bytes).is_none());
+        let overflows = addresses.iter().any(|address| address.checked_add(bytes).is_none());
         if bytes == 0 || overflows || !whole(bytes) || !addresses.iter().copied().all(whole) {
             return Err(ErrorKind::InvalidValue.into());
         }
@@ -266,11 +235,7 @@ impl Memory {
             return Err(ErrorKind::OutOfMemory.into());
         }
         self.used += bytes;
-        self.physical.push(Physical {
-            bytes,
-            released: false,
-            mappings: 0,
-        });
+        self.physical.push(Physical { bytes, released: false, mappings: 0 });
         Ok(self.physical.len() - 1)
     }
 

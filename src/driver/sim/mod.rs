@@ -57,12 +57,7 @@ pub struct SimConfig {
 
 impl Default for SimConfig {
     fn default() -> Self {
-        Self {
-            total_bytes: 141 << 30,
-            support: MemorySupport::Mapped {
-                granularity: 2 << 20,
-            },
-        }
+        Self { total_bytes: 141 << 30, support: MemorySupport::Mapped { granularity: 2 << 20 } }
     }
 }
 

@@ -14,10 +14,7 @@ pub(super) type Fallible<T> = Result<T, Refusal>;
 impl Refusal {
     /// A stream that captures already, or does not capture.
     pub(super) fn illegal_state() -> Self {
-        Self {
-            code: 401,
-            kind: ErrorKind::NotPermitted,
-        }
+        Self { code: 401, kind: ErrorKind::NotPermitted }
     }
 
     /// A capture that began in another stream.

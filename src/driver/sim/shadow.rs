@@ -41,9 +41,7 @@ impl Shadow {
             .range(..(from.physical, from.offset))
             .next_back()
             .filter(|((physical, _), _)| *physical == from.physical);
-        let within = self
-            .written
-            .range((from.physical, from.offset)..(from.physical, end));
+        let within = self.written.range((from.physical, from.offset)..(from.physical, end));
         for ((_, start), (stop, tag)) in before.into_iter().chain(within) {
             let start = (*start).max(at);
             let stop = (*stop).min(end);
