@@ -85,8 +85,8 @@ impl<D: Driver> Engine<D> {
         let limit = config.max_bytes.unwrap_or(u64::MAX);
         let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
         let large = small + 1;
-        state.heaps.push(Some(Heap::new(small, reserve(SMALL_RESERVE.min(self.reserve)))));
-        state.heaps.push(Some(Heap::new(large, reserve(self.reserve))));
+        state.heaps.push(Some(Heap::new(small, reserve(SMALL_RESERVE.min(self.reserve)), false)));
+        state.heaps.push(Some(Heap::new(large, reserve(self.reserve), true)));
         state.pools.push(Some(Pool::new(config, small, large)));
         PoolId(state.pools.len() as u32 - 1)
     }

@@ -36,6 +36,8 @@ pub(crate) struct Heap {
     number: u32,
     /// Address space of a segment, in bytes.
     reserve: u64,
+    /// Whether all places are weighed where there are few.
+    weigh: bool,
     ranges: Ranges,
     segments: Vec<Segment>,
     /// Quiet ranges by size, then address; `[1]` holds those that graphs use.
@@ -46,10 +48,11 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    pub(crate) fn new(number: u32, reserve: u64) -> Self {
+    pub(crate) fn new(number: u32, reserve: u64, weigh: bool) -> Self {
         Self {
             number,
             reserve,
+            weigh,
             ranges: Ranges::default(),
             segments: Vec::new(),
             quiet: [BTreeSet::new(), BTreeSet::new()],

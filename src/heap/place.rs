@@ -1,9 +1,12 @@
 //! The search for a place, and carving a block out of it.
 //!
-//! A stream of a capture looks, in this order: among its own runs; among ranges of other streams,
-//! those first that the fewest streams know of; among quiet ranges; among neighbours of any of
-//! these kinds together; and last the heap grows, behind whatever free end it has. Each step takes
-//! the smallest place that is large enough, the lowest of equals.
+//! A stream of a capture may take its own ranges, ranges of other streams that are proven for it,
+//! and quiet ones, each by itself or neighbours of all kinds together. While there are few of
+//! them, all places are weighed ([`Heap::choose`]); where there are many, or where the blocks are
+//! so small that the time would not pay, the first fit of an index is taken: the stream's own
+//! runs, then ranges of other streams, those first that the fewest streams know of, then quiet
+//! ranges, each by best fit. What lies in no single range is looked for among neighbours. Last,
+//! the heap grows behind whatever free end it has.
 
 use smallvec::SmallVec;
 
@@ -40,13 +43,41 @@ pub(crate) struct Placed {
     pub(crate) before: Before,
 }
 
-/// Neighbouring ranges that may be taken together.
+/// A range, or neighbours, that may be taken.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     first: RangeId,
     address: u64,
     bytes: u64,
 }
+
+/// Where a block begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edge {
+    /// At the low end of this range, reaching up.
+    Low(RangeId),
+    /// At the high end of this range, reaching down.
+    High(RangeId),
+}
+
+/// What a place costs the stream that takes it and those that come after: the least is taken, each
+/// field counting only where all before it are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    /// Whether any of it belongs to another stream or to nobody: those have other takers.
+    shared: bool,
+    /// How much of it does, in bytes.
+    not_own: u64,
+    /// Whether it lies inside a run, so that two pieces are left instead of one.
+    inside: bool,
+    /// What is left of the last range that it takes a part of, in bytes.
+    rest: u64,
+    /// Its address: low ones first, so that the free end of the heap stays large.
+    address: u64,
+}
+
+/// The most ranges among which all places are weighed.
+const FEW: usize = 64;
 
 impl Heap {
     /// Carves a block out of free memory, if there is a place; never asks the driver.
@@ -58,15 +89,23 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
-        let first = match claim {
-            Claim::Capture { capture, stream, share } => self
-                .own_run(bytes, capture, stream, prove)
-                .or_else(|| share.then(|| self.foreign_range(bytes, capture, stream, prove))?)
-                .or_else(|| self.quiet_range(bytes, true))
-                .or_else(|| self.joined(bytes, claim, prove)),
-            Claim::Outside => self.quiet_range(bytes, false),
+        let edge = match claim {
+            Claim::Capture { capture, stream, share } => {
+                if self.weigh && self.choices(capture, stream) <= FEW {
+                    self.choose(bytes, claim, prove)
+                } else {
+                    self.own_run(bytes, capture, stream, prove)
+                        .or_else(|| {
+                            share.then(|| self.foreign_range(bytes, capture, stream, prove))?
+                        })
+                        .or_else(|| self.quiet_range(bytes, true))
+                        .or_else(|| self.joined(bytes, claim, prove))
+                        .map(Edge::Low)
+                }
+            }
+            Claim::Outside => self.quiet_range(bytes, false).map(Edge::Low),
         }?;
-        Some(self.carve(first, bytes))
+        Some(self.carve(edge, bytes))
     }
 
     /// Gets memory from the driver behind the free end of a segment and carves a block out of it.
@@ -90,12 +129,12 @@ impl Heap {
                 return Ok(None);
             }
             if let (0, Some(first)) = (missing, first) {
-                return Ok(Some(self.carve(first, bytes)));
+                return Ok(Some(self.carve(Edge::Low(first), bytes)));
             }
             if self.segments[segment.index()].room() >= missing {
                 self.segments[segment.index()].extend(driver, missing)?;
                 let fresh = self.append(segment, missing);
-                return Ok(Some(self.carve(first.unwrap_or(fresh), bytes)));
+                return Ok(Some(self.carve(Edge::Low(first.unwrap_or(fresh)), bytes)));
             }
         }
         let wanted = bytes.next_multiple_of(unit);
@@ -113,7 +152,7 @@ impl Heap {
         let mapped = opened.mapped;
         self.segments.push(opened);
         let fresh = self.append(SegmentId::new(self.segments.len() - 1), mapped);
-        Ok(Some(self.carve(fresh, bytes)))
+        Ok(Some(self.carve(Edge::Low(fresh), bytes)))
     }
 
     /// The best fit among a stream's own runs.
@@ -226,6 +265,71 @@ impl Heap {
             };
         }
         found.map(|(_, _, id)| id)
+    }
+
+    /// How many runs and ranges the stream may have to choose from, at most.
+    fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
+        let quiet = self.quiet[0].len() + self.quiet[1].len();
+        let shelf = self.shelf(capture, stream);
+        shelf.own.len() + shelf.news.len() + shelf.foreign.len() + quiet
+    }
+
+    /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
+    /// or, inside a run, where a block fits whole ranges exactly.
+    ///
+    /// Costs a sort of what the claim may take, and for each range a walk over those that a block
+    /// beginning there would cover.
+    fn choose(
+        &mut self,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<Edge> {
+        let extents = self.takeable(claim, prove);
+        let mut best: Option<(Cost, Edge)> = None;
+        let mut rest = &extents[..];
+        while !rest.is_empty() {
+            let length =
+                1 + rest.windows(2).take_while(|pair| self.adjoin(pair[0], pair[1])).count();
+            let (run, after) = rest.split_at(length);
+            rest = after;
+            for start in 0..run.len() {
+                let Some(count) = covering(run[start..].iter(), bytes) else { break };
+                let covered = &run[start..start + count];
+                let left = covered.iter().map(|extent| extent.bytes).sum::<u64>() - bytes;
+                if start == 0 || left == 0 {
+                    let inside = start > 0;
+                    let cost = self.cost(covered, bytes, left, inside, claim, run[start].address);
+                    consider(&mut best, cost, Edge::Low(run[start].first));
+                }
+            }
+            if let Some(count) = covering(run.iter().rev(), bytes) {
+                let covered = &run[run.len() - count..];
+                let left = covered.iter().map(|extent| extent.bytes).sum::<u64>() - bytes;
+                let address = covered[0].address + left;
+                let cost = self.cost(covered, bytes, left, false, claim, address);
+                consider(&mut best, cost, Edge::High(run[run.len() - 1].first));
+            }
+        }
+        best.map(|(_, edge)| edge)
+    }
+
+    fn cost(
+        &self,
+        covered: &[Extent],
+        bytes: u64,
+        rest: u64,
+        inside: bool,
+        claim: Claim,
+        address: u64,
+    ) -> Cost {
+        let is_own = |extent: &&Extent| match (&self.ranges[extent.first].state, claim) {
+            (State::Marked(marked), Claim::Capture { stream, .. }) => marked.owner == stream,
+            _ => false,
+        };
+        let own: u64 = covered.iter().filter(is_own).map(|extent| extent.bytes).sum();
+        let shared = !covered.iter().all(|extent| is_own(&extent));
+        Cost { shared, not_own: bytes.saturating_sub(own), inside, rest, address }
     }
 
     /// The best fit among neighbours of any kind that the claim may take together.
@@ -358,28 +462,39 @@ impl Heap {
         id
     }
 
-    /// Cuts a block from the front of `first` and the ranges behind it, all of them free and
-    /// theirs to take who asked.
-    fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
-        let address = self.ranges[first].address;
+    /// Cuts a block out of the range at its edge and as many behind it as it needs, all of them
+    /// free and theirs to take who asked.
+    fn carve(&mut self, edge: Edge, bytes: u64) -> Placed {
+        let (mut at, low) = match edge {
+            Edge::Low(first) => (first, true),
+            Edge::High(last) => (last, false),
+        };
+        let address = match edge {
+            Edge::Low(first) => self.ranges[first].address,
+            Edge::High(last) => self.ranges[last].end() - bytes,
+        };
         let mut before = Before { markers: Markers::new(), graphs: false };
         let mut missing = bytes;
-        let mut at = first;
         loop {
-            let next = self.ranges[at].next;
-            let taken = self.ranges[at].bytes.min(missing);
+            let Range { segment, previous, next, bytes: size, .. } = self.ranges[at];
+            let taken = size.min(missing);
             missing -= taken;
             let shelved = self.unlist(at, &mut before);
-            if taken < self.ranges[at].bytes {
-                let Range { segment, previous, .. } = self.ranges[at];
-                let range = &mut self.ranges[at];
-                range.address += taken;
-                range.bytes -= taken;
-                // Entered before the rest is listed again: else the rest would take the range
-                // before the block for its neighbour.
-                let place = (address, bytes);
-                let range =
-                    self.ranges.insert(place, segment, (previous, Some(at)), State::Allocated);
+            if taken < size {
+                let rest = &mut self.ranges[at];
+                rest.bytes -= taken;
+                // Entered before the rest is listed again: else the rest would take the range on
+                // the block's other side for its neighbour.
+                let sides = if low {
+                    rest.address += taken;
+                    (previous, Some(at))
+                } else {
+                    (Some(at), next)
+                };
+                let range = self.ranges.insert((address, bytes), segment, sides, State::Allocated);
+                if sides.1.is_none() {
+                    self.segments[segment.index()].last = Some(range);
+                }
                 self.relist(at, shelved);
                 return Placed { range, address, before };
             }
@@ -392,7 +507,11 @@ impl Heap {
                 return Placed { range: at, address, before };
             }
             self.ranges.remove(at);
-            at = next.unwrap_or_else(|| unreachable!("the extent was large enough"));
+            if next.is_none() {
+                self.segments[segment.index()].last = previous;
+            }
+            let beside = if low { next } else { previous };
+            at = beside.unwrap_or_else(|| unreachable!("the extent was large enough"));
         }
     }
 
@@ -437,5 +556,23 @@ impl Heap {
             State::Marked(_) => {}
             state => unreachable!("only free ranges shrink, not {state:?}"),
         }
+    }
+}
+
+/// How many extents, from the first on, hold `bytes`.
+fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option<usize> {
+    let mut held = 0;
+    for (count, extent) in extents.enumerate() {
+        held += extent.bytes;
+        if held >= bytes {
+            return Some(count + 1);
+        }
+    }
+    None
+}
+
+fn consider(best: &mut Option<(Cost, Edge)>, cost: Cost, edge: Edge) {
+    if best.is_none_or(|(least, _)| cost < least) {
+        *best = Some((cost, edge));
     }
 }
