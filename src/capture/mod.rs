@@ -48,6 +48,7 @@ struct Stream {
     changed: Moment,
     /// When a look last found a [`Step::Broken`].
     broken: Option<Moment>,
+    watches: WatchLists,
 }
 
 /// One capture under way.
@@ -57,7 +58,6 @@ pub(crate) struct Capture {
     dag: Dag,
     streams: Vec<Stream>,
     by_handle: Map<StreamHandle, StreamIndex>,
-    watches: WatchLists,
     now: Moment,
     heed_set_back: bool,
 }
@@ -71,7 +71,6 @@ impl Capture {
             dag: Dag::new(programmatic),
             streams: Vec::new(),
             by_handle: new_map(),
-            watches: WatchLists::default(),
             now: Moment::default(),
         }
     }
@@ -86,7 +85,7 @@ impl Capture {
         self.streams[stream.index()].handle
     }
 
-    /// All streams seen so far.
+    /// All streams seen so far, in order of first sight.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamIndex> {
         (0..self.streams.len()).map(StreamIndex::new)
     }
@@ -112,17 +111,14 @@ impl Capture {
         self.now
     }
 
-    /// Takes in a stream's terminals as the driver gave them just now.
-    ///
-    /// `markers` says what a token waits for, `None` where it waits no longer; every token whose
-    /// markers the stream now proves goes into `woken`, perhaps more than once.
-    pub(crate) fn look<'a, D: Driver + ?Sized>(
+    /// Takes in a stream's terminals as the driver gave them just now. The tokens that waited on
+    /// this stream for nodes that are proven now go into `woken`.
+    pub(crate) fn look<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         handle: StreamHandle,
         terminals: &[Dependency],
         mut journal: Option<&mut Journal>,
-        markers: impl Fn(Token) -> Option<&'a [NodeIndex]>,
         woken: &mut Vec<Token>,
     ) -> StreamIndex {
         let known = self.by_handle.get(&handle).copied();
@@ -142,22 +138,12 @@ impl Capture {
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
         let rules = Rules { programmatic: self.programmatic, heed_set_back: self.heed_set_back };
-        let Self { streams, dag, watches, .. } = self;
-        let state = &mut streams[stream.index()];
-        let step = state.reach.advance(dag, rules, terminals, indices, |reach, node| {
-            watches.visit(node, |token| match markers(token) {
-                Some(markers) => {
-                    if markers.iter().all(|&marker| reach.proves(marker)) {
-                        woken.push(token);
-                    }
-                    true
-                }
-                None => false,
-            });
-        });
-        state.changed = now;
+        let Stream { reach, watches, changed, broken, .. } = &mut self.streams[stream.index()];
+        let step =
+            reach.advance(&self.dag, rules, terminals, indices, |node| watches.fire(node, woken));
+        *changed = now;
         if step == Step::Broken {
-            state.broken = Some(now);
+            *broken = Some(now);
         }
         stream
     }
@@ -175,11 +161,9 @@ impl Capture {
         markers.iter().copied().find(|&marker| !reach.proves(marker))
     }
 
-    /// Enters a token at each of its markers.
-    pub(crate) fn watch(&mut self, token: Token, markers: &[NodeIndex]) {
-        for &marker in markers {
-            self.watches.watch(marker, token);
-        }
+    /// Lets a token wait until this marker is proven for the stream.
+    pub(crate) fn watch(&mut self, stream: StreamIndex, marker: NodeIndex, token: Token) {
+        self.streams[stream.index()].watches.watch(marker, token);
     }
 
     /// The nodes that the stream's next node would depend on, at the last look.
@@ -205,6 +189,7 @@ impl Capture {
             reach: Reach::default(),
             changed: Moment::default(),
             broken: None,
+            watches: WatchLists::new(),
         });
         self.by_handle.insert(handle, stream);
         stream

@@ -53,9 +53,26 @@ pub(crate) struct Reach {
     /// As the driver gave them last.
     raw: SmallVec<[Dependency; 4]>,
     terminals: Terminals,
-    /// One more than the highest proven index: markers at or above it need no look-up.
-    bound: u32,
+    /// Nodes to expand; empty between calls.
     stack: Vec<NodeIndex>,
+}
+
+/// What a traversal comes upon besides new nodes.
+#[derive(Debug, Default)]
+struct Found {
+    /// The old terminals, and whether each was met again.
+    old: SmallVec<[(NodeIndex, bool); 4]>,
+    /// Sources of edges that prove nothing.
+    loose: SmallVec<[NodeIndex; 4]>,
+}
+
+impl Found {
+    #[inline]
+    fn meet(&mut self, node: NodeIndex) {
+        for (terminal, met) in &mut self.old {
+            *met |= *terminal == node;
+        }
+    }
 }
 
 impl Reach {
@@ -73,7 +90,7 @@ impl Reach {
     /// Whether the node is completed before any next node of this stream starts.
     #[inline]
     pub(crate) fn proves(&self, node: NodeIndex) -> bool {
-        node.index() < self.bound as usize && self.proven.contains(node.index())
+        self.proven.contains(node.index())
     }
 
     /// Takes over new terminals and calls `wake` for each node that is now proven and was not.
@@ -87,7 +104,7 @@ impl Reach {
         rules: Rules,
         raw: &[Dependency],
         terminals: Terminals,
-        mut wake: impl FnMut(&Self, NodeIndex),
+        mut wake: impl FnMut(NodeIndex),
     ) -> Step {
         let old = std::mem::replace(&mut self.terminals, terminals);
         self.raw.clear();
@@ -95,24 +112,23 @@ impl Reach {
         let lag = rules.programmatic == Programmatic::Lag;
         self.grow(dag.len(), lag);
 
-        let mut loose: SmallVec<[NodeIndex; 4]> = SmallVec::new();
-        let mut met: SmallVec<[bool; 4]> = SmallVec::from_elem(false, old.len());
-        self.traverse(dag, lag, &old, &mut met, &mut loose, &mut wake);
+        let mut found = Found::default();
+        found.old.extend(old.iter().map(|&(node, _)| (node, false)));
+        self.traverse(dag, lag, &mut found, &mut wake);
         if !rules.heed_set_back {
             return Step::Forward;
         }
         let mut step = Step::Forward;
-        if met.contains(&false) {
+        if found.old.iter().any(|&(_, met)| !met) {
             self.proven.clear();
             self.reached.clear();
-            self.bound = 0;
-            loose.clear();
-            self.traverse(dag, lag, &[], &mut SmallVec::new(), &mut loose, &mut wake);
+            found = Found::default();
+            self.traverse(dag, lag, &mut found, &mut wake);
             if old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
                 step = Step::Broken;
             }
         }
-        if loose.iter().any(|&node| !self.is_reached(node, lag)) {
+        if found.loose.iter().any(|&node| !self.is_reached(node, lag)) {
             step = Step::Broken;
         }
         step
@@ -131,52 +147,40 @@ impl Reach {
 
     #[inline]
     fn is_reached(&self, node: NodeIndex, lag: bool) -> bool {
-        let set = if lag { &self.reached } else { &self.proven };
-        node.index() < set.len() && set.contains(node.index())
+        if lag {
+            self.reached.contains(node.index())
+        } else {
+            self.proven.contains(node.index())
+        }
     }
 
-    /// Walks back from the terminals to what has been seen; `met` tells which of `old` it came
-    /// upon, and `loose` collects the sources of edges that prove nothing.
+    /// Walks back from the terminals to what has been seen.
     fn traverse(
         &mut self,
         dag: &Dag,
         lag: bool,
-        old: &[(NodeIndex, Order)],
-        met: &mut SmallVec<[bool; 4]>,
-        loose: &mut SmallVec<[NodeIndex; 4]>,
-        wake: &mut impl FnMut(&Self, NodeIndex),
+        found: &mut Found,
+        wake: &mut impl FnMut(NodeIndex),
     ) {
-        let mut stack = std::mem::take(&mut self.stack);
-        let mut meet = |node: NodeIndex| {
-            for (position, &(terminal, _)) in old.iter().enumerate() {
-                if terminal == node {
-                    met[position] = true;
-                }
-            }
-        };
         for position in 0..self.terminals.len() {
             let (node, order) = self.terminals[position];
             match order {
-                Order::Nothing => loose.push(node),
-                Order::Start => self.arrive(node, false, lag, &mut stack, &mut meet, wake),
-                Order::Full => self.arrive(node, !lag, lag, &mut stack, &mut meet, wake),
+                Order::Nothing => found.loose.push(node),
+                Order::Start => self.arrive(node, false, lag, found, wake),
+                Order::Full => self.arrive(node, !lag, lag, found, wake),
             }
         }
-        while let Some(node) = stack.pop() {
-            let behind = self.proven.contains(node.index());
+        while let Some(node) = self.stack.pop() {
+            // Without `lag` whatever is reached is proven.
+            let behind = !lag || self.proven.contains(node.index());
             for (dependency, order) in dag.dependencies(node) {
                 match order {
-                    Order::Nothing => loose.push(dependency),
-                    Order::Start => {
-                        self.arrive(dependency, behind, lag, &mut stack, &mut meet, wake);
-                    }
-                    Order::Full => {
-                        self.arrive(dependency, true, lag, &mut stack, &mut meet, wake);
-                    }
+                    Order::Full => self.arrive(dependency, true, lag, found, wake),
+                    Order::Start => self.arrive(dependency, behind, lag, found, wake),
+                    Order::Nothing => found.loose.push(dependency),
                 }
             }
         }
-        self.stack = stack;
     }
 
     #[inline]
@@ -185,32 +189,23 @@ impl Reach {
         node: NodeIndex,
         proven: bool,
         lag: bool,
-        stack: &mut Vec<NodeIndex>,
-        meet: &mut impl FnMut(NodeIndex),
-        wake: &mut impl FnMut(&Self, NodeIndex),
+        found: &mut Found,
+        wake: &mut impl FnMut(NodeIndex),
     ) {
         let bit = node.index();
         if proven {
-            if self.proven.contains(bit) {
-                meet(node);
+            if self.proven.put(bit) {
+                found.meet(node);
                 return;
             }
-            self.proven.insert(bit);
-            self.bound = self.bound.max(bit as u32 + 1);
-            if lag {
-                if self.reached.contains(bit) {
-                    meet(node);
-                }
-                self.reached.insert(bit);
+            if lag && self.reached.put(bit) {
+                found.meet(node);
             }
-            wake(self, node);
-        } else {
-            if self.reached.contains(bit) {
-                meet(node);
-                return;
-            }
-            self.reached.insert(bit);
+            wake(node);
+        } else if self.reached.put(bit) {
+            found.meet(node);
+            return;
         }
-        stack.push(node);
+        self.stack.push(node);
     }
 }

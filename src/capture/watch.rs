@@ -1,10 +1,14 @@
-//! Who waits for which node.
+//! What one stream waits for.
 //!
-//! A free range whose markers are not all proven for every stream is entered at each of its
-//! markers. A stream's traversal that proves a node walks that node's list and nothing else, so
-//! that no allocation ever scans all ranges that wait.
+//! A free range that the stream looked at and could not take is entered at one marker that is not
+//! proven for it. The traversal that proves this node hands the range's token back, and it is
+//! entered at the next unproven marker or is free for the stream. So nothing scans the ranges that
+//! wait: each is touched once per marker and stream.
+
+use fixedbitset::FixedBitSet;
 
 use super::dag::NodeIndex;
+use crate::index::{new_map, Map};
 
 /// A name for whatever waits, given by the heap: a range, and a generation that tells it from
 /// later uses of the same row.
@@ -15,36 +19,35 @@ pub(crate) struct Token {
     pub(crate) generation: u32,
 }
 
-const NONE: u32 = u32::MAX;
-
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     token: Token,
-    next: u32,
+    next: Option<u32>,
 }
 
-/// Lists of waiting tokens, one a node.
-#[derive(Debug, Default)]
+/// The lists of one stream, by node.
+#[derive(Debug)]
 pub(crate) struct WatchLists {
-    /// The first entry of each node's list; shorter than the DAG where later nodes have none.
-    heads: Vec<u32>,
+    /// The nodes with a list: traversals ask for every node they prove, and nearly all have none.
+    watched: FixedBitSet,
+    heads: Map<NodeIndex, u32>,
     entries: Vec<Entry>,
     /// The first row of `entries` that is unused.
     vacant: Option<u32>,
 }
 
 impl WatchLists {
+    pub(crate) fn new() -> Self {
+        Self { watched: FixedBitSet::new(), heads: new_map(), entries: Vec::new(), vacant: None }
+    }
+
     /// Enters a token at a node.
     pub(crate) fn watch(&mut self, node: NodeIndex, token: Token) {
-        if self.heads.len() <= node.index() {
-            self.heads.resize(node.index() + 1, NONE);
-        }
-        let head = &mut self.heads[node.index()];
-        let entry = Entry { token, next: *head };
-        *head = match self.vacant {
+        self.watched.grow_and_insert(node.index());
+        let entry = Entry { token, next: self.heads.get(&node).copied() };
+        let row = match self.vacant {
             Some(row) => {
-                let next = self.entries[row as usize].next;
-                self.vacant = (next != NONE).then_some(next);
+                self.vacant = self.entries[row as usize].next;
                 self.entries[row as usize] = entry;
                 row
             }
@@ -53,28 +56,25 @@ impl WatchLists {
                 u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 watches")
             }
         };
+        self.heads.insert(node, row);
     }
 
-    /// Calls `keep` with each token at a node, and drops the entries for which it is false.
+    /// Hands back the tokens at a node that is proven now.
     #[inline]
-    pub(crate) fn visit(&mut self, node: NodeIndex, mut keep: impl FnMut(Token) -> bool) {
-        let Some(&head) = self.heads.get(node.index()) else {
-            return;
-        };
-        let mut at = head;
-        let mut previous = NONE;
-        while at != NONE {
-            let Entry { token, next } = self.entries[at as usize];
-            if keep(token) {
-                previous = at;
-            } else {
-                match previous {
-                    NONE => self.heads[node.index()] = next,
-                    row => self.entries[row as usize].next = next,
-                }
-                self.entries[at as usize].next = self.vacant.unwrap_or(NONE);
-                self.vacant = Some(at);
-            }
+    pub(crate) fn fire(&mut self, node: NodeIndex, woken: &mut Vec<Token>) {
+        if self.watched.contains(node.index()) {
+            self.empty(node, woken);
+        }
+    }
+
+    fn empty(&mut self, node: NodeIndex, woken: &mut Vec<Token>) {
+        self.watched.remove(node.index());
+        let mut at = self.heads.remove(&node);
+        while let Some(row) = at {
+            let Entry { token, next } = self.entries[row as usize];
+            woken.push(token);
+            self.entries[row as usize].next = self.vacant;
+            self.vacant = Some(row);
             at = next;
         }
     }

@@ -62,7 +62,7 @@ impl State {
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
                 let slot = self.enter(config, capture, pool);
-                let stream = self.look(driver, config, slot, stream);
+                let stream = self.look(driver, slot, stream);
                 let share = config.reuse == Reuse::CrossStream;
                 Ok(Claim::Capture { capture: slot, stream, share })
             }
@@ -116,17 +116,19 @@ impl State {
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
         let Self { heaps, recordings, .. } = self;
-        let heap = heaps[heap as usize].as_mut().expect(GONE);
-        match claim {
-            Claim::Capture { capture, stream, .. } => {
-                let recording = recordings[capture.index()].as_ref();
-                let capture = &recording.expect("a claim names a capture under way").capture;
-                run(heap, &mut |markers| {
-                    capture.proves(stream, markers) || config.lacks(Flaw::Proof)
-                })
-            }
-            Claim::Outside => run(heap, &mut |_| false),
+        let searched = heaps[heap as usize].as_mut().expect(GONE);
+        let Claim::Capture { capture: slot, stream, .. } = claim else {
+            return run(searched, &mut |_| false);
+        };
+        let recording = recordings[slot.index()].as_ref();
+        let capture = &recording.expect("a claim names a capture under way").capture;
+        let result = run(searched, &mut |markers| {
+            capture.proves(stream, markers) || config.lacks(Flaw::Proof)
+        });
+        for (token, stream) in searched.take_unproven() {
+            self.wait_or_learn(config, slot, token, stream);
         }
+        result
     }
 
     /// How much more the pool may hold, in bytes.

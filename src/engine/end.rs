@@ -23,7 +23,7 @@ impl State {
     ) -> Result<CaptureReport, Error> {
         let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
-        self.last_looks(driver, config, slot);
+        self.last_looks(driver, slot);
         let recording = self.recording(slot);
         let verified = config.check;
         let queries = recording.capture.queries();
@@ -58,7 +58,7 @@ impl State {
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
     /// was launched since.
-    fn last_looks<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, slot: CaptureSlot) {
+    fn last_looks<D: Driver + ?Sized>(&mut self, driver: &D, slot: CaptureSlot) {
         let recording = self.recording(slot);
         let id = recording.id;
         let capture = &recording.capture;
@@ -68,7 +68,7 @@ impl State {
             let status = driver.capture_status(stream, &mut self.terminals);
             if let Ok(CaptureStatus::Active { capture, .. }) = status {
                 if capture == id {
-                    self.look(driver, config, slot, stream);
+                    self.look(driver, slot, stream);
                 }
             }
         }

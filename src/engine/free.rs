@@ -65,7 +65,7 @@ impl State {
             // Outside captures an event at the free covers every use.
             return self.record_stream(config, id, stream);
         };
-        let last = match self.standing(driver, config, (home.slot, home.capture), stream) {
+        let last = match self.standing(driver, (home.slot, home.capture), stream) {
             Standing::Inside(index) => {
                 let capture = &self.recording(home.slot).capture;
                 LastUse {
@@ -146,7 +146,7 @@ impl State {
                 ending.add(config, flaw, last.markers.iter().copied());
                 continue;
             }
-            match self.standing(driver, config, (home.slot, home.capture), stream) {
+            match self.standing(driver, (home.slot, home.capture), stream) {
                 Standing::Inside(index) => {
                     let capture = &self.recording(home.slot).capture;
                     ending.worked |= capture.changed_since(index, home.since);
@@ -209,20 +209,9 @@ impl State {
             return;
         }
         let Before { graphs, .. } = before;
-        let watched = markers.clone();
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
         let token = self.heap(heap).free_marked(range, freed, number);
-        let Self { heaps, recordings, .. } = self;
-        let recording = recordings[home.slot.index()].as_mut().expect("the block's capture");
-        let capture = &mut recording.capture;
-        capture.watch(token, &watched);
-        let heap = heaps[heap as usize].as_mut().expect(super::state::GONE);
-        let share = config.reuse == Reuse::CrossStream;
-        for stream in capture.streams() {
-            if capture.proves(stream, &watched) || config.lacks(Flaw::Proof) {
-                heap.learn(token, stream, share);
-            }
-        }
+        self.wait_or_learn(config, home.slot, token, home.stream);
     }
 
     /// Frees a block that no capture under way allocated: it waits for the work of its streams,

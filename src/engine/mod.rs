@@ -116,7 +116,7 @@ impl<D: Driver> Engine<D> {
         match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
                 let slot = state.enter(&self.config, capture, pool);
-                state.look(&self.driver, &self.config, slot, stream);
+                state.look(&self.driver, slot, stream);
                 Ok(capture)
             }
             CaptureStatus::None => Err(Error::NotCapturing { stream }),
@@ -231,7 +231,7 @@ impl<D: Driver> Engine<D> {
         match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
                 if let Some(slot) = state.slot(capture) {
-                    state.look(&self.driver, &self.config, slot, stream);
+                    state.look(&self.driver, slot, stream);
                 }
                 Ok(())
             }
@@ -255,7 +255,7 @@ impl<D: Driver> Engine<D> {
         let claim = match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
                 let slot = state.enter(&self.config, capture, pool);
-                let stream = state.look(&self.driver, &self.config, slot, stream);
+                let stream = state.look(&self.driver, slot, stream);
                 let share = self.config.reuse == Reuse::CrossStream;
                 Claim::Capture { capture: slot, stream, share }
             }

@@ -14,7 +14,7 @@ use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
 use crate::heap::{CaptureSlot, Heap};
 use crate::index::{new_map, Map};
 use crate::journal::{Entry, Journal};
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::Programmatic;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
 /// searches.
@@ -156,33 +156,54 @@ impl State {
     pub(super) fn look<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        config: &Config,
         slot: CaptureSlot,
         stream: StreamHandle,
     ) -> StreamIndex {
         let Self { heaps, recordings, terminals, woken, .. } = self;
         let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
-        let markers = |token: Token| heaps.get(token.heap as usize)?.as_ref()?.markers(token);
         let journal = recording.journal.as_mut();
-        let index = recording.capture.look(driver, stream, terminals, journal, markers, woken);
-        let share = config.reuse == Reuse::CrossStream;
+        let index = recording.capture.look(driver, stream, terminals, journal, woken);
         for token in woken.drain(..) {
-            heaps[token.heap as usize].as_mut().expect(GONE).learn(token, index, share);
+            let heap = heaps[token.heap as usize].as_mut().expect(GONE);
+            let Some(markers) = heap.markers(token) else { continue };
+            match recording.capture.unproven(index, markers) {
+                Some(marker) => recording.capture.watch(index, marker, token),
+                None => heap.learn(token, index),
+            }
         }
         index
+    }
+
+    /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
+    pub(super) fn wait_or_learn(
+        &mut self,
+        config: &Config,
+        slot: CaptureSlot,
+        token: Token,
+        stream: StreamIndex,
+    ) {
+        let Self { heaps, recordings, .. } = self;
+        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
+        let heap = heaps[token.heap as usize].as_mut().expect(GONE);
+        let Some(markers) = heap.markers(token) else { return };
+        match recording.capture.unproven(stream, markers) {
+            Some(marker) if !config.lacks(Flaw::Proof) => {
+                recording.capture.watch(stream, marker, token);
+            }
+            _ => heap.learn(token, stream),
+        }
     }
 
     /// Looks at a stream and says how it stands to a capture under way.
     pub(super) fn standing<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        config: &Config,
         (slot, id): (CaptureSlot, CaptureId),
         stream: StreamHandle,
     ) -> Standing {
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
-                Standing::Inside(self.look(driver, config, slot, stream))
+                Standing::Inside(self.look(driver, slot, stream))
             }
             Ok(CaptureStatus::Invalidated) => Standing::Invalidated,
             Ok(_) | Err(_) => Standing::Outside,

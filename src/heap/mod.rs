@@ -27,7 +27,7 @@ use crate::driver::{Driver, DriverError};
 use crate::journal::BlockNumber;
 use range::{Range, Ranges};
 use segment::Segment;
-use shelf::{Foreign, Shelf};
+use shelf::{Foreign, Given, Shelf, Shelves};
 
 /// Small or large blocks of one pool.
 #[derive(Debug)]
@@ -42,8 +42,10 @@ pub(crate) struct Heap {
     segments: Vec<Segment>,
     /// Quiet ranges by size, then address; `[1]` holds those that graphs use.
     quiet: [BTreeSet<(u64, u64, RangeId)>; 2],
-    /// By capture, then stream; rows appear as they are needed.
-    shelves: Vec<Vec<Shelf>>,
+    /// By capture; rows appear as they are needed.
+    shelves: Vec<Shelves>,
+    /// What a search found unproven, with the stream that must wait for it.
+    unproven: Vec<(Token, StreamIndex)>,
     reserved: u64,
 }
 
@@ -57,6 +59,7 @@ impl Heap {
             segments: Vec::new(),
             quiet: [BTreeSet::new(), BTreeSet::new()],
             shelves: Vec::new(),
+            unproven: Vec::new(),
             reserved: 0,
         }
     }
@@ -104,26 +107,25 @@ impl Heap {
         }
     }
 
-    /// Notes that `stream` now proves the markers that the token waits for. Without `share` only
-    /// the range's owner is told.
-    pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex, share: bool) {
+    /// Notes that `stream` now proves the markers that the token waits for.
+    pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex) {
         let id = self.range_of(token);
         if self.ranges[id].generation != token.generation {
             return;
         }
-        let State::Marked(marked) = &mut self.ranges[id].state else {
-            return;
-        };
+        let State::Marked(marked) = &self.ranges[id].state else { return };
         let (capture, owner, shelved) = (marked.capture, marked.owner, marked.shelved);
-        if owner != stream && !share {
-            return;
-        }
-        marked.known += 1;
         if owner != stream {
-            self.shelf(capture, stream).news.push((id, token.generation));
+            let given = Given { id, generation: token.generation };
+            self.shelf(capture, stream).news.push(given);
         } else if !shelved {
             self.shelve(id);
         }
+    }
+
+    /// What the last searches found unproven, for the caller to let wait.
+    pub(crate) fn take_unproven(&mut self) -> Vec<(Token, StreamIndex)> {
+        std::mem::take(&mut self.unproven)
     }
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
@@ -133,7 +135,8 @@ impl Heap {
     }
 
     /// Frees an allocated range for whoever proves its markers, and returns the name under which
-    /// it waits. The caller tells it of every stream that proves them already.
+    /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); others
+    /// find it in the log.
     pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
         let Freed { capture, owner, markers, graphs } = marked;
         let range = &mut self.ranges[id];
@@ -148,7 +151,9 @@ impl Heap {
             shelved: false,
             run_end: id,
         });
-        self.token(id)
+        let token = self.token(id);
+        self.shelves(capture).log.push(Given { id, generation: token.generation });
+        token
     }
 
     /// Takes an allocated range out of use without making it free for anyone.
@@ -174,8 +179,9 @@ impl Heap {
         hold: bool,
     ) -> Vec<RangeId> {
         if let Some(shelves) = self.shelves.get_mut(capture.index()) {
-            shelves.clear();
+            *shelves = Shelves::default();
         }
+        self.unproven.clear();
         let mut held = Vec::new();
         for row in 0..self.ranges.len() {
             let id = RangeId::new(row);
@@ -259,11 +265,15 @@ impl Heap {
         }
     }
 
-    fn shelf(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut Shelf {
+    fn shelves(&mut self, capture: CaptureSlot) -> &mut Shelves {
         if self.shelves.len() <= capture.index() {
-            self.shelves.resize_with(capture.index() + 1, Vec::new);
+            self.shelves.resize_with(capture.index() + 1, Shelves::default);
         }
-        let streams = &mut self.shelves[capture.index()];
+        &mut self.shelves[capture.index()]
+    }
+
+    fn shelf(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut Shelf {
+        let streams = &mut self.shelves(capture).streams;
         if streams.len() <= stream.index() {
             streams.resize_with(stream.index() + 1, Shelf::default);
         }
@@ -363,17 +373,15 @@ impl Heap {
         self.shelf(capture, owner).own.remove(&key);
     }
 
-    /// A range of another stream's as the shelf of `stream` would list it now.
-    fn foreign(&self, id: RangeId, generation: u32) -> Option<Foreign> {
+    /// A range of another stream's as a shelf would list it now, if it is still what was given.
+    fn foreign(&self, given: Given) -> Option<(Foreign, &Marked)> {
+        let Given { id, generation } = given;
         let range = &self.ranges[id];
         match &range.state {
-            State::Marked(marked) if range.generation == generation => Some(Foreign {
-                known: marked.known,
-                bytes: range.bytes,
-                address: range.address,
-                id,
-                generation,
-            }),
+            State::Marked(marked) if range.generation == generation => {
+                let Range { bytes, address, .. } = *range;
+                Some((Foreign { known: marked.known, bytes, address, id, generation }, marked))
+            }
             _ => None,
         }
     }

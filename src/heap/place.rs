@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::range::{CaptureSlot, Range, RangeId, SegmentId, State};
 use super::segment::{unit, Segment};
+use super::shelf::{Foreign, Given};
 use super::Heap;
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError};
@@ -64,14 +65,16 @@ enum Edge {
 /// field counting only where all before it are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
+    /// Whether a run is not used up, to its last byte.
+    leaves: bool,
     /// Whether any of it belongs to another stream or to nobody: those have other takers.
     shared: bool,
-    /// How much of it does, in bytes.
-    not_own: u64,
-    /// Whether it lies inside a run, so that two pieces are left instead of one.
+    /// Whether it lies inside a run.
     inside: bool,
-    /// What is left of the last range that it takes a part of, in bytes.
-    rest: u64,
+    /// How much of it is not the stream's own, in bytes.
+    not_own: u64,
+    /// Over how many ranges it spreads.
+    ranges: usize,
     /// Its address: low ones first, so that the free end of the heap stays large.
     address: u64,
 }
@@ -168,8 +171,12 @@ impl Heap {
             let &(_, _, first) = shelf.own.range((bytes, 0, RangeId::new(0))..).next()?;
             match self.unproven_in(first, bytes, prove) {
                 None => return Some(first),
-                // The stream was set back since this was proven; its next proof will say so.
-                Some(id) => self.unshelve(id),
+                // The stream was set back since this was proven.
+                Some(id) => {
+                    self.unshelve(id);
+                    let token = self.token(id);
+                    self.unproven.push((token, stream));
+                }
             }
         }
     }
@@ -200,53 +207,77 @@ impl Heap {
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
-        self.sort_news(capture, stream);
+        self.read_on(capture, stream, prove);
         let mut known = 0;
         loop {
-            let from =
-                super::Foreign { known, bytes, address: 0, id: RangeId::new(0), generation: 0 };
+            let from = Foreign { known, bytes, address: 0, id: RangeId::new(0), generation: 0 };
             let entry = *self.shelf(capture, stream).foreign.range(from..).next()?;
-            if entry.known == known {
-                match self.recheck(entry, capture, stream, prove) {
-                    Some(current) if current == entry => return Some(entry.id),
-                    _ => continue,
-                }
-            }
             // Nothing large enough at this level: on to the next one that is in use.
             known = entry.known;
+            if entry.bytes >= bytes && self.recheck(entry, capture, stream, prove) {
+                return Some(entry.id);
+            }
         }
     }
 
-    /// Compares an entry with its range and puts it right, or drops it.
+    /// Whether an entry is still true of its range and proven; if not, it is put right or dropped.
     fn recheck(
         &mut self,
-        entry: super::Foreign,
+        entry: Foreign,
         capture: CaptureSlot,
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-    ) -> Option<super::Foreign> {
-        let current = self.foreign(entry.id, entry.generation).filter(|_| {
-            matches!(&self.ranges[entry.id].state, State::Marked(marked) if prove(&marked.markers))
-        });
-        if current != Some(entry) {
-            let foreign = &mut self.shelf(capture, stream).foreign;
-            foreign.remove(&entry);
-            foreign.extend(current);
-        }
-        current
-    }
-
-    /// Sorts what became takeable for a stream since it last looked.
-    fn sort_news(&mut self, capture: CaptureSlot, stream: StreamIndex) {
-        let news = std::mem::take(&mut self.shelf(capture, stream).news);
-        for &(id, generation) in &news {
-            if let Some(entry) = self.foreign(id, generation) {
-                self.shelf(capture, stream).foreign.insert(entry);
+    ) -> bool {
+        let given = Given { id: entry.id, generation: entry.generation };
+        let mut current = None;
+        if let Some((now, marked)) = self.foreign(given) {
+            if !prove(&marked.markers) {
+                // The stream was set back since this was proven.
+                let token = self.token(entry.id);
+                self.unproven.push((token, stream));
+            } else if (now.bytes, now.address) == (entry.bytes, entry.address) {
+                return true;
+            } else {
+                current = Some(now);
             }
         }
+        let foreign = &mut self.shelf(capture, stream).foreign;
+        foreign.remove(&entry);
+        foreign.extend(current);
+        false
+    }
+
+    /// Sorts in what others gave back, or what became proven, since the stream last looked.
+    fn read_on(
+        &mut self,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) {
+        let shelf = self.shelf(capture, stream);
+        let mut news = std::mem::take(&mut shelf.news);
+        let read = shelf.read;
+        let log = &self.shelves(capture).log;
+        let end = log.len();
+        news.extend_from_slice(&log[read..]);
+        for &given in &news {
+            let Some((mut entry, marked)) = self.foreign(given) else { continue };
+            if marked.owner == stream {
+                continue;
+            }
+            if prove(&marked.markers) {
+                self.marked(given.id).known += 1;
+                entry.known += 1;
+                self.shelf(capture, stream).foreign.insert(entry);
+            } else {
+                let token = self.token(given.id);
+                self.unproven.push((token, stream));
+            }
+        }
+        news.clear();
         let shelf = self.shelf(capture, stream);
         shelf.news = news;
-        shelf.news.clear();
+        shelf.read = end;
     }
 
     /// The best fit among quiet ranges.
@@ -271,7 +302,7 @@ impl Heap {
     fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
         let quiet = self.quiet[0].len() + self.quiet[1].len();
         let shelf = self.shelf(capture, stream);
-        shelf.own.len() + shelf.news.len() + shelf.foreign.len() + quiet
+        shelf.own.len() + shelf.foreign.len() + quiet
     }
 
     /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
@@ -293,43 +324,60 @@ impl Heap {
                 1 + rest.windows(2).take_while(|pair| self.adjoin(pair[0], pair[1])).count();
             let (run, after) = rest.split_at(length);
             rest = after;
+            let total = run.iter().map(|extent| extent.bytes).sum::<u64>();
+            let mut weigh = |covered: &[Extent], low: bool| {
+                let held = covered.iter().map(|extent| extent.bytes).sum::<u64>();
+                let exact = held == bytes;
+                let begins = covered[0].address == run[0].address;
+                let first = covered[0].first;
+                let last = covered[covered.len() - 1].first;
+                let cost = Cost {
+                    leaves: total != bytes,
+                    shared: false,
+                    inside: low && !begins,
+                    not_own: 0,
+                    ranges: covered.len(),
+                    address: if low {
+                        covered[0].address
+                    } else {
+                        covered[0].address + held - bytes
+                    },
+                };
+                // A block that fits whole ranges needs no second look from their high end.
+                if (low && (begins || exact)) || (!low && !exact) {
+                    let cost = self.with_owners(cost, covered, bytes, claim);
+                    let edge = if low { Edge::Low(first) } else { Edge::High(last) };
+                    if best.is_none_or(|(least, _)| cost < least) {
+                        best = Some((cost, edge));
+                    }
+                }
+            };
             for start in 0..run.len() {
                 let Some(count) = covering(run[start..].iter(), bytes) else { break };
-                let covered = &run[start..start + count];
-                let left = covered.iter().map(|extent| extent.bytes).sum::<u64>() - bytes;
-                if start == 0 || left == 0 {
-                    let inside = start > 0;
-                    let cost = self.cost(covered, bytes, left, inside, claim, run[start].address);
-                    consider(&mut best, cost, Edge::Low(run[start].first));
-                }
+                weigh(&run[start..start + count], true);
             }
             if let Some(count) = covering(run.iter().rev(), bytes) {
-                let covered = &run[run.len() - count..];
-                let left = covered.iter().map(|extent| extent.bytes).sum::<u64>() - bytes;
-                let address = covered[0].address + left;
-                let cost = self.cost(covered, bytes, left, false, claim, address);
-                consider(&mut best, cost, Edge::High(run[run.len() - 1].first));
+                weigh(&run[run.len() - count..], false);
             }
         }
         best.map(|(_, edge)| edge)
     }
 
-    fn cost(
-        &self,
-        covered: &[Extent],
-        bytes: u64,
-        rest: u64,
-        inside: bool,
-        claim: Claim,
-        address: u64,
-    ) -> Cost {
-        let is_own = |extent: &&Extent| match (&self.ranges[extent.first].state, claim) {
-            (State::Marked(marked), Claim::Capture { stream, .. }) => marked.owner == stream,
-            _ => false,
-        };
-        let own: u64 = covered.iter().filter(is_own).map(|extent| extent.bytes).sum();
-        let shared = !covered.iter().all(|extent| is_own(&extent));
-        Cost { shared, not_own: bytes.saturating_sub(own), inside, rest, address }
+    /// Fills in whose the covered ranges are.
+    fn with_owners(&self, cost: Cost, covered: &[Extent], bytes: u64, claim: Claim) -> Cost {
+        let mut own = 0;
+        let mut shared = false;
+        for extent in covered {
+            match (&self.ranges[extent.first].state, claim) {
+                (State::Marked(marked), Claim::Capture { stream, .. })
+                    if marked.owner == stream =>
+                {
+                    own += extent.bytes;
+                }
+                _ => shared = true,
+            }
+        }
+        Cost { shared, not_own: bytes.saturating_sub(own), ..cost }
     }
 
     /// The best fit among neighbours of any kind that the claim may take together.
@@ -391,11 +439,12 @@ impl Heap {
             }
         }
         if share {
-            self.sort_news(capture, stream);
+            self.read_on(capture, stream, prove);
             let foreign = &self.shelf(capture, stream).foreign;
-            let entries: Vec<super::Foreign> = foreign.iter().copied().collect();
+            let entries: Vec<Foreign> = foreign.iter().copied().collect();
             for entry in entries {
-                if self.recheck(entry, capture, stream, prove).is_some() {
+                let given = Given { id: entry.id, generation: entry.generation };
+                if self.recheck(entry, capture, stream, prove) || self.foreign(given).is_some() {
                     ids.push(entry.id);
                 }
             }
@@ -569,10 +618,4 @@ fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option
         }
     }
     None
-}
-
-fn consider(best: &mut Option<(Cost, Edge)>, cost: Cost, edge: Edge) {
-    if best.is_none_or(|(least, _)| cost < least) {
-        *best = Some((cost, edge));
-    }
 }

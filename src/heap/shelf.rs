@@ -2,15 +2,34 @@
 //!
 //! Its own ranges lie on the shelf as *runs*: neighbours that all belong to it and are all proven
 //! for it, so that a large block can span them without any of them giving up its own markers.
-//! Ranges of other streams arrive as news, at the moment their last marker is proven for this
-//! stream, and are sorted only when the stream first looks for one. An entry may be out of date:
-//! whoever uses it compares it with the range itself.
+//!
+//! What other streams give back stands in the capture's log. A stream reads on in it only when its
+//! own ranges do not serve; by then most are taken again. What is proven for it goes on its shelf,
+//! what is not waits for a marker. An entry may be out of date: whoever uses it compares it with
+//! the range itself.
 
 use std::collections::BTreeSet;
 
 use super::range::RangeId;
 
-/// A range of another stream's, ordered by how few streams know of it, then best fit, then address.
+/// What the streams of a capture may take.
+#[derive(Debug, Default)]
+pub(crate) struct Shelves {
+    /// By stream; rows appear as they are needed.
+    pub(crate) streams: Vec<Shelf>,
+    /// Every range that was given back, in host order.
+    pub(crate) log: Vec<Given>,
+}
+
+/// A range and the generation under which it was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) id: RangeId,
+    pub(crate) generation: u32,
+}
+
+/// A range of another stream's, ordered by how few streams knew of it when it was entered, then
+/// best fit, then address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Foreign {
     pub(crate) known: u32,
@@ -20,11 +39,14 @@ pub(crate) struct Foreign {
     pub(crate) generation: u32,
 }
 
+/// What one stream may take.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     /// Runs by size, then address, named by their first range.
     pub(crate) own: BTreeSet<(u64, u64, RangeId)>,
-    /// Ranges of others that became takeable and are not sorted yet.
-    pub(crate) news: Vec<(RangeId, u32)>,
     pub(crate) foreign: BTreeSet<Foreign>,
+    /// How much of the log it has read.
+    pub(crate) read: usize,
+    /// Ranges of others whose last awaited marker was proven; not sorted in yet.
+    pub(crate) news: Vec<Given>,
 }
