@@ -17,7 +17,14 @@ macro_rules! define_index {
                 Self(u32::try_from(position).expect("tables have fewer than 2^32 rows"))
             }
 
+            /// The index that stands behind a number which came from [`Self::index`].
+            #[inline]
+            pub fn from_raw(row: u32) -> Self {
+                Self(row)
+            }
+
             /// The row's position in its table.
+            #[inline]
             pub fn index(self) -> usize {
                 self.0 as usize
             }

@@ -28,6 +28,8 @@ pub(crate) struct Dag {
     /// `None` while the node's own dependencies are being mirrored.
     by_handle: Map<NodeHandle, Option<NodeIndex>>,
     programmatic: Programmatic,
+    /// Whether every edge so far is [`Order::Full`].
+    all_full: bool,
     queries: u64,
     /// The walk's stack and the dependencies of the nodes on it; empty between calls.
     pending: Vec<Pending>,
@@ -58,6 +60,7 @@ impl Dag {
             rows: Csr::new(),
             by_handle: new_map(),
             programmatic,
+            all_full: true,
             queries: 0,
             pending: Vec::new(),
             fetched: Vec::new(),
@@ -89,6 +92,17 @@ impl Dag {
         let targets = self.rows.neighbors_slice(node.0);
         let orders = self.rows.edges_slice(node.0);
         targets.iter().zip(orders).map(|(&target, &order)| (NodeIndex(target), order))
+    }
+
+    /// Whether every edge so far is [`Order::Full`].
+    pub(crate) fn all_full(&self) -> bool {
+        self.all_full
+    }
+
+    /// The direct predecessors of a node, by number.
+    #[inline]
+    pub(crate) fn predecessors(&self, node: NodeIndex) -> &[u32] {
+        self.rows.neighbors_slice(node.0)
     }
 
     /// What an edge with this data proves.
@@ -164,15 +178,25 @@ impl Dag {
     fn close(&mut self) -> NodeIndex {
         let done = self.pending.pop().expect("called with a node on the stack");
         let row = self.rows.add_node(done.node);
-        // Of two edges between the same nodes the stronger one counts, and goes in first.
-        for order in [Order::Full, Order::Start, Order::Nothing] {
-            for position in done.start..done.end {
-                let Fetched { dependency, index } = self.fetched[position];
-                if let Some(target) = index {
-                    if Order::of(dependency.edge, self.programmatic) == order {
-                        self.rows.add_edge(row, target.0, order);
-                    }
+        let mut add = |wanted: Option<Order>| {
+            let mut all_full = true;
+            for &Fetched { dependency, index } in &self.fetched[done.start..done.end] {
+                let order = Order::of(dependency.edge, self.programmatic);
+                all_full &= order == Order::Full;
+                if let Some(target) = index.filter(|_| wanted.is_none_or(|wanted| wanted == order))
+                {
+                    self.rows.add_edge(row, target.0, order);
                 }
+            }
+            all_full
+        };
+        let full = |dependency: &Fetched| dependency.dependency.edge == EdgeData::FULL;
+        if self.fetched[done.start..done.end].iter().all(full) {
+            add(None);
+        } else {
+            // Of two edges between the same nodes the stronger one counts, and goes in first.
+            for order in [Order::Full, Order::Start, Order::Nothing] {
+                self.all_full &= add(Some(order));
             }
         }
         self.fetched.truncate(done.start);

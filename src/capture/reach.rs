@@ -58,19 +58,31 @@ pub(crate) struct Reach {
 }
 
 /// What a traversal comes upon besides new nodes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
     /// The old terminals, and whether each was met again.
     old: SmallVec<[(NodeIndex, bool); 4]>,
+    /// The lowest of them: what lies below need not be compared.
+    lowest: NodeIndex,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
 }
 
 impl Found {
+    fn new(old: &[(NodeIndex, Order)]) -> Self {
+        Self {
+            old: old.iter().map(|&(node, _)| (node, false)).collect(),
+            lowest: old.iter().map(|&(node, _)| node).min().unwrap_or(NodeIndex::new(0)),
+            loose: SmallVec::new(),
+        }
+    }
+
     #[inline]
     fn meet(&mut self, node: NodeIndex) {
-        for (terminal, met) in &mut self.old {
-            *met |= *terminal == node;
+        if node >= self.lowest {
+            for (terminal, met) in &mut self.old {
+                *met |= *terminal == node;
+            }
         }
     }
 }
@@ -112,8 +124,7 @@ impl Reach {
         let lag = rules.programmatic == Programmatic::Lag;
         self.grow(dag.len(), lag);
 
-        let mut found = Found::default();
-        found.old.extend(old.iter().map(|&(node, _)| (node, false)));
+        let mut found = Found::new(&old);
         self.traverse(dag, lag, &mut found, &mut wake);
         if !rules.heed_set_back {
             return Step::Forward;
@@ -122,7 +133,7 @@ impl Reach {
         if found.old.iter().any(|&(_, met)| !met) {
             self.proven.clear();
             self.reached.clear();
-            found = Found::default();
+            found = Found::new(&[]);
             self.traverse(dag, lag, &mut found, &mut wake);
             if old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
                 step = Step::Broken;
@@ -170,6 +181,10 @@ impl Reach {
                 Order::Full => self.arrive(node, !lag, lag, found, wake),
             }
         }
+        if !lag && dag.all_full() {
+            self.traverse_full(dag, found, wake);
+            return;
+        }
         while let Some(node) = self.stack.pop() {
             // Without `lag` whatever is reached is proven.
             let behind = !lag || self.proven.contains(node.index());
@@ -178,6 +193,28 @@ impl Reach {
                     Order::Full => self.arrive(dependency, true, lag, found, wake),
                     Order::Start => self.arrive(dependency, behind, lag, found, wake),
                     Order::Nothing => found.loose.push(dependency),
+                }
+            }
+        }
+    }
+
+    /// The same where every edge is full, as in nearly all captures: the bulk of the work, so it
+    /// follows chains without the stack.
+    fn traverse_full(&mut self, dag: &Dag, found: &mut Found, wake: &mut impl FnMut(NodeIndex)) {
+        while let Some(node) = self.stack.pop() {
+            let mut at = Some(node);
+            while let Some(node) = at.take() {
+                for &dependency in dag.predecessors(node) {
+                    let dependency = NodeIndex::from_raw(dependency);
+                    if self.proven.put(dependency.index()) {
+                        found.meet(dependency);
+                        continue;
+                    }
+                    wake(dependency);
+                    match at {
+                        None => at = Some(dependency),
+                        Some(_) => self.stack.push(dependency),
+                    }
                 }
             }
         }

@@ -82,6 +82,9 @@ struct Cost {
 /// The most ranges among which all places are weighed.
 const FEW: usize = 64;
 
+/// How many ranges of each kind are tried as the middle of a place that spans several.
+const SEEDS: usize = 8;
+
 impl Heap {
     /// Carves a block out of free memory, if there is a place; never asks the driver.
     ///
@@ -380,38 +383,79 @@ impl Heap {
         Cost { shared, not_own: bytes.saturating_sub(own), ..cost }
     }
 
-    /// The best fit among neighbours of any kind that the claim may take together.
+    /// Neighbours of any kind that the claim may take together, around the largest of each kind.
     ///
-    /// Costs a sort of everything that the claim may take, so it comes last.
+    /// Looks at a bounded number of places, so that it stays cheap where there are many; a place
+    /// that it overlooks costs memory, not safety.
     fn joined(
         &mut self,
         bytes: u64,
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
-        let extents = self.takeable(claim, prove);
-        let mut best: Option<Extent> = None;
-        let mut run: Option<Extent> = None;
-        let mut consider = |run: Option<Extent>| {
-            if let Some(run) = run.filter(|run| run.bytes >= bytes) {
-                if best.is_none_or(|best| run.bytes < best.bytes) {
-                    best = Some(run);
-                }
-            }
-        };
-        for extent in extents {
-            run = Some(match run {
-                Some(run) if self.adjoin(run, extent) => {
-                    Extent { bytes: run.bytes + extent.bytes, ..run }
-                }
-                ended => {
-                    consider(ended);
-                    extent
-                }
-            });
+        let Claim::Capture { capture, stream, share } = claim else { return None };
+        let mut seeds: SmallVec<[RangeId; 3 * SEEDS]> = SmallVec::new();
+        let shelf = self.shelf(capture, stream);
+        seeds.extend(shelf.own.iter().rev().take(SEEDS).map(|&(_, _, first)| first));
+        if share {
+            let given = |entry: &Foreign| Given { id: entry.id, generation: entry.generation };
+            let foreign: SmallVec<[Given; SEEDS]> =
+                shelf.foreign.iter().rev().take(SEEDS).map(given).collect();
+            seeds.extend(
+                foreign
+                    .iter()
+                    .filter(|&&given| self.foreign(given).is_some())
+                    .map(|given| given.id),
+            );
         }
-        consider(run);
-        best.map(|extent| extent.first)
+        for quiet in &self.quiet {
+            seeds.extend(quiet.iter().rev().take(SEEDS / 2).map(|&(_, _, id)| id));
+        }
+        seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove))
+    }
+
+    /// The first of the neighbours around a range that hold `bytes` together, if the claim may
+    /// take so many.
+    fn around(
+        &self,
+        seed: RangeId,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<RangeId> {
+        let mut held = 0;
+        let mut at = Some(seed);
+        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, claim, prove)) {
+            held += self.ranges[id].bytes;
+            at = self.ranges[id].next;
+        }
+        let mut first = seed;
+        let mut at = self.ranges[seed].previous.filter(|_| held > 0);
+        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, claim, prove)) {
+            held += self.ranges[id].bytes;
+            first = id;
+            at = self.ranges[id].previous;
+        }
+        (held >= bytes).then_some(first)
+    }
+
+    /// Whether a claim may take a range.
+    fn may_take(
+        &self,
+        id: RangeId,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> bool {
+        match (&self.ranges[id].state, claim) {
+            (State::Quiet { graphs }, Claim::Outside) => !graphs,
+            (State::Quiet { .. }, Claim::Capture { .. }) => true,
+            (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
+                marked.capture == capture
+                    && (share || marked.owner == stream)
+                    && prove(&marked.markers)
+            }
+            _ => false,
+        }
     }
 
     fn adjoin(&self, run: Extent, next: Extent) -> bool {
@@ -478,17 +522,7 @@ impl Heap {
         let mut usable = 0;
         let mut at = self.segments[segment.index()].last;
         while let Some(id) = at.filter(|_| usable < bytes) {
-            let may = match (&self.ranges[id].state, claim) {
-                (State::Quiet { graphs }, Claim::Outside) => !graphs,
-                (State::Quiet { .. }, Claim::Capture { .. }) => true,
-                (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
-                    marked.capture == capture
-                        && (share || marked.owner == stream)
-                        && prove(&marked.markers)
-                }
-                _ => false,
-            };
-            if !may {
+            if !self.may_take(id, claim, prove) {
                 break;
             }
             first = Some(id);
