@@ -2,6 +2,7 @@
 //!
 //! * [`range`]: the table of ranges in address order.
 //! * [`segment`]: where memory comes from.
+//! * [`bins`]: places by size.
 //! * [`shelf`]: what each stream of a capture may take.
 //! * [`place`]: the search for a place, and carving a block out of it.
 //!
@@ -11,12 +12,11 @@
 //!
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
+mod bins;
 mod place;
 mod range;
 mod segment;
 mod shelf;
-
-use std::collections::BTreeSet;
 
 pub(crate) use place::{Before, Claim, Placed};
 pub(crate) use range::{CaptureSlot, Marked, RangeId, State};
@@ -25,9 +25,10 @@ pub(crate) use segment::unit;
 use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError};
 use crate::journal::BlockNumber;
+use bins::Bins;
 use range::{Range, Ranges};
 use segment::Segment;
-use shelf::{Foreign, Given, Shelf, Shelves};
+use shelf::{Given, Listed, Shelf, Shelves};
 
 /// Small or large blocks of one pool.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ pub(crate) struct Heap {
     weigh: bool,
     ranges: Ranges,
     segments: Vec<Segment>,
-    /// Quiet ranges by size, then address; `[1]` holds those that graphs use.
-    quiet: [BTreeSet<(u64, u64, RangeId)>; 2],
+    /// Quiet ranges; `[1]` holds those that graphs use.
+    quiet: [Bins<Listed>; 2],
     /// By capture; rows appear as they are needed.
     shelves: Vec<Shelves>,
     /// What a search found unproven, with the stream that must wait for it.
@@ -57,7 +58,7 @@ impl Heap {
             weigh,
             ranges: Ranges::default(),
             segments: Vec::new(),
-            quiet: [BTreeSet::new(), BTreeSet::new()],
+            quiet: [Bins::default(), Bins::default()],
             shelves: Vec::new(),
             unproven: Vec::new(),
             reserved: 0,
@@ -206,11 +207,8 @@ impl Heap {
 
     /// The pool has no graph any more: what they used is as good as new.
     pub(crate) fn forget_graphs(&mut self) {
-        for (_, _, id) in std::mem::take(&mut self.quiet[1]) {
-            // A neighbour's turn may have merged it already.
-            if matches!(self.ranges[id].state, State::Quiet { graphs: true }) {
-                self.settle(id, false);
-            }
+        for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
+            self.settle(id, false);
         }
     }
 
@@ -239,24 +237,34 @@ impl Heap {
         range.generation = range.generation.wrapping_add(1);
         range.state = State::Quiet { graphs };
         if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
-            self.absorb_next(id, next, graphs);
+            self.unlist_quiet(next, graphs);
+            self.absorb_next(id, next);
         }
         if let Some(previous) = self.ranges[id].previous {
             if alike(&self.ranges[previous]) {
-                let Range { bytes, address, .. } = self.ranges[previous];
-                self.quiet[usize::from(graphs)].remove(&(bytes, address, previous));
-                self.absorb_next(previous, id, graphs);
+                self.unlist_quiet(previous, graphs);
+                self.absorb_next(previous, id);
                 id = previous;
             }
         }
-        let Range { bytes, address, .. } = self.ranges[id];
-        self.quiet[usize::from(graphs)].insert((bytes, address, id));
+        self.list_quiet(id, graphs);
     }
 
-    /// Adds a quiet range's bytes to the one before it.
-    fn absorb_next(&mut self, id: RangeId, next: RangeId, graphs: bool) {
-        let Range { bytes, address, segment, .. } = self.ranges[next];
-        self.quiet[usize::from(graphs)].remove(&(bytes, address, next));
+    fn list_quiet(&mut self, id: RangeId, graphs: bool) {
+        let bytes = self.ranges[id].bytes;
+        self.ranges[id].slot = self.quiet[usize::from(graphs)].insert(Listed { id, bytes });
+    }
+
+    fn unlist_quiet(&mut self, id: RangeId, graphs: bool) {
+        let slot = self.ranges[id].slot;
+        if let Some(moved) = self.quiet[usize::from(graphs)].remove(slot) {
+            self.ranges[moved.id].slot = slot;
+        }
+    }
+
+    /// Adds an unlisted quiet range's bytes to the one before it.
+    fn absorb_next(&mut self, id: RangeId, next: RangeId) {
+        let Range { bytes, segment, .. } = self.ranges[next];
         self.ranges.remove(next);
         self.ranges[id].bytes += bytes;
         let segment = &mut self.segments[segment.index()];
@@ -310,11 +318,11 @@ impl Heap {
         let mut last = id;
         if let Some(previous) = self.run_mate(id, previous) {
             first = self.marked(previous).run_end;
-            self.unlist_run(first, previous);
+            self.unlist_run(first);
         }
         if let Some(next) = self.run_mate(id, next) {
             last = self.marked(next).run_end;
-            self.unlist_run(next, last);
+            self.unlist_run(next);
         }
         self.marked(id).shelved = true;
         self.list_run(first, last);
@@ -338,7 +346,7 @@ impl Heap {
                 (first, self.marked(first).run_end)
             }
         };
-        self.unlist_run(first, last);
+        self.unlist_run(first);
         self.marked(id).shelved = false;
         if let Some(previous) = previous {
             self.list_run(first, previous);
@@ -348,39 +356,31 @@ impl Heap {
         }
     }
 
-    fn run_key(&self, first: RangeId, last: RangeId) -> (u64, u64, RangeId) {
-        let start = self.ranges[first].address;
-        (self.ranges[last].end() - start, start, first)
-    }
-
     fn list_run(&mut self, first: RangeId, last: RangeId) {
+        let bytes = self.ranges[last].end() - self.ranges[first].address;
         self.marked(last).run_end = first;
-        let (capture, owner) = {
-            let marked = self.marked(first);
-            marked.run_end = last;
-            (marked.capture, marked.owner)
-        };
-        let key = self.run_key(first, last);
-        self.shelf(capture, owner).own.insert(key);
+        let marked = self.marked(first);
+        marked.run_end = last;
+        let (capture, owner) = (marked.capture, marked.owner);
+        let slot = self.shelf(capture, owner).own.insert(Listed { id: first, bytes });
+        self.ranges[first].slot = slot;
     }
 
-    fn unlist_run(&mut self, first: RangeId, last: RangeId) {
-        let key = self.run_key(first, last);
-        let (capture, owner) = {
-            let marked = self.marked(first);
-            (marked.capture, marked.owner)
-        };
-        self.shelf(capture, owner).own.remove(&key);
+    fn unlist_run(&mut self, first: RangeId) {
+        let slot = self.ranges[first].slot;
+        let marked = self.marked(first);
+        let (capture, owner) = (marked.capture, marked.owner);
+        if let Some(moved) = self.shelf(capture, owner).own.remove(slot) {
+            self.ranges[moved.id].slot = slot;
+        }
     }
 
-    /// A range of another stream's as a shelf would list it now, if it is still what was given.
-    fn foreign(&self, given: Given) -> Option<(Foreign, &Marked)> {
-        let Given { id, generation } = given;
-        let range = &self.ranges[id];
+    /// A range that was given back, if nobody has taken it since, and its size now.
+    fn given(&self, given: Given) -> Option<(&Marked, u64)> {
+        let range = &self.ranges[given.id];
         match &range.state {
-            State::Marked(marked) if range.generation == generation => {
-                let Range { bytes, address, .. } = *range;
-                Some((Foreign { known: marked.known, bytes, address, id, generation }, marked))
+            State::Marked(marked) if range.generation == given.generation => {
+                Some((marked, range.bytes))
             }
             _ => None,
         }

@@ -171,16 +171,12 @@ impl Heap {
     ) -> Option<RangeId> {
         loop {
             let shelf = self.shelf(capture, stream);
-            let &(_, _, first) = shelf.own.range((bytes, 0, RangeId::new(0))..).next()?;
-            match self.unproven_in(first, bytes, prove) {
-                None => return Some(first),
-                // The stream was set back since this was proven.
-                Some(id) => {
-                    self.unshelve(id);
-                    let token = self.token(id);
-                    self.unproven.push((token, stream));
-                }
-            }
+            let first = shelf.own.best(bytes, |run| Some(run.bytes))?.id;
+            let Some(id) = self.unproven_in(first, bytes, prove) else { return Some(first) };
+            // The stream was set back since this was proven.
+            self.unshelve(id);
+            let token = self.token(id);
+            self.unproven.push((token, stream));
         }
     }
 
@@ -202,7 +198,8 @@ impl Heap {
         None
     }
 
-    /// The best fit among ranges of other streams, those first that the fewest streams know of.
+    /// The best fit among ranges of other streams, and of those in its class the one that the
+    /// fewest streams know of.
     fn foreign_range(
         &mut self,
         bytes: u64,
@@ -211,43 +208,27 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
         self.read_on(capture, stream, prove);
-        let mut known = 0;
-        loop {
-            let from = Foreign { known, bytes, address: 0, id: RangeId::new(0), generation: 0 };
-            let entry = *self.shelf(capture, stream).foreign.range(from..).next()?;
-            // Nothing large enough at this level: on to the next one that is in use.
-            known = entry.known;
-            if entry.bytes >= bytes && self.recheck(entry, capture, stream, prove) {
-                return Some(entry.id);
+        let mut foreign = std::mem::take(&mut self.shelf(capture, stream).foreign);
+        let mut shrunk: SmallVec<[Foreign; 4]> = SmallVec::new();
+        let found = foreign.best(bytes, |entry| {
+            let (marked, now) = self.given(entry.given)?;
+            if now != entry.bytes {
+                shrunk.push(Foreign { bytes: now, ..*entry });
+                return None;
             }
-        }
-    }
-
-    /// Whether an entry is still true of its range and proven; if not, it is put right or dropped.
-    fn recheck(
-        &mut self,
-        entry: Foreign,
-        capture: CaptureSlot,
-        stream: StreamIndex,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-    ) -> bool {
-        let given = Given { id: entry.id, generation: entry.generation };
-        let mut current = None;
-        if let Some((now, marked)) = self.foreign(given) {
             if !prove(&marked.markers) {
                 // The stream was set back since this was proven.
-                let token = self.token(entry.id);
+                let token = self.token(entry.given.id);
                 self.unproven.push((token, stream));
-            } else if (now.bytes, now.address) == (entry.bytes, entry.address) {
-                return true;
-            } else {
-                current = Some(now);
+                return None;
             }
+            Some((marked.known, now))
+        });
+        for entry in shrunk {
+            foreign.insert(entry);
         }
-        let foreign = &mut self.shelf(capture, stream).foreign;
-        foreign.remove(&entry);
-        foreign.extend(current);
-        false
+        self.shelf(capture, stream).foreign = foreign;
+        found.map(|entry| entry.given.id)
     }
 
     /// Sorts in what others gave back, or what became proven, since the stream last looked.
@@ -264,14 +245,13 @@ impl Heap {
         let end = log.len();
         news.extend_from_slice(&log[read..]);
         for &given in &news {
-            let Some((mut entry, marked)) = self.foreign(given) else { continue };
+            let Some((marked, bytes)) = self.given(given) else { continue };
             if marked.owner == stream {
                 continue;
             }
             if prove(&marked.markers) {
                 self.marked(given.id).known += 1;
-                entry.known += 1;
-                self.shelf(capture, stream).foreign.insert(entry);
+                self.shelf(capture, stream).foreign.insert(Foreign { given, bytes });
             } else {
                 let token = self.token(given.id);
                 self.unproven.push((token, stream));
@@ -284,21 +264,18 @@ impl Heap {
     }
 
     /// The best fit among quiet ranges.
-    fn quiet_range(&self, bytes: u64, graphs: bool) -> Option<RangeId> {
-        let best = |set: &std::collections::BTreeSet<(u64, u64, RangeId)>| {
-            set.range((bytes, 0, RangeId::new(0))..).next().copied()
-        };
-        let mut found = best(&self.quiet[0]);
+    fn quiet_range(&mut self, bytes: u64, graphs: bool) -> Option<RangeId> {
+        let mut found = self.quiet[0].best(bytes, |range| Some(range.bytes));
         if graphs {
             // Of equals what graphs use already, so that the rest stays free for work outside.
-            let used = best(&self.quiet[1]);
+            let used = self.quiet[1].best(bytes, |range| Some(range.bytes));
             found = match (found, used) {
-                (Some(new), Some(used)) if used.0 <= new.0 => Some(used),
+                (Some(new), Some(used)) if used.bytes <= new.bytes => Some(used),
                 (None, used) => used,
                 (new, _) => new,
             };
         }
-        found.map(|(_, _, id)| id)
+        found.map(|range| range.id)
     }
 
     /// How many runs and ranges the stream may have to choose from, at most.
@@ -396,20 +373,15 @@ impl Heap {
         let Claim::Capture { capture, stream, share } = claim else { return None };
         let mut seeds: SmallVec<[RangeId; 3 * SEEDS]> = SmallVec::new();
         let shelf = self.shelf(capture, stream);
-        seeds.extend(shelf.own.iter().rev().take(SEEDS).map(|&(_, _, first)| first));
+        seeds.extend(shelf.own.largest().take(SEEDS).map(|run| run.id));
         if share {
-            let given = |entry: &Foreign| Given { id: entry.id, generation: entry.generation };
-            let foreign: SmallVec<[Given; SEEDS]> =
-                shelf.foreign.iter().rev().take(SEEDS).map(given).collect();
-            seeds.extend(
-                foreign
-                    .iter()
-                    .filter(|&&given| self.foreign(given).is_some())
-                    .map(|given| given.id),
-            );
+            let entries: SmallVec<[Given; SEEDS]> =
+                shelf.foreign.largest().take(SEEDS).map(|entry| entry.given).collect();
+            let alive = entries.iter().filter(|&&given| self.given(given).is_some());
+            seeds.extend(alive.map(|given| given.id));
         }
         for quiet in &self.quiet {
-            seeds.extend(quiet.iter().rev().take(SEEDS / 2).map(|&(_, _, id)| id));
+            seeds.extend(quiet.largest().take(SEEDS / 2).map(|range| range.id));
         }
         seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove))
     }
@@ -473,8 +445,7 @@ impl Heap {
         let Claim::Capture { capture, stream, share } = claim else {
             return Vec::new();
         };
-        let runs: Vec<RangeId> =
-            self.shelf(capture, stream).own.iter().map(|&(_, _, first)| first).collect();
+        let runs: Vec<RangeId> = self.shelf(capture, stream).own.iter().map(|run| run.id).collect();
         for first in runs {
             let mut at = Some(first);
             while let Some(id) = at {
@@ -484,19 +455,14 @@ impl Heap {
         }
         if share {
             self.read_on(capture, stream, prove);
-            let foreign = &self.shelf(capture, stream).foreign;
-            let entries: Vec<Foreign> = foreign.iter().copied().collect();
-            for entry in entries {
-                let given = Given { id: entry.id, generation: entry.generation };
-                if self.recheck(entry, capture, stream, prove) || self.foreign(given).is_some() {
-                    ids.push(entry.id);
-                }
-            }
+            let foreign = &self.shelves[capture.index()].streams[stream.index()].foreign;
+            let alive = foreign.iter().filter(|entry| self.given(entry.given).is_some());
+            ids.extend(alive.map(|entry| entry.given.id));
         }
         ids.retain(
             |&id| matches!(&self.ranges[id].state, State::Marked(marked) if prove(&marked.markers)),
         );
-        ids.extend(self.quiet.iter().flatten().map(|&(_, _, id)| id));
+        ids.extend(self.quiet.iter().flat_map(|quiet| quiet.iter()).map(|range| range.id));
         let mut extents: Vec<Extent> = ids
             .into_iter()
             .map(|first| {
@@ -540,7 +506,7 @@ impl Heap {
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segments[segment.index()].last = Some(id);
-        self.quiet[0].insert((bytes, start, id));
+        self.list_quiet(id, false);
         self.reserved += bytes;
         id
     }
@@ -601,11 +567,10 @@ impl Heap {
     /// Takes a free range off every list and unites what it asked for with `before`. Returns
     /// whether it lay on its owner's shelf.
     fn unlist(&mut self, id: RangeId, before: &mut Before) -> bool {
-        let Range { address, bytes, .. } = self.ranges[id];
         match &self.ranges[id].state {
-            State::Quiet { graphs } => {
+            &State::Quiet { graphs } => {
                 before.graphs |= graphs;
-                self.quiet[usize::from(*graphs)].remove(&(bytes, address, id));
+                self.unlist_quiet(id, graphs);
                 false
             }
             State::Marked(marked) => {
@@ -629,11 +594,8 @@ impl Heap {
 
     /// Puts a range back on the lists of its kind after it shrank.
     fn relist(&mut self, id: RangeId, shelved: bool) {
-        let Range { address, bytes, .. } = self.ranges[id];
         match &self.ranges[id].state {
-            State::Quiet { graphs } => {
-                self.quiet[usize::from(*graphs)].insert((bytes, address, id));
-            }
+            &State::Quiet { graphs } => self.list_quiet(id, graphs),
             // News and entries of other streams name the range and are compared with it on use.
             State::Marked(_) if shelved => self.shelve(id),
             State::Marked(_) => {}

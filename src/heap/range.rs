@@ -1,6 +1,7 @@
 //! Ranges of addresses: every mapped byte of a segment lies in exactly one, and each knows its
 //! neighbours in address order.
 
+use super::bins::Slot;
 use crate::capture::{Markers, StreamIndex};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
@@ -68,6 +69,8 @@ pub(crate) struct Range {
     /// Changes whenever the row's use or its markers change, not when a free range shrinks.
     pub(crate) generation: u32,
     pub(crate) state: State,
+    /// Where it is listed: a quiet range, or the first one of a run.
+    pub(crate) slot: Slot,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
 }
@@ -120,8 +123,17 @@ impl Ranges {
         (previous, next): (Option<RangeId>, Option<RangeId>),
         state: State,
     ) -> RangeId {
-        let range =
-            Range { address, bytes, segment, previous, next, generation: 0, state, block: None };
+        let range = Range {
+            address,
+            bytes,
+            segment,
+            previous,
+            next,
+            generation: 0,
+            state,
+            slot: Slot::default(),
+            block: None,
+        };
         let id = match self.vacant.pop() {
             Some(id) => {
                 let generation = self[id].generation + 1;

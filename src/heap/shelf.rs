@@ -8,8 +8,7 @@
 //! what is not waits for a marker. An entry may be out of date: whoever uses it compares it with
 //! the range itself.
 
-use std::collections::BTreeSet;
-
+use super::bins::{Bins, Sized512};
 use super::range::RangeId;
 
 /// What the streams of a capture may take.
@@ -28,23 +27,37 @@ pub(crate) struct Given {
     pub(crate) generation: u32,
 }
 
-/// A range of another stream's, ordered by how few streams knew of it when it was entered, then
-/// best fit, then address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Foreign {
-    pub(crate) known: u32,
-    pub(crate) bytes: u64,
-    pub(crate) address: u64,
+/// A run, named by its first range, or a quiet range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
     pub(crate) id: RangeId,
-    pub(crate) generation: u32,
+    pub(crate) bytes: u64,
+}
+
+impl Sized512 for Listed {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// A range of another stream's, with its size when it was entered: it may have shrunk since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Foreign {
+    pub(crate) given: Given,
+    pub(crate) bytes: u64,
+}
+
+impl Sized512 for Foreign {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// What one stream may take.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    /// Runs by size, then address, named by their first range.
-    pub(crate) own: BTreeSet<(u64, u64, RangeId)>,
-    pub(crate) foreign: BTreeSet<Foreign>,
+    pub(crate) own: Bins<Listed>,
+    pub(crate) foreign: Bins<Foreign>,
     /// How much of the log it has read.
     pub(crate) read: usize,
     /// Ranges of others whose last awaited marker was proven; not sorted in yet.

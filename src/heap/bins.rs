@@ -1,0 +1,160 @@
+//! Lists of places by size class: entering, leaving and finding one cost the same however many
+//! there are.
+//!
+//! Sizes up to 16 units of 512 bytes have a class each; above, every power of two has 16 (the
+//! two-level classes of TLSF: Masmano et al., "TLSF: a new dynamic memory allocator for real-time
+//! systems", 2004). A bitmap tells which classes are in use.
+
+/// Entries that are compared with each other within one class, at most; a class whose first ones
+/// are all too small is passed over for the next.
+const COMPARED: usize = 32;
+
+const WORDS: usize = 13;
+
+/// Something with a size.
+pub(crate) trait Sized512 {
+    /// In bytes, at least 512.
+    fn bytes(&self) -> u64;
+}
+
+/// Places by size class.
+#[derive(Debug)]
+pub(crate) struct Bins<E> {
+    used: [u64; WORDS],
+    lists: Vec<Vec<E>>,
+    len: usize,
+}
+
+/// Where an entry stands: its class and its position there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    class: u32,
+    position: u32,
+}
+
+fn class(bytes: u64) -> usize {
+    let units = bytes >> 9;
+    match units.checked_ilog2() {
+        Some(log) if log >= 4 => {
+            let quarter = (units >> (log - 4)) & 15;
+            16 * (log as usize - 3) + quarter as usize
+        }
+        _ => units as usize,
+    }
+}
+
+impl<E> Default for Bins<E> {
+    fn default() -> Self {
+        Self { used: [0; WORDS], lists: Vec::new(), len: 0 }
+    }
+}
+
+impl<E: Copy + Sized512> Bins<E> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Enters a place and says where it stands.
+    #[inline]
+    pub(crate) fn insert(&mut self, entry: E) -> Slot {
+        let class = class(entry.bytes());
+        if self.lists.len() <= class {
+            self.lists.resize_with(class + 1, Vec::new);
+        }
+        self.used[class / 64] |= 1 << (class % 64);
+        self.len += 1;
+        let list = &mut self.lists[class];
+        list.push(entry);
+        Slot { class: class as u32, position: list.len() as u32 - 1 }
+    }
+
+    /// Takes an entry out. The one that moves to its place is returned: it stands at `slot` now.
+    #[inline]
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<E> {
+        let class = slot.class as usize;
+        let list = &mut self.lists[class];
+        list.swap_remove(slot.position as usize);
+        self.len -= 1;
+        if list.is_empty() {
+            self.used[class / 64] &= !(1 << (class % 64));
+        }
+        list.get(slot.position as usize).copied()
+    }
+
+    /// The least entry by `rank` in the first class that holds one of at least `bytes` which has a
+    /// rank. Entries without one are out of date and are dropped.
+    pub(crate) fn best<R: Ord>(
+        &mut self,
+        bytes: u64,
+        mut rank: impl FnMut(&E) -> Option<R>,
+    ) -> Option<E> {
+        let mut from = class(bytes);
+        while let Some(class) = self.next_class(from) {
+            let mut best: Option<(R, E)> = None;
+            let mut position = 0;
+            while let Some(&entry) = self.lists[class].get(position).filter(|_| position < COMPARED)
+            {
+                if entry.bytes() < bytes {
+                    position += 1;
+                    continue;
+                }
+                match rank(&entry) {
+                    Some(rank) => {
+                        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                            best = Some((rank, entry));
+                        }
+                        position += 1;
+                    }
+                    None => {
+                        self.remove(Slot { class: class as u32, position: position as u32 });
+                    }
+                }
+            }
+            if let Some((_, entry)) = best {
+                return Some(entry);
+            }
+            from = class + 1;
+        }
+        None
+    }
+
+    /// All entries, small classes first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.lists.iter().flatten()
+    }
+
+    /// All entries, large classes first.
+    pub(crate) fn largest(&self) -> impl Iterator<Item = &E> {
+        self.lists.iter().rev().flatten()
+    }
+
+    fn next_class(&self, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        let mut bits = self.used.get(word)? & (u64::MAX << (from % 64));
+        loop {
+            if bits != 0 {
+                return Some(64 * word + bits.trailing_zeros() as usize);
+            }
+            word += 1;
+            bits = *self.used.get(word)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_rise_with_size_and_fit_the_bitmap() {
+        let mut last = 0;
+        for shift in 9..60 {
+            for step in 0..64u64 {
+                let bytes = (1u64 << shift) + step * ((1u64 << shift) / 64);
+                let class = class(bytes);
+                assert!(class >= last && class < 64 * WORDS, "{bytes}");
+                last = class;
+            }
+        }
+    }
+}
