@@ -115,7 +115,19 @@ impl History {
         for (index, entry) in journal.iter().enumerate() {
             reader.read(index, entry)?;
         }
-        let history = reader.history;
+        let mut history = reader.history;
+        let streams = &history.streams;
+        for block in history.blocks.iter_mut().filter(|block| block.outside) {
+            // A stream that was never looked at is outside the capture; its users are no nodes of
+            // this graph, and nothing may follow the block anyway.
+            let end = block.freed;
+            let mut index = 0;
+            block.uses.retain(|used| {
+                index += 1;
+                let last = used.last.unwrap_or(end);
+                index == 1 || streams[used.stream as usize].look_before(last).is_some()
+            });
+        }
         for block in &history.blocks {
             history.require_looks(block)?;
         }

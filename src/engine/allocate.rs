@@ -4,17 +4,21 @@ use smallvec::SmallVec;
 
 use super::block::{Home, LiveBlock, Origin};
 use super::config::{Config, Flaw};
+use super::explain::View;
 use super::pool::UNIT;
 use super::report::{Block, OutOfMemory, PoolId};
 use super::state::{State, GONE};
 use super::Error;
 use crate::capture::NodeIndex;
 use crate::driver::{CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Claim, Heap, Placed};
+use crate::heap::{Claim, Heap, Placed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
 const CALL: &str = "allocate";
+
+/// How many waiting ranges are looked at before the heap grows: a bound on what one call costs.
+const POLLED: usize = 32;
 
 /// No request is larger, in bytes: sums of a few cannot overflow.
 const LARGEST: u64 = 1 << 60;
@@ -61,14 +65,14 @@ impl State {
     ) -> Result<Claim, Error> {
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
-                let slot = self.enter(config, capture, pool);
+                let slot = self.enter(config, CALL, capture, pool)?;
                 let stream = self.look(driver, slot, stream);
                 let share = config.reuse == Reuse::CrossStream;
                 Ok(Claim::Capture { capture: slot, stream, share })
             }
             Ok(CaptureStatus::None) => Ok(Claim::Outside),
             Ok(CaptureStatus::Invalidated) => {
-                self.abandon_invalidated(driver, stream);
+                self.abandon_invalidated(driver, config, stream);
                 Err(Error::CaptureInvalidated { call: CALL, stream })
             }
             // The legacy stream while some blocking stream captures: it does not capture itself.
@@ -87,16 +91,14 @@ impl State {
         bytes: u64,
         claim: Claim,
     ) -> Result<Option<Placed>, DriverError> {
-        if let Some(placed) =
-            self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
-        {
+        let place = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
+            heap.place(bytes, claim, prove)
+        };
+        if let Some(placed) = self.search(config, claim, heap, place) {
             return Ok(Some(placed));
         }
-        if !self.deferred.is_empty() {
-            self.poll_deferred(driver);
-            if let Some(placed) =
-                self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
-            {
+        if self.poll_deferred(driver, POLLED) {
+            if let Some(placed) = self.search(config, claim, heap, place) {
                 return Ok(Some(placed));
             }
         }
@@ -172,7 +174,7 @@ impl State {
             Claim::Outside => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
-        self.tell_others(pool, mine.map(|home| home.slot), standing);
+        self.tell(pool, mine.map(|home| home.slot), standing);
         let row = self.pools[pool.0 as usize].as_mut().expect("found before");
         row.count_in(bytes, requested);
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
@@ -192,22 +194,6 @@ impl State {
         Block { id, address, bytes: requested }
     }
 
-    /// Writes a fact into the journal of every capture that uses the pool, but for one.
-    fn tell_others(&mut self, pool: PoolId, but: Option<CaptureSlot>, entry: Entry<'_>) {
-        let row = self.pools[pool.0 as usize].as_ref().expect("found before");
-        if row.recordings == usize::from(but.is_some()) {
-            return;
-        }
-        for (row, recording) in self.recordings.iter_mut().enumerate() {
-            let Some(recording) = recording else { continue };
-            if but != Some(CaptureSlot::new(row)) && recording.pools.contains(&pool) {
-                if let Some(journal) = &mut recording.journal {
-                    journal.push(entry);
-                }
-            }
-        }
-    }
-
     fn out_of_memory<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -219,7 +205,7 @@ impl State {
     ) -> Error {
         let mut takeable = 0;
         let mut waiting = 0;
-        for range in self.free_ranges(config, pool, claim) {
+        for range in self.free_ranges(config, pool, View::Claim(claim)) {
             match range.refusal {
                 None => takeable += range.bytes,
                 Some(_) => waiting += range.bytes,

@@ -1,5 +1,7 @@
 //! Live blocks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use smallvec::SmallVec;
 
 use super::report::{BlockId, PoolId};
@@ -85,7 +87,7 @@ struct Row {
 }
 
 /// The table of live blocks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Blocks {
     rows: Vec<Row>,
     vacant: Vec<u32>,
@@ -93,6 +95,15 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
+    /// An empty table. Every engine of the process numbers its blocks from a start of its own, the
+    /// first one from 0, so that no engine takes another's block for its own.
+    pub(super) fn new() -> Self {
+        static ENGINES: AtomicU64 = AtomicU64::new(0);
+        const NUMBERS: u64 = 1 << 40;
+        let next = ENGINES.fetch_add(1, Ordering::Relaxed).wrapping_mul(NUMBERS);
+        Self { rows: Vec::new(), vacant: Vec::new(), next }
+    }
+
     /// A number that no block has had.
     pub(super) fn number(&mut self) -> BlockNumber {
         self.next += 1;

@@ -9,9 +9,18 @@
 use smallvec::SmallVec;
 
 use super::report::{PoolId, WaitReason};
-use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, EventHandle, StreamHandle};
+use crate::driver::{
+    CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, StreamHandle,
+};
 use crate::heap::RangeId;
 use crate::journal::BlockNumber;
+
+/// An event that was recorded on a stream and has not completed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    event: EventHandle,
+    stream: StreamHandle,
+}
 
 /// A range that waits.
 #[derive(Debug)]
@@ -23,25 +32,37 @@ pub(super) struct Deferred {
     pub(super) number: BlockNumber,
     /// Streams without an event yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    /// Recorded and not completed yet.
-    pub(super) events: SmallVec<[EventHandle; 2]>,
+    pub(super) events: SmallVec<[Pending; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// Whether a graph uses the memory.
     pub(super) graphs: bool,
 }
 
+/// How a capture stands to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Under way, as far as the engine knows.
+    UnderWay,
+    /// Ended or abandoned here; the driver may not have been told yet.
+    Ended,
+    /// Never heard of.
+    Unknown,
+}
+
 impl Deferred {
-    /// Takes another look; true once the range is free.
+    /// Takes another look; true once the range is free. The captures that one of its streams is
+    /// found in are put into `users`: their graphs may use the memory.
     ///
     /// Errors of the driver leave it waiting: what cannot be shown is not free.
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         scratch: &mut Vec<Dependency>,
-        under_way: impl Fn(CaptureId) -> bool,
+        known: impl Fn(CaptureId) -> Known,
+        users: &mut Vec<CaptureId>,
     ) -> bool {
-        self.captures.retain(|&mut capture| under_way(capture));
+        self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
         let Self { streams, events, captures, graphs, .. } = self;
         streams.retain(|&mut stream| match driver.capture_status(stream, scratch) {
             Ok(CaptureStatus::None) => match record(driver, stream) {
@@ -52,22 +73,36 @@ impl Deferred {
                 None => true,
             },
             Ok(CaptureStatus::Active { capture, .. }) => {
-                // Its graph may use the block.
-                *graphs = true;
-                if under_way(capture) && !captures.contains(&capture) {
-                    captures.push(capture);
+                match known(capture) {
+                    Known::UnderWay => {
+                        *graphs = true;
+                        users.push(capture);
+                        if !captures.contains(&capture) {
+                            captures.push(capture);
+                        }
+                    }
+                    // Whose graph it is nobody has said; it may use the memory.
+                    Known::Unknown => *graphs = true,
+                    Known::Ended => {}
                 }
                 true
             }
             Ok(CaptureStatus::Invalidated) | Err(_) => true,
         });
-        events.retain(|&mut event| match driver.query_event(event) {
+        events.retain(|pending| match driver.query_event(pending.event) {
+            Ok(false) => true,
             Ok(true) => {
                 // An event that cannot be destroyed is the driver's loss; its work is done.
-                let _ = driver.destroy_event(event);
+                let _ = driver.destroy_event(pending.event);
                 false
             }
-            Ok(false) | Err(_) => true,
+            Err(error) if error.kind == ErrorKind::CapturedEvent => {
+                // The stream began to capture between the question and the record.
+                let _ = driver.destroy_event(pending.event);
+                streams.push(pending.stream);
+                false
+            }
+            Err(_) => true,
         });
         self.streams.is_empty() && self.events.is_empty() && self.captures.is_empty()
     }
@@ -81,11 +116,12 @@ impl Deferred {
     }
 }
 
-fn record<D: Driver + ?Sized>(driver: &D, stream: StreamHandle) -> Option<EventHandle> {
+/// Records an event behind the work of a stream that does not capture.
+pub(super) fn record<D: Driver + ?Sized>(driver: &D, stream: StreamHandle) -> Option<Pending> {
     let event = driver.create_event().ok()?;
     if driver.record_event(event, stream).is_err() {
         let _ = driver.destroy_event(event);
         return None;
     }
-    Some(event)
+    Some(Pending { event, stream })
 }

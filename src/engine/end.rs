@@ -10,6 +10,7 @@ use super::report::{CaptureReport, GraphId, PoolId};
 use super::state::{State, GONE};
 use super::Error;
 use crate::check;
+use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle};
 use crate::heap::CaptureSlot;
 
@@ -23,21 +24,26 @@ impl State {
     ) -> Result<CaptureReport, Error> {
         let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
-        self.last_looks(driver, slot);
+        if let Some(stream) = self.last_looks(driver, slot) {
+            self.end(driver, config, slot, false);
+            return Err(Error::CaptureInvalidated { call: "end_capture", stream });
+        }
         let recording = self.recording(slot);
-        let verified = config.check;
         let queries = recording.capture.queries();
-        let judged = match &recording.journal {
-            Some(journal) if config.check => {
-                check::check(journal, config.programmatic, driver, graph).map(|_| ())
-            }
-            _ => Ok(()),
-        };
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
-        let accepted = judged.is_ok();
-        self.end(driver, slot, accepted, !config.lacks(Flaw::Hold));
-        judged.map_err(|violation| Error::Refused(Box::new(violation)))?;
+        let judged = match (&recording.journal, recording.undone) {
+            (Some(journal), _) if config.check => {
+                check::check(journal, config.programmatic, driver, graph)
+                    .map(|_| ())
+                    .map_err(|violation| Error::Refused(Box::new(violation)))
+            }
+            (_, Some((block, stream))) => Err(Error::SetBack { stream, block }),
+            _ => Ok(()),
+        };
+        self.end(driver, config, slot, judged.is_ok());
+        judged?;
+        let verified = config.check;
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
         for &pool in &pools {
@@ -57,36 +63,41 @@ impl State {
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
-    /// was launched since.
-    fn last_looks<D: Driver + ?Sized>(&mut self, driver: &D, slot: CaptureSlot) {
+    /// was launched since. Returns a stream whose capture is ruined.
+    fn last_looks<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        slot: CaptureSlot,
+    ) -> Option<StreamHandle> {
         let recording = self.recording(slot);
         let id = recording.id;
         let capture = &recording.capture;
         let streams: Vec<_> =
             capture.streams().map(|stream| capture.stream_handle(stream)).collect();
         for stream in streams {
-            let status = driver.capture_status(stream, &mut self.terminals);
-            if let Ok(CaptureStatus::Active { capture, .. }) = status {
-                if capture == id {
+            match driver.capture_status(stream, &mut self.terminals) {
+                Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                     self.look(driver, slot, stream);
                 }
+                Ok(CaptureStatus::Invalidated) => return Some(stream),
+                // Ended already, or nobody can tell: the record stays as it is.
+                Ok(_) | Err(_) => {}
             }
         }
+        None
     }
 
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
-    /// decision taken in it is rolled back. With `hold` what it leaves waits for the captures that
-    /// are under way beside it in the same pool.
+    /// decision taken in it is rolled back. What it leaves waits for the captures that are under
+    /// way beside it in the same pools: one of them may contain it.
     pub(super) fn end<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        config: &Config,
         slot: CaptureSlot,
         accepted: bool,
-        hold: bool,
     ) {
-        let Some(recording) = self.recordings[slot.index()].take() else {
-            return;
-        };
+        let Some(recording) = self.take_recording(slot) else { return };
         let Recording { id, pools, held, .. } = recording;
         for block in self.blocks.iter_mut() {
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
@@ -96,21 +107,16 @@ impl State {
                 }
             }
         }
+        let hold = !config.lacks(Flaw::Hold);
         for &pool in &pools {
-            let beside = if accepted && hold { self.under_way(pool) } else { SmallVec::new() };
-            let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else {
-                continue;
-            };
+            let beside = if hold { self.under_way(pool) } else { SmallVec::new() };
+            let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { continue };
             row.recordings -= 1;
             for heap in [row.small, row.large] {
-                let waiting = self.heaps[heap as usize].as_mut().expect(GONE).end_capture(
-                    slot,
-                    accepted,
-                    !beside.is_empty(),
-                );
-                for range in waiting {
+                let waiting = self.heap(heap).end_capture(slot, accepted, !beside.is_empty());
+                for (range, graphs) in waiting {
                     let number = self.blocks.number();
-                    self.deferred.push(Deferred {
+                    self.deferred.push_back(Deferred {
                         pool,
                         heap,
                         range,
@@ -118,25 +124,25 @@ impl State {
                         streams: SmallVec::new(),
                         events: SmallVec::new(),
                         captures: beside.clone(),
-                        graphs: accepted,
+                        graphs,
                     });
                 }
             }
         }
-        for Held { heap, range, block, graphs, outside, .. } in held {
+        for Held { heap, range, block, graphs, outside, events, .. } in held {
             let pool = self.pool_of(heap);
-            self.deferred.push(Deferred {
+            self.deferred.push_back(Deferred {
                 pool,
                 heap,
                 range,
                 number: block,
                 streams: outside,
-                events: SmallVec::new(),
-                captures: if accepted { self.under_way(pool) } else { SmallVec::new() },
+                events,
+                captures: self.under_way(pool),
                 graphs: graphs || accepted,
             });
         }
-        self.poll_deferred(driver);
+        self.poll_deferred(driver, usize::MAX);
         if !accepted {
             for pool in pools {
                 self.forget_graphs(pool);
@@ -164,7 +170,7 @@ impl State {
 
     /// Without a graph and without a capture that may become one, what graphs used is free for
     /// work outside captures again.
-    fn forget_graphs(&mut self, pool: PoolId) {
+    pub(super) fn forget_graphs(&mut self, pool: PoolId) {
         let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
             return;
         };
@@ -179,6 +185,9 @@ impl State {
         }
         for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
             block.before.graphs = false;
+            if matches!(block.origin, Origin::Graph) {
+                block.origin = Origin::Outside;
+            }
         }
     }
 
@@ -188,7 +197,7 @@ impl State {
         id: PoolId,
     ) -> Result<(), Error> {
         self.pool(id, "destroy_pool")?;
-        self.poll_deferred(driver);
+        self.poll_deferred(driver, usize::MAX);
         let waiting = self.deferred.iter().filter(|waiting| waiting.pool == id).count();
         let pool = self.pool(id, "destroy_pool")?;
         if pool.blocks + pool.recordings + pool.graphs + waiting > 0 {

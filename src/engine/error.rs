@@ -52,6 +52,18 @@ pub enum Error {
         /// The capture.
         capture: CaptureId,
     },
+    /// The capture was ended or abandoned here and still captures: nothing more can be proven in it.
+    #[error(
+        "{call}: capture {} was ended or abandoned in this engine; end it on the stream before the \
+         stream is used again",
+        .capture.0
+    )]
+    CaptureEnded {
+        /// The engine's call.
+        call: &'static str,
+        /// The capture.
+        capture: CaptureId,
+    },
     /// There is no such graph.
     #[error("{graph:?} holds no memory of this engine; was it released before?")]
     UnknownGraph {
@@ -92,6 +104,23 @@ pub enum Error {
         /// Freed blocks that wait.
         waiting: usize,
     },
+    /// A stream was set back behind the users of a block whose place another block had been given
+    /// on the strength of the old order. The capture was rolled back; its graph must not be
+    /// launched.
+    #[error(
+        "the capture is refused: {stream:?} was set back behind work that block {} relied on to take \
+         over its place",
+        .block.0
+    )]
+    SetBack {
+        /// The stream.
+        stream: StreamHandle,
+        /// The block that took the place over.
+        block: BlockNumber,
+    },
+    /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
+    #[error("a thread panicked inside the engine; nothing is handed out any more")]
+    Poisoned,
     /// The checker refuses the capture: its graph must not be launched. The capture was rolled
     /// back.
     #[error("the capture is refused: {0}")]

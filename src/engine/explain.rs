@@ -6,15 +6,18 @@ use super::state::State;
 use crate::heap::{Claim, State as RangeState};
 use crate::policy::Reuse;
 
+/// From where free ranges are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Claim(Claim),
+    /// A capture that has not asked for anything yet.
+    NewCapture,
+}
+
 impl State {
     /// Every range of a pool that is in no block, in address order within each heap's table, with
-    /// the reason why the claim may not take it.
-    pub(super) fn free_ranges(
-        &self,
-        config: &Config,
-        pool: PoolId,
-        claim: Claim,
-    ) -> Vec<FreeRange> {
+    /// the reason why the stream may not take it.
+    pub(super) fn free_ranges(&self, config: &Config, pool: PoolId, view: View) -> Vec<FreeRange> {
         let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
             return Vec::new();
         };
@@ -28,11 +31,13 @@ impl State {
                     RangeState::Waiting => {
                         Some(Refusal::Waiting(self.wait_reason(number, address)))
                     }
-                    RangeState::Quiet { graphs } => {
-                        (*graphs && claim == Claim::Outside).then_some(Refusal::UsedByGraph)
-                    }
-                    RangeState::Marked(marked) => match claim {
-                        Claim::Capture { capture, stream, .. } if capture == marked.capture => {
+                    RangeState::Quiet { graphs } => (*graphs
+                        && view == View::Claim(Claim::Outside))
+                    .then_some(Refusal::UsedByGraph),
+                    RangeState::Marked(marked) => match view {
+                        View::Claim(Claim::Capture { capture, stream, .. })
+                            if capture == marked.capture =>
+                        {
                             let recording = self.recordings[capture.index()].as_ref();
                             let capture = &recording.expect("a claim names one under way").capture;
                             let owner = capture.stream_handle(marked.owner);

@@ -4,13 +4,13 @@ use smallvec::SmallVec;
 
 use super::block::{Home, LastUse, LiveBlock, Origin, Use};
 use super::config::{Config, Flaw};
-use super::deferred::Deferred;
+use super::deferred::{record, Deferred};
 use super::recording::Held;
 use super::report::{BlockId, WaitReason};
 use super::state::{Standing, State};
 use super::Error;
 use crate::capture::{Markers, NodeIndex};
-use crate::driver::{CaptureId, Driver, StreamHandle};
+use crate::driver::{CaptureId, CaptureStatus, Driver, StreamHandle};
 use crate::heap::{Before, Freed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -76,7 +76,7 @@ impl State {
             }
             Standing::Outside => return self.record_stream(config, id, stream),
             Standing::Invalidated => {
-                self.abandon_invalidated(driver, stream);
+                self.abandon_invalidated(driver, config, stream);
                 return Err(Error::CaptureInvalidated { call: CALL, stream });
             }
         };
@@ -107,12 +107,14 @@ impl State {
         }
         match block.origin {
             Origin::Capture(home) => match self.ending(driver, config, &block, home) {
-                Ok(ending) => self.free_in_capture(config, block, home, ending),
+                Ok(ending) => self.free_in_capture(driver, config, block, home, ending),
                 Err(ruined) => {
                     // Nothing of the capture will ever run: the block is as one from outside it.
                     block.roll_back();
-                    self.abandon_invalidated(driver, ruined);
+                    self.abandon_invalidated(driver, config, ruined);
+                    let pool = block.pool;
                     self.free_outside(driver, config, block);
+                    self.forget_graphs(pool);
                 }
             },
             Origin::Outside | Origin::Graph => self.free_outside(driver, config, block),
@@ -187,25 +189,38 @@ impl State {
             .map(|other| other.id)
     }
 
-    fn free_in_capture(&mut self, config: &Config, block: LiveBlock, home: Home, ending: Ending) {
-        let LiveBlock { number, heap, range, before, .. } = block;
+    fn free_in_capture<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        block: LiveBlock,
+        home: Home,
+        ending: Ending,
+    ) {
+        let LiveBlock { number, pool, heap, range, before, .. } = block;
         self.note(home.slot, Entry::Free { block: number });
         if let Some(reason) = ending.reason {
             self.heap(heap).free_later(range, number);
-            self.recording(home.slot).held.push(Held {
-                heap,
-                range,
-                block: number,
-                graphs: before.graphs,
-                outside: ending.outside,
-                reason,
+            let mut outside = ending.outside;
+            let mut events = SmallVec::new();
+            // Recorded now where that is possible: the streams need not outlive the block then.
+            outside.retain(|&mut stream| {
+                let idle = driver.capture_status(stream, &mut self.terminals);
+                match idle.ok().filter(|status| *status == CaptureStatus::None) {
+                    Some(_) => record(driver, stream).map(|event| events.push(event)).is_none(),
+                    None => true,
+                }
             });
+            let graphs = before.graphs;
+            let held = Held { heap, range, block: number, graphs, outside, events, reason };
+            self.recording(home.slot).held.push(held);
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
         let markers = if ending.worked { ending.markers } else { before.markers };
         if markers.is_empty() {
             self.heap(heap).free_quiet(range, before.graphs, number);
+            self.tell(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
         let Before { graphs, .. } = before;
@@ -229,18 +244,20 @@ impl State {
         streams.push(stream);
         streams.extend(uses.iter().map(|used| used.stream));
         let captures = if graph { self.under_way(pool) } else { SmallVec::new() };
-        self.deferred.push(Deferred {
-            pool,
-            heap,
-            range,
-            number,
-            streams,
-            events: SmallVec::new(),
-            captures,
-            graphs,
-        });
         // Records the events now: the streams need not outlive the block.
-        self.poll_deferred(driver);
+        self.defer(
+            driver,
+            Deferred {
+                pool,
+                heap,
+                range,
+                number,
+                streams,
+                events: SmallVec::new(),
+                captures,
+                graphs,
+            },
+        );
     }
 }
 

@@ -21,17 +21,23 @@ mod state;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use config::{Config, Flaw, PoolConfig};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use config::Flaw;
+pub use config::{Config, PoolConfig};
 pub use error::Error;
 pub use report::{
     Block, BlockId, CaptureReport, FreeRange, GraphId, OutOfMemory, PoolId, PoolStatistics,
     Refusal, WaitReason,
 };
 
-use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, MemorySupport, StreamHandle};
+use crate::driver::{
+    CaptureId, CaptureStatus, Driver, ErrorKind, GraphHandle, MemorySupport, StreamHandle,
+};
 use crate::heap::{self, Claim, Heap};
 use crate::journal::Journal;
 use crate::policy::Reuse;
+use explain::View;
 use pool::Pool;
 use state::State;
 
@@ -39,8 +45,11 @@ use state::State;
 ///
 /// All calls may come from any thread. Calls that concern streams of a capture read its graph and
 /// must not run while another thread captures into the same graph: CUDA's graph objects are not
-/// thread-safe. A stream that was recorded for a block must live until the block is freed, and one
-/// that captures until its capture is ended or abandoned here.
+/// thread-safe. The engine asks about other streams too, but only whether they capture.
+///
+/// A stream that was recorded for a block must live until the block is freed; one that captures
+/// then, or that captures itself, until its capture has ended both here and in the driver. A
+/// capture is ended or abandoned here before its streams begin another.
 ///
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or
 /// running work uses; the rest is left to the driver.
@@ -76,7 +85,7 @@ impl<D: Driver> Engine<D> {
     pub fn create_pool(&self, config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         const SMALL_RESERVE: u64 = 1 << 30;
-        let mut state = self.lock();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let small = state.heaps.len() as u32;
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
@@ -98,60 +107,71 @@ impl<D: Driver> Engine<D> {
     /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
     /// the pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
-        self.lock().destroy_pool(&self.driver, pool)
+        self.lock()?.destroy_pool(&self.driver, pool)
     }
 
     /// Tells the engine that `stream` has begun to capture and that the capture uses `pool`.
     ///
-    /// The first allocation on a stream that captures does the same; an early call makes the
-    /// capture's extent plain to other captures of the pool.
+    /// The first allocation on a stream that captures does the same. A capture whose graph has
+    /// conditional nodes *must* be announced, by either, before one of their bodies is captured into
+    /// the same pool, and ended after: nothing else tells that the bodies run inside it.
+    ///
+    /// A capture that uses blocks of a pool it does not allocate from should be announced for that
+    /// pool too, so that the pool knows of the graph.
     ///
     /// # Errors
     /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`], or the
     /// driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         state.pool(pool, CALL)?;
         match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
-                let slot = state.enter(&self.config, capture, pool);
+                let slot = state.enter(&self.config, CALL, capture, pool)?;
                 state.look(&self.driver, slot, stream);
                 Ok(capture)
             }
             CaptureStatus::None => Err(Error::NotCapturing { stream }),
-            CaptureStatus::Invalidated => Err(Error::CaptureInvalidated { call: CALL, stream }),
+            CaptureStatus::Invalidated => {
+                state.abandon_invalidated(&self.driver, &self.config, stream);
+                Err(Error::CaptureInvalidated { call: CALL, stream })
+            }
         }
     }
 
     /// Ends a capture. `graph` is the handle that ending the capture gave, or the one under
     /// capture where the call comes just before that.
     ///
-    /// With [`Config::check`] the checker judges the capture on the finished graph. If it accepts,
+    /// With [`Config::check`] the checker judges the capture on the finished graph; without it
+    /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency
+    /// may be edited by hand. If it accepts,
     /// what the capture freed is there for later captures into the same pools, blocks not freed
     /// stay allocated as the graph's outputs, and the pools belong to one more graph.
     ///
     /// # Errors
     /// [`Error::Refused`]: the graph must not be launched; the capture is rolled back as by
-    /// [`Engine::abandon_capture`]. [`Error::UnknownCapture`].
+    /// [`Engine::abandon_capture`]. [`Error::SetBack`], likewise, where there is no checker.
+    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
     pub fn end_capture(
         &self,
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        self.lock().end_capture(&self.driver, &self.config, capture, graph)
+        self.lock()?.end_capture(&self.driver, &self.config, capture, graph)
     }
 
     /// Rolls back every decision taken in a capture whose graph will never run. Blocks it
-    /// allocated and did not free stay live, as blocks from outside captures, until freed.
+    /// allocated and did not free stay live until freed; nothing else may be done with them, since
+    /// they may lie on memory of a graph of the pool that lives.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
-        state.end(&self.driver, slot, false, false);
+        state.end(&self.driver, &self.config, slot, false);
         Ok(())
     }
 
@@ -160,7 +180,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownGraph`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
-        self.lock().release_graph(graph)
+        self.lock()?.release_graph(graph)
     }
 
     /// Hands out a block of at least `bytes` to `stream`.
@@ -176,7 +196,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
     /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; the driver's.
     pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
-        self.lock().allocate(&self.driver, &self.config, pool, bytes, stream)
+        self.lock()?.allocate(&self.driver, &self.config, pool, bytes, stream)
     }
 
     /// Says that `stream` uses the block at some time before its free (PyTorch's `record_stream`).
@@ -185,7 +205,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`].
     pub fn record_stream(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        self.lock().record_stream(&self.config, block, stream)
+        self.lock()?.record_stream(&self.config, block, stream)
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the
@@ -195,7 +215,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`], [`Error::CaptureInvalidated`].
     pub fn record_use(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        self.lock().record_use(&self.driver, &self.config, block, stream)
+        self.lock()?.record_use(&self.driver, &self.config, block, stream)
     }
 
     /// Frees a block. Its free markers are the terminals, now, of its own stream and of every
@@ -204,7 +224,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
-        self.lock().free(&self.driver, &self.config, block)
+        self.lock()?.free(&self.driver, &self.config, block)
     }
 
     /// Frees a block in the order of `stream`, which need not be its own: the same as
@@ -213,7 +233,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`].
     pub fn free_from(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         state.record_stream(&self.config, block, stream)?;
         state.free(&self.driver, &self.config, block)
     }
@@ -227,7 +247,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.
     pub fn observe(&self, stream: StreamHandle) -> Result<(), Error> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
                 if let Some(slot) = state.slot(capture) {
@@ -237,7 +257,7 @@ impl<D: Driver> Engine<D> {
             }
             CaptureStatus::None => Ok(()),
             CaptureStatus::Invalidated => {
-                state.abandon_invalidated(&self.driver, stream);
+                state.abandon_invalidated(&self.driver, &self.config, stream);
                 Err(Error::CaptureInvalidated { call: "observe", stream })
             }
         }
@@ -250,22 +270,26 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownPool`], [`Error::CaptureInvalidated`], or the driver's.
     pub fn explain(&self, pool: PoolId, stream: StreamHandle) -> Result<Vec<FreeRange>, Error> {
         const CALL: &str = "explain";
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         state.pool(pool, CALL)?;
-        let claim = match self.driver.capture_status(stream, &mut state.terminals)? {
-            CaptureStatus::Active { capture, .. } => {
-                let slot = state.enter(&self.config, capture, pool);
-                let stream = state.look(&self.driver, slot, stream);
-                let share = self.config.reuse == Reuse::CrossStream;
-                Claim::Capture { capture: slot, stream, share }
-            }
-            CaptureStatus::None => Claim::Outside,
-            CaptureStatus::Invalidated => {
-                state.abandon_invalidated(&self.driver, stream);
+        let view = match self.driver.capture_status(stream, &mut state.terminals) {
+            Ok(CaptureStatus::Active { capture, .. }) => match state.slot(capture) {
+                Some(slot) => {
+                    let stream = state.look(&self.driver, slot, stream);
+                    let share = self.config.reuse == Reuse::CrossStream;
+                    View::Claim(Claim::Capture { capture: slot, stream, share })
+                }
+                None => View::NewCapture,
+            },
+            Ok(CaptureStatus::None) => View::Claim(Claim::Outside),
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => View::Claim(Claim::Outside),
+            Ok(CaptureStatus::Invalidated) => {
+                state.abandon_invalidated(&self.driver, &self.config, stream);
                 return Err(Error::CaptureInvalidated { call: CALL, stream });
             }
+            Err(error) => return Err(error.into()),
         };
-        Ok(state.free_ranges(&self.config, pool, claim))
+        Ok(state.free_ranges(&self.config, pool, view))
     }
 
     /// Figures of a pool. Costs a look at every free range.
@@ -273,7 +297,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let reserved = state.reserved(pool);
         let row = state.pool(pool, "pool_statistics")?;
         let (small, large) = (row.small, row.large);
@@ -296,23 +320,23 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         let unknown = Error::UnknownCapture { call: "journal", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
         Ok(state.recording(slot).journal.clone())
     }
 
-    /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug;
-    /// the state it left is still the best that others can go on with, and the checker judges what
-    /// comes of it.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug; its
+    /// books may be wrong, and memory is not handed out by them any more.
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+        self.state.lock().map_err(|_| Error::Poisoned)
     }
 }
 
 impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        state.close(&self.driver);
+        if let Ok(state) = self.state.get_mut() {
+            state.close(&self.driver);
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::deferred::Pending;
 use super::report::{PoolId, WaitReason};
-use crate::capture::Capture;
+use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::{BlockNumber, Journal};
@@ -16,8 +17,10 @@ pub(super) struct Held {
     pub(super) block: BlockNumber,
     /// Whether a finished graph used the memory before the capture did.
     pub(super) graphs: bool,
-    /// Streams outside the capture whose work may use it.
+    /// Streams outside the capture whose work may use it, and that had no event yet.
     pub(super) outside: SmallVec<[StreamHandle; 2]>,
+    /// Recorded on such streams when the block was freed.
+    pub(super) events: SmallVec<[Pending; 2]>,
     pub(super) reason: WaitReason,
 }
 
@@ -33,4 +36,8 @@ pub(super) struct Recording {
     /// Blocks allocated in it.
     pub(super) blocks: usize,
     pub(super) held: Vec<Held>,
+    /// How far set-backs have been followed up.
+    pub(super) heeded: Moment,
+    /// A block whose place rests on an order that a set-back has undone.
+    pub(super) undone: Option<(BlockNumber, StreamHandle)>,
 }

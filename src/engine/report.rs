@@ -13,8 +13,8 @@ pub struct PoolId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GraphId(pub(crate) u64);
 
-/// A live block of one engine. Names are never given twice, so a stale one is an error and
-/// nothing worse.
+/// A live block. Names are never given twice in a process, so a stale one, or one of another
+/// engine, is an error and nothing worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     pub(crate) slot: u32,
@@ -93,7 +93,7 @@ pub struct OutOfMemory {
     pub allocated: u64,
     /// Free, and this stream could take it if it were in one piece large enough.
     pub takeable: u64,
-    /// Freed, but not proven to precede this stream's next work.
+    /// Free, but not for this stream now.
     pub waiting: u64,
     /// Held by all pools of the engine.
     pub engine_reserved: u64,
@@ -121,8 +121,8 @@ impl fmt::Display for OutOfMemory {
         }
         write!(
             f,
-            ": {} allocated, {} free for this stream but in no piece large enough, {} freed but not \
-             proven to precede its next work",
+            ": {} allocated, {} free for this stream but in no piece large enough, {} free but not for \
+             it now",
             mib(self.allocated),
             mib(self.takeable),
             mib(self.waiting)
@@ -132,7 +132,7 @@ impl fmt::Display for OutOfMemory {
             write!(f, "; the device has {} free of {}", mib(free), mib(total))?;
         }
         if self.waiting > 0 {
-            write!(f, "; Engine::explain names the markers that are missing")?;
+            write!(f, "; Engine::explain says what each of those waits for")?;
         }
         Ok(())
     }

@@ -1,19 +1,21 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
+use std::collections::{BTreeSet, VecDeque};
+
 use smallvec::SmallVec;
 
-use super::block::Blocks;
+use super::block::{Blocks, Origin};
 use super::config::{Config, Flaw};
-use super::deferred::Deferred;
+use super::deferred::{Deferred, Known};
 use super::pool::Pool;
 use super::recording::Recording;
 use super::report::{GraphId, PoolId};
 use super::Error;
-use crate::capture::{Capture, StreamIndex, Token};
+use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
 use crate::heap::{CaptureSlot, Heap};
 use crate::index::{new_map, Map};
-use crate::journal::{Entry, Journal};
+use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::Programmatic;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
@@ -24,7 +26,10 @@ pub(super) struct State {
     pub(super) heaps: Vec<Option<Heap>>,
     pub(super) recordings: Vec<Option<Recording>>,
     pub(super) blocks: Blocks,
-    pub(super) deferred: Vec<Deferred>,
+    /// In the order in which they are looked at next.
+    pub(super) deferred: VecDeque<Deferred>,
+    /// Captures that were ended or abandoned here: the driver may still report them as active.
+    ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
     pub(super) next_graph: u64,
     pub(super) next_age: u64,
@@ -52,8 +57,9 @@ impl State {
             pools: Vec::new(),
             heaps: Vec::new(),
             recordings: Vec::new(),
-            blocks: Blocks::default(),
-            deferred: Vec::new(),
+            blocks: Blocks::new(),
+            deferred: VecDeque::new(),
+            ended: BTreeSet::new(),
             graphs: new_map(),
             next_graph: 0,
             next_age: 0,
@@ -86,14 +92,23 @@ impl State {
     pub(super) fn enter(
         &mut self,
         config: &Config,
+        call: &'static str,
         capture: CaptureId,
         pool: PoolId,
-    ) -> CaptureSlot {
-        let slot = self.slot(capture).unwrap_or_else(|| self.add_recording(config, capture));
-        if !self.recording(slot).pools.contains(&pool) {
-            self.join_pool(slot, pool);
+    ) -> Result<CaptureSlot, Error> {
+        if self.ended.contains(&capture) {
+            return Err(Error::CaptureEnded { call, capture });
         }
-        slot
+        let slot = self.slot(capture).unwrap_or_else(|| self.add_recording(config, capture));
+        self.join_pool(slot, pool);
+        Ok(slot)
+    }
+
+    /// Takes a capture out of those under way, for good.
+    pub(super) fn take_recording(&mut self, slot: CaptureSlot) -> Option<Recording> {
+        let recording = self.recordings[slot.index()].take()?;
+        self.ended.insert(recording.id);
+        Some(recording)
     }
 
     fn add_recording(&mut self, config: &Config, id: CaptureId) -> CaptureSlot {
@@ -108,6 +123,8 @@ impl State {
             pools: SmallVec::new(),
             blocks: 0,
             held: Vec::new(),
+            heeded: Moment::default(),
+            undone: None,
         };
         let vacant = self.recordings.iter().position(Option::is_none);
         let row = vacant.unwrap_or(self.recordings.len());
@@ -120,36 +137,48 @@ impl State {
 
     /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
     fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
-        let Self { pools, heaps, recordings, blocks, deferred, .. } = self;
-        let recording = recordings[slot.index()].as_mut().expect("just entered");
+        if self.recording(slot).pools.contains(&pool) {
+            return;
+        }
+        let strangers = self.strangers(pool);
+        let recording = self.recording(slot);
         recording.pools.push(pool);
-        let Some(Some(row)) = pools.get_mut(pool.0 as usize) else {
-            return;
-        };
-        row.recordings += 1;
-        let Some(journal) = &mut recording.journal else {
-            return;
-        };
-        let mut strangers = Vec::new();
-        for block in blocks.iter().filter(|block| block.pool == pool) {
-            let (address, bytes) =
-                heaps[block.heap as usize].as_ref().expect(GONE).extent(block.range);
-            strangers.push((block.number, address, bytes));
+        if let Some(journal) = &mut recording.journal {
+            for (block, address, bytes) in strangers {
+                journal.push(Entry::Standing { block, address, bytes });
+            }
         }
-        for waiting in deferred.iter().filter(|waiting| waiting.pool == pool) {
-            let (address, bytes) =
-                heaps[waiting.heap as usize].as_ref().expect(GONE).extent(waiting.range);
-            strangers.push((waiting.number, address, bytes));
+        if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
+            row.recordings += 1;
         }
-        for heap in [row.small, row.large] {
+    }
+
+    /// Everything in a pool that is not free for whoever asks: number, address and size.
+    fn strangers(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return Vec::new() };
+        let Self { heaps, recordings, blocks, deferred, .. } = self;
+        let heaps_of_pool = [row.small, row.large];
+        let extent = |heap: u32, range| heaps[heap as usize].as_ref().expect(GONE).extent(range);
+        let live = blocks.iter().map(|block| (block.number, block.heap, block.range));
+        let held = recordings.iter().flatten().flat_map(|recording| &recording.held);
+        let held = held.map(|held| (held.block, held.heap, held.range));
+        let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
+        let mut strangers: Vec<_> = live
+            .chain(held)
+            .chain(waiting)
+            .filter(|(_, heap, _)| heaps_of_pool.contains(heap))
+            .map(|(number, heap, range)| {
+                let (address, bytes) = extent(heap, range);
+                (number, address, bytes)
+            })
+            .collect();
+        for heap in heaps_of_pool {
             let heap = heaps[heap as usize].as_ref().expect(GONE);
             for (address, bytes) in heap.given_back() {
                 strangers.push((blocks.number(), address, bytes));
             }
         }
-        for (block, address, bytes) in strangers {
-            journal.push(Entry::Standing { block, address, bytes });
-        }
+        strangers
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
@@ -171,7 +200,25 @@ impl State {
                 None => heap.learn(token, index),
             }
         }
+        if recording.capture.broken_since(index, recording.heeded) {
+            self.heed_set_back(slot, index, stream);
+        }
         index
+    }
+
+    /// After a set-back: a live block of the stream whose place is not proven any more has been
+    /// handed out in vain, and the capture cannot stand.
+    fn heed_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
+        let Self { recordings, blocks, .. } = self;
+        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
+        recording.heeded = recording.capture.tick();
+        let undone = blocks.iter().find(|block| {
+            matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
+                && !recording.capture.proves(index, &block.before.markers)
+        });
+        if let Some(block) = undone {
+            recording.undone.get_or_insert((block.number, stream));
+        }
     }
 
     /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
@@ -210,37 +257,81 @@ impl State {
         }
     }
 
-    /// Every capture under way that has seen this stream, and is ruined with it, is rolled back.
+    /// Rolls back the capture that a stream was last seen in: it is ruined.
     pub(super) fn abandon_invalidated<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        config: &Config,
         stream: StreamHandle,
     ) {
-        for row in 0..self.recordings.len() {
-            let recording = self.recordings[row].as_ref();
-            if recording.is_some_and(|recording| recording.capture.stream(stream).is_some()) {
-                self.end(driver, CaptureSlot::new(row), false, false);
-            }
+        let rows = self.recordings.iter().enumerate();
+        let seen = rows.filter_map(|(row, recording)| {
+            let recording = recording.as_ref()?;
+            recording.capture.stream(stream)?;
+            Some((recording.age, row))
+        });
+        if let Some((_, row)) = seen.max() {
+            self.end(driver, config, CaptureSlot::new(row), false);
         }
     }
 
-    /// Frees what waits no longer, and tells the captures under way.
-    pub(super) fn poll_deferred<D: Driver + ?Sized>(&mut self, driver: &D) {
-        let Self { heaps, recordings, deferred, terminals, .. } = self;
-        deferred.retain_mut(|waiting| {
-            let under_way = |id| recordings.iter().flatten().any(|recording| recording.id == id);
-            if !waiting.poll(driver, terminals, under_way) {
-                return true;
-            }
-            let heap = heaps[waiting.heap as usize].as_mut().expect(GONE);
-            heap.free_waiting(waiting.range, waiting.graphs);
-            for recording in recordings.iter_mut().flatten() {
-                if let Some(journal) = &mut recording.journal {
-                    journal.push(Entry::Settled { block: waiting.number });
+    fn known(&self, capture: CaptureId) -> Known {
+        if self.slot(capture).is_some() {
+            Known::UnderWay
+        } else if self.ended.contains(&capture) {
+            Known::Ended
+        } else {
+            Known::Unknown
+        }
+    }
+
+    /// Looks at up to `most` of the ranges that wait, frees those that wait no longer, and tells
+    /// the captures under way. Returns whether any was freed.
+    pub(super) fn poll_deferred<D: Driver + ?Sized>(&mut self, driver: &D, most: usize) -> bool {
+        let mut freed = false;
+        let mut users = Vec::new();
+        let mut terminals = std::mem::take(&mut self.terminals);
+        for _ in 0..most.min(self.deferred.len()) {
+            let Some(mut waiting) = self.deferred.pop_front() else { break };
+            let free =
+                waiting.poll(driver, &mut terminals, |capture| self.known(capture), &mut users);
+            for capture in users.drain(..) {
+                if let Some(slot) = self.slot(capture) {
+                    self.join_pool(slot, waiting.pool);
                 }
             }
-            false
-        });
+            if free {
+                freed = true;
+                self.heap(waiting.heap).free_waiting(waiting.range, waiting.graphs);
+                self.tell(waiting.pool, None, Entry::Settled { block: waiting.number });
+            } else {
+                self.deferred.push_back(waiting);
+            }
+        }
+        self.terminals = terminals;
+        freed
+    }
+
+    /// Enters a range that waits, after a first look at it.
+    pub(super) fn defer<D: Driver + ?Sized>(&mut self, driver: &D, waiting: Deferred) {
+        self.deferred.push_front(waiting);
+        self.poll_deferred(driver, 1);
+    }
+
+    /// Writes a fact into the journal of every capture that uses the pool, but for one.
+    pub(super) fn tell(&mut self, pool: PoolId, but: Option<CaptureSlot>, entry: Entry<'_>) {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return };
+        if row.recordings == usize::from(but.is_some()) {
+            return;
+        }
+        for (row, recording) in self.recordings.iter_mut().enumerate() {
+            let Some(recording) = recording else { continue };
+            if but != Some(CaptureSlot::new(row)) && recording.pools.contains(&pool) {
+                if let Some(journal) = &mut recording.journal {
+                    journal.push(entry);
+                }
+            }
+        }
     }
 
     /// The captures under way that use a pool.

@@ -178,7 +178,7 @@ impl Heap {
         capture: CaptureSlot,
         graphs: bool,
         hold: bool,
-    ) -> Vec<RangeId> {
+    ) -> Vec<(RangeId, bool)> {
         if let Some(shelves) = self.shelves.get_mut(capture.index()) {
             *shelves = Shelves::default();
         }
@@ -197,7 +197,7 @@ impl Heap {
                 let range = &mut self.ranges[id];
                 range.generation = range.generation.wrapping_add(1);
                 range.state = State::Waiting;
-                held.push(id);
+                held.push((id, graphs));
             } else {
                 self.settle(id, graphs);
             }
