@@ -1,0 +1,105 @@
+//! The safety theorem: for every two blocks that shared an address, every possible user of the
+//! earlier one is completed before any possible user of the later one may start.
+
+use super::world::{Block, Fate, Launch, Launched, World};
+
+impl World {
+    /// Every launch that may use a block: of its own stream while it was live, and of other
+    /// streams that were named, as far as they come after its allocation.
+    pub(super) fn users(&self, block: usize) -> Vec<usize> {
+        let block = &self.blocks[block];
+        let mut users = Vec::new();
+        for (number, launch) in self.launches.iter().enumerate() {
+            let Some((_, last)) = block.uses.iter().find(|it| it.0 == launch.stream) else {
+                continue;
+            };
+            let end = last.as_ref().map(|last| last.time).or(block.freed).unwrap_or(u64::MAX);
+            let in_time = block.born < launch.time && launch.time <= end;
+            let own = launch.stream == block.owner();
+            if in_time && (own || self.comes_after_birth(block, launch)) {
+                users.push(number);
+            }
+        }
+        users
+    }
+
+    fn comes_after_birth(&self, block: &Block, launch: &Launch) -> bool {
+        let Some(home) = block.home else {
+            return true;
+        };
+        match launch.what {
+            Launched::Node { capture, node } if capture == home => {
+                let point = &block.terminals[block.owner()];
+                let nodes = &self.captures[home].nodes;
+                point.iter().all(|&terminal| nodes.is_behind(terminal, node))
+            }
+            _ => true,
+        }
+    }
+
+    /// Judges all pairs.
+    pub(super) fn judge_all(&self) {
+        let users: Vec<_> = (0..self.blocks.len()).map(|block| self.users(block)).collect();
+        for (later, block) in self.blocks.iter().enumerate() {
+            for (earlier, other) in self.blocks[..later].iter().enumerate() {
+                if other.end() <= block.address || block.end() <= other.address {
+                    continue;
+                }
+                for &first in &users[earlier] {
+                    for &second in &users[later] {
+                        let safe = self.is_safe(block, first, second);
+                        assert!(
+                            safe,
+                            "blocks {earlier} and {later} share an address: launch {first} of the \
+                             one ({:?}) may run beside launch {second} of the other ({:?})",
+                            self.launches[first], self.launches[second]
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether `first` is over before `second` may start, for as much as the allocator answers for.
+    fn is_safe(&self, later: &Block, first: usize, second: usize) -> bool {
+        match (self.launches[first].what, self.launches[second].what) {
+            // Judged when the later block was handed out.
+            (Launched::Eager(_), _) => true,
+            (Launched::Node { capture, .. }, Launched::Eager(_)) => {
+                // Blocks of a graph belong to its launches; who uses one besides must order that.
+                let released = self.captures[capture].released;
+                later.home.is_some()
+                    || self.is_dead(capture)
+                    || released.is_some_and(|released| released <= later.born)
+            }
+            (
+                Launched::Node { capture: one, node: first },
+                Launched::Node { capture: other, node: second },
+            ) => {
+                if self.is_dead(one) || self.is_dead(other) {
+                    true
+                } else if one == other {
+                    self.captures[one].nodes.completed_before(first, second)
+                } else {
+                    self.follow_each_other(later.pool, one, other)
+                }
+            }
+        }
+    }
+
+    fn is_dead(&self, capture: usize) -> bool {
+        let root = self.captures[capture].family;
+        self.captures[capture].fate != Fate::Accepted || self.captures[root].fate == Fate::Dead
+    }
+
+    /// Whether one capture had ended before the engine knew of the other; graphs run one at a time,
+    /// but the parts of one run together.
+    fn follow_each_other(&self, pool: usize, one: usize, other: usize) -> bool {
+        if self.captures[one].family == self.captures[other].family {
+            return false;
+        }
+        let ended = |capture: usize| self.captures[capture].ended.unwrap_or(u64::MAX);
+        let began = |capture: usize| self.captures[capture].seen[pool].unwrap_or(u64::MAX);
+        ended(one) <= began(other) || ended(other) <= began(one)
+    }
+}
