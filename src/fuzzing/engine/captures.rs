@@ -32,6 +32,10 @@ impl World {
         else {
             panic!("the capture has just begun");
         };
+        self.tell(format_args!(
+            "capture {} begins on {stream}, family {family:?}",
+            self.captures.len()
+        ));
         let mut nodes = NodeTable::default();
         nodes.streams.push(stream);
         self.captures.push(Capture {
@@ -151,6 +155,7 @@ impl World {
             }
         }
         self.captures[capture].ended = Some(self.now);
+        self.tell(format_args!("capture {capture} ends, {:?}", self.captures[capture].fate));
         self.events.retain(|&(_, home)| home != Some(capture));
         self.past.clear();
         for list in &mut self.free {
@@ -222,6 +227,7 @@ impl World {
         if it.ended.is_none() || it.released.is_some() || it.family != capture {
             return;
         }
+        self.tell(format_args!("release of {capture}"));
         self.replay(capture);
         for member in capture..self.captures.len() {
             let it = &mut self.captures[member];

@@ -25,6 +25,7 @@ impl World {
             return Ok(());
         }
         self.look(stream, strict, pool);
+        self.tell(format_args!("set back of {stream} to {terminals:?}"));
         self.captures[capture].traits.set_back = true;
         must(self.driver.set_terminals(self.streams[stream], terminals));
         self.note_edges(stream);
@@ -99,6 +100,7 @@ impl World {
             self.driver.add_dependency(graph, earlier, nodes[later])
         };
         if done.is_ok() {
+            self.tell(format_args!("edit of capture {capture}, removed: {remove}"));
             let traits = &mut self.captures[capture].traits;
             traits.edited = true;
             traits.removed |= remove;

@@ -99,6 +99,7 @@ impl World {
     }
 
     fn log(&mut self, stream: usize, what: Launched) {
+        self.tell(format_args!("launch {} on {stream}: {what:?}", self.launches.len()));
         self.launches.push(Launch { time: self.now, stream, what });
     }
 
@@ -112,6 +113,7 @@ impl World {
             }
             _ => return,
         }
+        self.tell(format_args!("wait of {stream} on {on}"));
         must(self.driver.wait(self.streams[stream], self.streams[on]));
     }
 
@@ -146,6 +148,7 @@ impl World {
         if !legal && !ruin {
             return;
         }
+        self.tell(format_args!("wait of {stream} for an event of {home:?}"));
         let waited = self.driver.wait_event(self.streams[stream], event);
         if waited.is_ok() {
             if let (Standing::Eager, Standing::Inside(capture)) = (before, self.standing(stream)) {

@@ -61,6 +61,11 @@ impl World {
             !fits || self.reserved(pool) == reserved,
             "grew though a free range was large enough"
         );
+        self.tell(format_args!(
+            "block {} on {stream} from pool {pool}: {:#x}+{bytes:#x}, {standing:?}",
+            self.blocks.len(),
+            block.address
+        ));
         self.addresses.push(block.address);
         assert_eq!(block.address % 512, 0, "blocks begin at multiples of 512");
         let end = block.address + bytes;
@@ -132,6 +137,7 @@ impl World {
         let handle = self.streams[stream];
         let recorded = self.engine.record_stream(self.blocks[block].id, handle);
         recorded.expect("the block is live");
+        self.tell(format_args!("use of {block} by {stream}"));
         self.name_user(block, stream);
     }
 
@@ -151,6 +157,7 @@ impl World {
             Err(Error::CaptureInvalidated { .. }) => return self.expect_ruined(standing),
             Err(error) => panic!("record_use: {error}"),
         }
+        self.tell(format_args!("last use of {block} by {stream}"));
         let home = self.blocks[block].home;
         let last = LastUse {
             time: self.now,
@@ -168,6 +175,7 @@ impl World {
     pub(super) fn free(&mut self, block: usize, from: Option<usize>) {
         let id = self.blocks[block].id;
         let ruined = self.ruined_home(block);
+        self.tell(format_args!("free of {block} from {from:?}, ruined {ruined:?}"));
         let result = match from {
             Some(stream) => {
                 let result = self.engine.free_from(id, self.streams[stream]);
@@ -267,6 +275,7 @@ impl World {
     /// What the engine says of a pool's free memory, compared with the definition.
     pub(super) fn explain(&mut self, pool: usize, stream: usize) -> Option<Vec<FreeRange>> {
         let standing = self.standing(stream);
+        self.tell(format_args!("explain pool {pool} to {stream}"));
         let seen = self.is_seen(standing, pool);
         let ranges = match self.engine.explain(self.pools[pool], self.streams[stream]) {
             Ok(ranges) => ranges,

@@ -33,7 +33,13 @@ impl World {
                 let nodes = &self.captures[home].nodes;
                 point.iter().all(|&terminal| nodes.is_behind(terminal, node))
             }
-            _ => true,
+            // What a stream did before it joined the capture cannot come after anything in there.
+            Launched::Eager(_) => {
+                let home = &self.captures[home];
+                home.ended.is_some_and(|ended| ended < launch.time)
+                    || !home.nodes.streams.contains(&launch.stream)
+            }
+            Launched::Node { .. } => true,
         }
     }
 

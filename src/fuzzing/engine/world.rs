@@ -138,6 +138,8 @@ pub(super) struct World {
     /// Zero: the host does by hand what it likes; one: programmatic launches; else neither.
     pub wild: u8,
     pub now: u64,
+    /// Whether to print every step, to read a failure.
+    pub told: bool,
     pub addresses: Vec<u64>,
     pub finding: Finding,
 }
@@ -196,6 +198,7 @@ impl World {
             past: Vec::new(),
             wild: 2,
             now: 0,
+            told: std::env::var_os("REGRAPH_FUZZING_TOLD").is_some(),
             addresses: Vec::new(),
             finding: Finding::default(),
         }
@@ -216,6 +219,13 @@ impl World {
                 });
                 Standing::Ruined(index.expect("the host forked every stream"))
             }
+        }
+    }
+
+    /// Prints what happens, where that was asked for.
+    pub(super) fn tell(&self, what: std::fmt::Arguments<'_>) {
+        if self.told {
+            eprintln!("{:4} {what}", self.now);
         }
     }
 
