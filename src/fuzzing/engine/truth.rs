@@ -16,11 +16,24 @@ impl World {
             let end = last.as_ref().map(|last| last.time).or(block.freed).unwrap_or(u64::MAX);
             let in_time = block.born < launch.time && launch.time <= end;
             let own = launch.stream == block.owner();
-            if in_time && (own || self.comes_after_birth(block, launch)) {
+            let answered = self.is_answered_for(block, launch);
+            if in_time && answered && (own || self.comes_after_birth(block, launch)) {
                 users.push(number);
             }
         }
         users
+    }
+
+    /// A graph's inputs from elsewhere are its host's to keep for as long as the graph lives; only
+    /// one that is freed while the capture is under way is the allocator's.
+    fn is_answered_for(&self, block: &Block, launch: &Launch) -> bool {
+        match launch.what {
+            Launched::Node { capture, .. } if block.home != Some(capture) => {
+                let ended = self.captures[capture].ended.unwrap_or(u64::MAX);
+                block.freed.is_some_and(|freed| freed <= ended)
+            }
+            _ => true,
+        }
     }
 
     fn comes_after_birth(&self, block: &Block, launch: &Launch) -> bool {
@@ -86,6 +99,10 @@ impl World {
                     true
                 } else if one == other {
                     self.captures[one].nodes.completed_before(first, second)
+                } else if later.home == Some(one) {
+                    // A use elsewhere, to be legal, comes after the allocation by means that are
+                    // not in this graph, and so after all that the allocation comes after.
+                    true
                 } else {
                     self.follow_each_other(later.pool, one, other)
                 }
