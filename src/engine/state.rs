@@ -217,7 +217,13 @@ impl State {
         let Self { heaps, recordings, deferred, terminals, .. } = self;
         deferred.retain_mut(|waiting| {
             let under_way = |id| recordings.iter().flatten().any(|recording| recording.id == id);
-            if !waiting.poll(driver, terminals, under_way) {
+            let beside: SmallVec<[CaptureId; 2]> = recordings
+                .iter()
+                .flatten()
+                .filter(|recording| recording.pools.contains(&waiting.pool))
+                .map(|recording| recording.id)
+                .collect();
+            if !waiting.poll(driver, terminals, under_way, &beside) {
                 return true;
             }
             let heap = heaps[waiting.heap as usize].as_mut().expect(GONE);

@@ -4,6 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::graph::NodeTable;
 use super::world::{must, Capture, Fate, Standing, Traits, World};
+use crate::check::Violation;
 use crate::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, Program};
 use crate::engine::Error;
 
@@ -141,6 +142,15 @@ impl World {
         let family = self.captures[capture].family;
         let abandon =
             abandon || self.captures.iter().any(|it| it.family == family && it.fate == Fate::Dead);
+        // Once the driver has ended the capture, what streams did since the last look at them is
+        // hard to tell from what nobody accounts for.
+        if !engine_first && capture % 2 == 0 {
+            for stream in self.members(capture) {
+                self.observe(stream);
+            }
+        } else if !engine_first {
+            self.captures[capture].traits.unseen = true;
+        }
         let handle = self.streams[origin];
         let graph = self.captures[capture].graph;
         if engine_first && !abandon && self.is_sound(capture) {
@@ -187,8 +197,7 @@ impl World {
             }
             Err(Error::Refused(violation)) => {
                 self.finding.refused += 1;
-                let text = violation.to_string();
-                self.judge_refusal(capture, &text);
+                self.judge_refusal(capture, &violation);
                 self.kill(capture);
             }
             Err(error) => panic!("end_capture: {error}"),
@@ -216,8 +225,12 @@ impl World {
     }
 
     /// The checker may refuse only what the host has done something unusual to.
-    fn judge_refusal(&self, capture: usize, violation: &str) {
+    fn judge_refusal(&self, capture: usize, violation: &Violation) {
         let traits = self.family_traits(capture);
+        let stray = matches!(violation, Violation::Unattributed { .. });
+        if stray && self.captures[capture].traits.unseen {
+            return;
+        }
         let odd = traits.set_back || traits.edited || traits.launch_order;
         let denied = traits.programmatic && self.programmatic == crate::policy::Programmatic::Deny;
         assert!(odd || denied || self.flaw.is_some(), "a false alarm: {violation}");

@@ -33,7 +33,8 @@ impl World {
                 // A use after the last use is the host's lie, not a launch of ours.
                 _ if last.is_some() => {}
                 (None, standing) => {
-                    let home = it.home.filter(|&home| self.captures[home].ended.is_none());
+                    // Graphs share their memory: outputs do not last until another one runs.
+                    let home = it.home;
                     let here = match standing {
                         Standing::Inside(capture) => Some(capture),
                         _ => None,

@@ -95,7 +95,10 @@ impl World {
                 Launched::Node { capture: one, node: first },
                 Launched::Node { capture: other, node: second },
             ) => {
-                if self.is_dead(one) || self.is_dead(other) {
+                // A graph that was destroyed before runs no more.
+                let released = self.captures[one].released;
+                let gone = released.is_some_and(|released| released <= later.born);
+                if gone || self.is_dead(one) || self.is_dead(other) {
                     true
                 } else if one == other {
                     self.captures[one].nodes.completed_before(first, second)

@@ -43,6 +43,8 @@ pub(super) struct Traits {
     pub set_back: bool,
     pub edited: bool,
     pub removed: bool,
+    /// Some streams were not looked at before the driver ended it.
+    pub unseen: bool,
 }
 
 pub(super) struct Capture {
