@@ -3,5 +3,5 @@
 mod engine;
 mod traces;
 
-pub use engine::{engine, flawed_engine, Finding};
+pub use engine::{engine, flawed_engine, sound_engine, Finding};
 pub use traces::{trace_reader, trace_text};

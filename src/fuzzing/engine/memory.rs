@@ -174,7 +174,7 @@ impl World {
     /// Frees a block, perhaps in the order of another stream.
     pub(super) fn free(&mut self, block: usize, from: Option<usize>) {
         let id = self.blocks[block].id;
-        let ruined = self.ruined_home(block);
+        let ruined = self.ruined_by(block);
         self.tell(format_args!("free of {block} from {from:?}, ruined {ruined:?}"));
         let result = match from {
             Some(stream) => {
@@ -186,23 +186,23 @@ impl World {
         };
         result.expect("the block is live");
         self.blocks[block].freed = Some(self.now);
-        if let Some(capture) = ruined {
+        let lies = self.lies_after(block);
+        for capture in ruined {
             self.bury(capture);
         }
-        let lies = self.lies_after(block);
         let Block { pool, address, .. } = self.blocks[block];
         let end = self.blocks[block].end();
         self.free[pool].put(address, end, lies);
     }
 
-    /// The block's capture, where it is under way and ruined.
-    fn ruined_home(&self, block: usize) -> Option<usize> {
-        let home = self.blocks[block].home?;
-        let under_way = self.captures[home].ended.is_none() && !self.is_sound(home);
-        under_way.then(|| {
-            let origin = self.captures[home].origin;
-            (self.standing(origin) == Standing::Ruined(home)).then_some(home)
-        })?
+    /// Captures that the engine may learn from this block's streams to be ruined.
+    fn ruined_by(&self, block: usize) -> Vec<usize> {
+        let uses = self.blocks[block].uses.iter();
+        uses.filter_map(|(stream, _)| match self.standing(*stream) {
+            Standing::Ruined(capture) => Some(capture),
+            _ => None,
+        })
+        .collect()
     }
 
     /// What should lie where a block was just freed.

@@ -57,6 +57,14 @@ pub fn flawed_engine(data: &[u8], flaw: Flaw) -> Finding {
     run(data, Some(flaw)).finding
 }
 
+/// Runs the program on the engine as it is.
+///
+/// # Panics
+/// Where the engine or the checker is wrong.
+pub fn sound_engine(data: &[u8]) -> Finding {
+    run(data, None).finding
+}
+
 fn run(data: &[u8], flaw: Option<Flaw>) -> World {
     let mut bytes = Unstructured::new(data);
     let mut world = World::new(&mut bytes, flaw);

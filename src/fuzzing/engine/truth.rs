@@ -29,6 +29,10 @@ impl World {
     fn is_answered_for(&self, block: &Block, launch: &Launch) -> bool {
         match launch.what {
             Launched::Node { capture, .. } if block.home != Some(capture) => {
+                // A graph that uses a block of a capture that never was uses nothing.
+                if block.home.is_some_and(|home| self.is_dead(home)) {
+                    return false;
+                }
                 let ended = self.captures[capture].ended.unwrap_or(u64::MAX);
                 block.freed.is_some_and(|freed| freed <= ended)
             }
