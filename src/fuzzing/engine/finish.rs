@@ -43,7 +43,7 @@ impl World {
         // What an edge that was taken away ordered, the host no longer orders; and programmatic
         // successors never wait on the simulated device.
         let trusts = self.programmatic == crate::policy::Programmatic::Trust;
-        if traits.removed || (trusts && traits.programmatic) {
+        if self.flaw.is_some() || traits.removed || (trusts && traits.programmatic) {
             return;
         }
         self.driver.complete_all();

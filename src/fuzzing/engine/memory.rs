@@ -5,7 +5,7 @@ use arbitrary::{Result, Unstructured};
 use super::free_list::{Freed, Lies};
 use super::world::{must, Block, LastUse, Launched, Standing, World};
 use crate::driver::{Driver, NodeHandle, Program};
-use crate::engine::{Error, Flaw, FreeRange};
+use crate::engine::{Error, FreeRange};
 use crate::policy::Reuse;
 
 const MIB: u64 = 1 << 20;
@@ -325,7 +325,7 @@ impl World {
 
     /// Work outside captures that may use memory must be over before the memory is given away.
     fn judge_eager_users(&self, later: usize) {
-        if self.flaw == Some(Flaw::OlderBlocks) {
+        if self.flaw.is_some() {
             return;
         }
         let Block { address, .. } = self.blocks[later];
