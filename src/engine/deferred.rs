@@ -52,7 +52,8 @@ pub(super) enum Known {
 
 impl Deferred {
     /// Takes another look; true once the range is free. The captures that one of its streams is
-    /// found in are put into `users`: their graphs may use the memory.
+    /// found in are put into `users`: their graphs may use the memory, and each may be a part of
+    /// one of `beside`, the captures under way in the pool.
     ///
     /// Errors of the driver leave it waiting: what cannot be shown is not free.
     pub(super) fn poll<D: Driver + ?Sized>(
@@ -60,6 +61,7 @@ impl Deferred {
         driver: &D,
         scratch: &mut Vec<Dependency>,
         known: impl Fn(CaptureId) -> Known,
+        beside: &[CaptureId],
         users: &mut Vec<CaptureId>,
     ) -> bool {
         self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
@@ -73,17 +75,18 @@ impl Deferred {
                 None => true,
             },
             Ok(CaptureStatus::Active { capture, .. }) => {
-                match known(capture) {
-                    Known::UnderWay => {
-                        *graphs = true;
-                        users.push(capture);
+                let known = known(capture);
+                if known == Known::UnderWay {
+                    users.push(capture);
+                }
+                if known != Known::Ended {
+                    // Of an unknown capture nobody has said whose graph it will be.
+                    *graphs = true;
+                    for &capture in beside.iter().chain(users.last()) {
                         if !captures.contains(&capture) {
                             captures.push(capture);
                         }
                     }
-                    // Whose graph it is nobody has said; it may use the memory.
-                    Known::Unknown => *graphs = true,
-                    Known::Ended => {}
                 }
                 true
             }

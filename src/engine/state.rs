@@ -293,8 +293,9 @@ impl State {
         let mut terminals = std::mem::take(&mut self.terminals);
         for _ in 0..most.min(self.deferred.len()) {
             let Some(mut waiting) = self.deferred.pop_front() else { break };
-            let free =
-                waiting.poll(driver, &mut terminals, |capture| self.known(capture), &mut users);
+            let beside = self.under_way(waiting.pool);
+            let known = |capture| self.known(capture);
+            let free = waiting.poll(driver, &mut terminals, known, &beside, &mut users);
             for capture in users.drain(..) {
                 if let Some(slot) = self.slot(capture) {
                     self.join_pool(slot, waiting.pool);
