@@ -100,6 +100,8 @@ pub(super) struct Block {
     pub terminals: Vec<Vec<NodeHandle>>,
     /// Its own stream first.
     pub uses: Vec<(usize, Option<LastUse>)>,
+    /// Streams named after a capture of theirs may have ended: too late for what they did there.
+    pub late: Vec<(usize, u64)>,
     pub freed: Option<u64>,
     /// What its first launch writes, and the launch.
     pub tag: u64,
