@@ -33,7 +33,9 @@ impl World {
             let ended = self.captures[capture].ended.unwrap_or(u64::MAX);
             let named_after =
                 |&(stream, named): &(usize, u64)| stream == launch.stream && named >= ended;
-            if block.late.iter().any(named_after) {
+            // Nor does it answer for a graph that it was never told of.
+            let unknown = self.captures[capture].seen[block.pool].is_none();
+            if unknown || block.late.iter().any(named_after) {
                 return false;
             }
         }
