@@ -144,11 +144,11 @@ impl World {
             abandon || self.captures.iter().any(|it| it.family == family && it.fate == Fate::Dead);
         // Once the driver has ended the capture, what streams did since the last look at them is
         // hard to tell from what nobody accounts for.
-        if !engine_first && capture % 2 == 0 {
+        if !engine_first && capture.is_multiple_of(2) {
             for stream in self.members(capture) {
                 self.observe(stream);
             }
-        } else if !engine_first {
+        } else if !engine_first || !join {
             self.captures[capture].traits.unseen = true;
         }
         let handle = self.streams[origin];

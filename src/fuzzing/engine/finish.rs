@@ -10,7 +10,7 @@ impl World {
     pub(super) fn finish(&mut self) {
         self.judge_figures();
         for capture in self.under_way().into_iter().rev() {
-            self.end_one(capture, true, false, capture % 2 == 0);
+            self.end_one(capture, true, false, capture.is_multiple_of(2));
         }
         self.judge_all();
         self.judge_figures();

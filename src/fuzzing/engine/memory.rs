@@ -91,6 +91,7 @@ impl World {
             home,
             terminals: (0..self.streams.len()).map(|it| self.terminal_nodes(it)).collect(),
             uses: vec![(stream, None)],
+            late: Vec::new(),
             freed: None,
             tag: self.blocks.len() as u64 + 1,
             writer: None,
@@ -142,6 +143,11 @@ impl World {
     }
 
     fn name_user(&mut self, block: usize, stream: usize) {
+        let now = self.now;
+        let named = self.blocks[block].uses.iter().any(|it| it.0 == stream && it.1.is_none());
+        if !named {
+            self.blocks[block].late.push((stream, now));
+        }
         let uses = &mut self.blocks[block].uses;
         match uses.iter_mut().find(|it| it.0 == stream) {
             Some(used) => used.1 = None,

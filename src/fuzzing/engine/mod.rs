@@ -42,7 +42,7 @@ pub struct Finding {
 pub fn engine(data: &[u8]) {
     let first = run(data, None);
     // Every program twice would cost as much as twice the programs.
-    if data.first().is_some_and(|byte| byte % 4 == 0) {
+    if data.first().is_some_and(|byte| byte.is_multiple_of(4)) {
         let second = run(data, None);
         assert_eq!(first.addresses, second.addresses, "the same program got other addresses");
     }

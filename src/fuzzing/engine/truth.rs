@@ -29,6 +29,16 @@ impl World {
     /// A graph's inputs from elsewhere are its host's to keep for as long as the graph lives; only
     /// one that is freed while the capture is under way is the allocator's.
     fn is_answered_for(&self, block: &Block, launch: &Launch) -> bool {
+        if let Launched::Node { capture, .. } = launch.what {
+            let ended = self.captures[capture].ended.unwrap_or(u64::MAX);
+            let named_after =
+                |&(stream, named): &(usize, u64)| stream == launch.stream && named >= ended;
+            // Nor does it answer for a graph that it was never told of.
+            let unknown = self.captures[capture].seen[block.pool].is_none();
+            if unknown || block.late.iter().any(named_after) {
+                return false;
+            }
+        }
         match launch.what {
             Launched::Node { capture, .. } if block.home != Some(capture) => {
                 // A graph that uses a block of a capture that never was uses nothing.

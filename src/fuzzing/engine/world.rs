@@ -100,6 +100,8 @@ pub(super) struct Block {
     pub terminals: Vec<Vec<NodeHandle>>,
     /// Its own stream first.
     pub uses: Vec<(usize, Option<LastUse>)>,
+    /// Streams named after a capture of theirs may have ended: too late for what they did there.
+    pub late: Vec<(usize, u64)>,
     pub freed: Option<u64>,
     /// What its first launch writes, and the launch.
     pub tag: u64,
@@ -167,11 +169,11 @@ impl World {
             1 => MemorySupport::Mapped { granularity: 512 << 10 },
             _ => MemorySupport::Mapped { granularity: 2 << 20 },
         };
-        let total_bytes = if device / 4 % 4 == 0 { 64 << 20 } else { 8 << 30 };
+        let total_bytes = if (device / 4).is_multiple_of(4) { 64 << 20 } else { 8 << 30 };
         let shape = next();
         let streams = 1 + usize::from(shape) % 6;
         let pools = 1 + usize::from(shape / 6) % 2;
-        let limit = (shape / 12 % 4 == 0).then_some(48 << 20);
+        let limit = ((shape / 12).is_multiple_of(4)).then_some(48 << 20);
 
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes, support }));
         let config = Config::default().programmatic(programmatic).reuse(reuse).flaw(flaw);
