@@ -282,7 +282,6 @@ impl World {
     pub(super) fn explain(&mut self, pool: usize, stream: usize) -> Option<Vec<FreeRange>> {
         let standing = self.standing(stream);
         self.tell(format_args!("explain pool {pool} to {stream}"));
-        let seen = self.is_seen(standing, pool);
         let ranges = match self.engine.explain(self.pools[pool], self.streams[stream]) {
             Ok(ranges) => ranges,
             Err(Error::CaptureInvalidated { .. }) => {
@@ -291,7 +290,6 @@ impl World {
             }
             Err(error) => panic!("explain: {error}"),
         };
-        self.note_seen(standing, pool, seen);
         if let Standing::Inside(capture) = standing {
             let traits = self.family_traits(capture);
             let plain =
