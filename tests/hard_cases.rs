@@ -48,7 +48,7 @@ fn what_waits_in_one_pool_is_no_concern_of_a_capture_in_another() {
 }
 
 #[test]
-fn what_an_abandoned_capture_gave_back_serves_the_one_beside_it() {
+fn what_an_abandoned_capture_gave_back_serves_those_that_begin_later() {
     for late in [false, true] {
         let b = bench(Config::default());
         let [s, t] = b.streams();
@@ -60,9 +60,14 @@ fn what_an_abandoned_capture_gave_back_serves_the_one_beside_it() {
         let capture = *capture.get_or_insert_with(|| b.begin(t));
         b.driver.end_capture(s).unwrap();
         b.engine.abandon_capture(dead).unwrap();
-        assert_eq!(b.allocate(t).address, block.address);
+        // The capture beside it was told that the memory is not its own, and keeps off it.
+        assert_ne!(b.allocate(t).address, block.address);
         b.launch(t);
         b.finish(t, capture);
+        let capture = b.begin(s);
+        assert_eq!(b.allocate(s).address, block.address);
+        b.launch(s);
+        b.finish(s, capture);
     }
 }
 

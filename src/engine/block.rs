@@ -1,6 +1,6 @@
 //! Live blocks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
 
@@ -89,19 +89,18 @@ struct Row {
 /// The table of live blocks.
 #[derive(Debug)]
 pub(super) struct Blocks {
+    /// Tells the engines of a process apart.
+    engine: u32,
     rows: Vec<Row>,
     vacant: Vec<u32>,
     next: u64,
 }
 
 impl Blocks {
-    /// An empty table. Every engine of the process numbers its blocks from a start of its own, the
-    /// first one from 0, so that no engine takes another's block for its own.
     pub(super) fn new() -> Self {
-        static ENGINES: AtomicU64 = AtomicU64::new(0);
-        const NUMBERS: u64 = 1 << 40;
-        let next = ENGINES.fetch_add(1, Ordering::Relaxed).wrapping_mul(NUMBERS);
-        Self { rows: Vec::new(), vacant: Vec::new(), next }
+        static ENGINES: AtomicU32 = AtomicU32::new(0);
+        let engine = ENGINES.fetch_add(1, Ordering::Relaxed);
+        Self { engine, rows: Vec::new(), vacant: Vec::new(), next: 0 }
     }
 
     /// A number that no block has had.
@@ -123,17 +122,18 @@ impl Blocks {
                 u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
             }
         };
-        BlockId { slot, number }
+        BlockId { engine: self.engine, slot, number }
     }
 
     pub(super) fn get_mut(&mut self, id: BlockId) -> Option<&mut LiveBlock> {
         let row = self.rows.get_mut(id.slot as usize)?;
-        row.block.as_mut().filter(|_| row.number == id.number)
+        row.block.as_mut().filter(|_| row.number == id.number && id.engine == self.engine)
     }
 
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
         let row = self.rows.get_mut(id.slot as usize)?;
-        let block = row.block.take_if(|_| row.number == id.number)?;
+        let mine = row.number == id.number && id.engine == self.engine;
+        let block = row.block.take_if(|_| mine)?;
         self.vacant.push(id.slot);
         Some(block)
     }

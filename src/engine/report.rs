@@ -17,12 +17,13 @@ pub struct GraphId(pub(crate) u64);
 /// engine, is an error and nothing worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
+    pub(crate) engine: u32,
     pub(crate) slot: u32,
     pub(crate) number: u64,
 }
 
 impl BlockId {
-    /// The block's number in journals and messages.
+    /// The block's number in journals and messages, counted from 0 in its engine.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
     }
