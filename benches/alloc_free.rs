@@ -1,0 +1,71 @@
+//! The host time of one allocation, and of one free, inside a capture.
+//!
+//! An iteration is a call: what is reported is the mean over a script's calls.
+
+#[allow(dead_code, reason = "shared with other benches")]
+mod common;
+
+use std::time::Duration;
+
+use common::host;
+use common::meter::{clock_cost, Tally, Timed};
+use common::script::{Length, Mix, Script, Sizes, GROW, JOIN, LARGE, SMALL, STEADY};
+use criterion::{criterion_group, criterion_main, Criterion, SamplingMode};
+use regraph::engine::Config;
+
+const STEPS: usize = 50_000;
+
+type Variant = (bool, &'static str);
+/// With the journal that the checker reads: the default.
+const CHECKED: Variant = (true, "checked");
+/// With neither.
+const UNCHECKED: Variant = (false, "unchecked");
+
+type Part = (&'static str, fn(&Timed) -> Tally);
+const PARTS: [Part; 2] = [("alloc", |timed| timed.allocations), ("free", |timed| timed.frees)];
+
+fn bench(criterion: &mut Criterion) {
+    let clock = clock_cost();
+    for mix in [JOIN, GROW, STEADY] {
+        case(criterion, clock, (16, mix, SMALL), &[CHECKED, UNCHECKED]);
+        case(criterion, clock, (16, mix, LARGE), &[CHECKED]);
+    }
+    for streams in [1, 4] {
+        case(criterion, clock, (streams, JOIN, SMALL), &[CHECKED, UNCHECKED]);
+    }
+}
+
+fn case(
+    criterion: &mut Criterion,
+    clock: f64,
+    (streams, mix, sizes): (usize, Mix, Sizes),
+    variants: &[Variant],
+) {
+    let script = Script::random(streams, mix, sizes, Length::Steps(STEPS));
+    for (part, tally) in PARTS {
+        let mut group = criterion.benchmark_group(part);
+        group.sampling_mode(SamplingMode::Flat);
+        for &(check, name) in variants {
+            let id = format!("{}/{}/{streams}/{name}", mix.name, sizes.name);
+            group.bench_function(id, |bencher| {
+                bencher.iter_custom(|iterations| {
+                    let run = || tally(&host::calls(Config::default().check(check), &script));
+                    let total: f64 = (0..iterations).map(|_| run().mean(clock)).sum();
+                    Duration::from_nanos(total as u64)
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(500))
+        .nresamples(10_000);
+    targets = bench
+}
+criterion_main!(benches);

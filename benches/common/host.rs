@@ -1,0 +1,114 @@
+//! A host that runs scripts in captures, on the simulated driver.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
+};
+use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
+
+use super::meter::{Meter, Timed, Untimed};
+use super::script::{Call, Script};
+
+const FINE: &str = "scripts are valid and the simulated driver does not fail";
+
+/// A capture under way.
+#[derive(Debug)]
+pub struct Host {
+    driver: Arc<SimDriver>,
+    engine: Engine<Arc<SimDriver>>,
+    pool: PoolId,
+    streams: Vec<StreamHandle>,
+    capture: CaptureId,
+    blocks: Vec<BlockId>,
+}
+
+impl Host {
+    /// Begins a capture and forks it to all streams. Everything is new: driver, engine, pool.
+    pub fn begin(config: Config, streams: usize) -> Self {
+        let sim = SimConfig { total_bytes: 1 << 40, ..SimConfig::default() };
+        let driver = Arc::new(SimDriver::new(sim));
+        let engine = Engine::new(driver.clone(), config);
+        let pool = engine.create_pool(PoolConfig::default());
+        let streams: Vec<_> = (0..streams).map(|_| driver.create_stream().expect(FINE)).collect();
+        driver.begin_capture(streams[0], CaptureMode::Relaxed).expect(FINE);
+        driver.launch(streams[0], Work::default(), false).expect(FINE);
+        for &stream in &streams[1..] {
+            driver.wait(stream, streams[0]).expect(FINE);
+        }
+        let capture = engine.begin_capture(pool, streams[0]).expect(FINE);
+        Self { driver, engine, pool, streams, capture, blocks: Vec::new() }
+    }
+
+    /// Makes some calls.
+    pub fn run(&mut self, calls: &[Call], meter: &mut impl Meter) {
+        let Self { driver, engine, pool, streams, blocks, .. } = self;
+        for call in calls {
+            match *call {
+                Call::Alloc { stream, bytes } => {
+                    let stream = streams[stream];
+                    let block = meter.allocate(|| engine.allocate(*pool, bytes, stream));
+                    blocks.push(block.expect(FINE).id);
+                }
+                Call::Free { block } => {
+                    let block = blocks[block];
+                    meter.free(|| engine.free(block)).expect(FINE);
+                }
+                Call::Launch { stream } => {
+                    driver.launch(streams[stream], Work::default(), false).expect(FINE);
+                }
+                Call::Wait { stream, on } => {
+                    driver.wait(streams[stream], streams[on]).expect(FINE);
+                }
+                Call::Record { block, stream } => {
+                    engine.record_stream(blocks[block], streams[stream]).expect(FINE);
+                }
+            }
+        }
+    }
+
+    /// Joins all streams and ends the capture. Says how long the engine took for its part.
+    pub fn end(&mut self) -> Duration {
+        let origin = self.streams[0];
+        for &stream in &self.streams[1..] {
+            self.driver.wait(origin, stream).expect(FINE);
+        }
+        let graph = self.graph();
+        let start = Instant::now();
+        self.engine.end_capture(self.capture, graph).expect(FINE);
+        let time = start.elapsed();
+        self.driver.end_capture(origin).expect(FINE);
+        time
+    }
+
+    /// What the pool holds, in bytes.
+    pub fn reserved(&self) -> u64 {
+        self.engine.pool_statistics(self.pool).expect(FINE).reserved
+    }
+
+    fn graph(&self) -> GraphHandle {
+        match self.driver.capture_status(self.streams[0], &mut Vec::new()).expect(FINE) {
+            CaptureStatus::Active { graph, .. } => graph,
+            status => unreachable!("{FINE}: {status:?}"),
+        }
+    }
+}
+
+/// The time of a whole capture, from its begin to its end, with the simulated driver's share.
+pub fn whole(config: Config, script: &Script) -> Duration {
+    let start = Instant::now();
+    let mut host = Host::begin(config, script.streams);
+    host.run(&script.calls, &mut Untimed);
+    host.end();
+    start.elapsed()
+}
+
+/// The times of single calls in a capture.
+pub fn calls(config: Config, script: &Script) -> Timed {
+    let mut host = Host::begin(config, script.streams);
+    let mut meter = Timed::default();
+    host.run(&script.calls, &mut meter);
+    meter
+}

@@ -1,0 +1,9 @@
+//! What the benches have in common: random captures, and a host that runs them.
+//!
+//! * [`script`]: what a host does in a capture, drawn ahead of time.
+//! * [`host`]: an engine on the simulated driver that does it.
+//! * [`meter`]: the time of single calls.
+
+pub mod host;
+pub mod meter;
+pub mod script;
