@@ -33,7 +33,7 @@ pub struct Options {
     pub tags: bool,
     /// What the tags, and the choice of who checks them, are drawn from.
     pub seed: u64,
-    /// How long a node with tags waits, in nanoseconds.
+    /// The longest that a node with tags waits, in nanoseconds; how long is drawn for each.
     pub delay: u32,
     /// How often the graphs are launched after their captures.
     pub launches: u32,

@@ -390,7 +390,7 @@ impl<'a, P: Program> Runner<'a, P> {
         let tagged = |id: &BlockIndex| self.blocks.get(id).map(|block| tagged(*id, block, seed));
         self.work.inputs.extend(touches.checks.iter().filter_map(tagged));
         self.work.outputs.extend(touches.writes.iter().filter_map(tagged));
-        self.work.delay = self.options.delay;
+        self.work.delay = super::tags::delay(capture.node_count, seed, self.options.delay);
         self.tagged.extend(touches.writes.iter().copied());
     }
 

@@ -1,0 +1,118 @@
+//! Captures whose nodes write tags into their blocks and check what others wrote: a wrong reuse
+//! shows as a wrong tag when the graphs run. The same on the simulated driver, whose scheduler is
+//! free in every way the graph is, and on a real GPU.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::Program;
+use regraph::engine::Config;
+use regraph::policy::{Programmatic, Reuse};
+use regraph::replay::{replay, Options, Replayed};
+use regraph::sweep::{Sizes, Workload};
+use regraph::trace::{read, Operation, Trace};
+
+const TRACES: [&str; 4] = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"];
+
+fn trace(name: &str) -> Trace {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let file = File::open(folder.join(format!("{name}.jsonl"))).unwrap();
+    read(BufReader::new(file)).unwrap()
+}
+
+fn random(seed: u64, operations: u32) -> Trace {
+    let workload = Workload {
+        streams: [2, 3, 4, 8, 16][seed as usize % 5],
+        operations,
+        alloc: 0.3,
+        free: 0.28,
+        join: [0.1, 0.3, 0.5][seed as usize % 3],
+        sizes: Sizes::Mixed,
+        seed,
+    };
+    workload.trace().unwrap()
+}
+
+/// The same trace with its last frees left out, so that blocks with a history become outputs, and
+/// with `reuse` off with none at all.
+fn with_outputs(trace: &Trace, outputs: usize, reuse: bool) -> (Trace, Vec<u32>) {
+    let frees = trace.operations().iter().filter(|o| matches!(o, Operation::Free { .. })).count();
+    let mut seen = 0;
+    let mut kept = Vec::new();
+    let mut operations = Vec::new();
+    for operation in trace.operations() {
+        if let Operation::Free { id } = operation {
+            seen += 1;
+            if seen + outputs > frees {
+                kept.push(*id as u32);
+                continue;
+            }
+            if !reuse {
+                continue;
+            }
+        }
+        operations.push(operation.clone());
+    }
+    (Trace::new(operations).unwrap(), kept)
+}
+
+fn run<P: Program>(driver: &Arc<P>, trace: &Trace, config: Config, seed: u64) -> Replayed {
+    let options = Options { config, tags: true, seed, delay: 5_000, launches: 3 };
+    replay(driver, trace, &options).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
+}
+
+fn every_policy_keeps_tags<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64) {
+    for &reuse in Reuse::ALL {
+        for &programmatic in Programmatic::ALL {
+            let config = Config::default().reuse(reuse).programmatic(programmatic);
+            assert!(run(driver, trace, config, seed).verified);
+        }
+    }
+}
+
+fn reuse_changes_no_output<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64) {
+    let (with, kept) = with_outputs(trace, 40, true);
+    let (without, _) = with_outputs(trace, 40, false);
+    let with = run(driver, &with, Config::default(), seed);
+    let without = run(driver, &without, Config::default(), seed);
+    assert!(with.reserved_bytes <= without.reserved_bytes);
+    let find = |replayed: &Replayed, id: u32| {
+        replayed.outputs.iter().find(|output| output.id as u32 == id).cloned()
+    };
+    for id in kept {
+        assert_eq!(find(&with, id), find(&without, id), "block {id}");
+    }
+}
+
+fn everything<P: Program>(driver: &Arc<P>, seeds: u64, operations: u32) {
+    for name in TRACES {
+        let trace = trace(name);
+        for seed in 0..seeds {
+            every_policy_keeps_tags(driver, &trace, seed);
+        }
+        reuse_changes_no_output(driver, &trace, 7);
+    }
+    for seed in 0..seeds * 4 {
+        let trace = random(seed, operations);
+        every_policy_keeps_tags(driver, &trace, seed);
+        reuse_changes_no_output(driver, &trace, seed);
+    }
+}
+
+#[test]
+fn tags_hold_on_the_simulated_driver() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    everything(&driver, 1, 150);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn tags_hold_on_a_gpu() {
+    let driver = Arc::new(regraph::driver::cuda::CudaDriver::new(0).unwrap());
+    everything(&driver, 6, 1_000);
+}
