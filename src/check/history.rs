@@ -123,12 +123,14 @@ impl History {
     }
 
     /// A block's life rests on looks: at its own stream when it began, and at every user when its
-    /// uses ended.
+    /// uses ended. A user outside the capture cannot be looked at, and nothing with users may
+    /// follow such a block.
     fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
         for (index, used) in block.uses.iter().enumerate() {
             let stream = &self.streams[used.stream as usize];
             let end = used.last.unwrap_or(block.freed);
-            let needed = [(index == 0).then_some(block.allocated), (end != NEVER).then_some(end)];
+            let ended = end != NEVER && (index == 0 || !block.outside);
+            let needed = [(index == 0).then_some(block.allocated), ended.then_some(end)];
             for entry in needed.into_iter().flatten() {
                 if stream.look_before(entry).is_none() {
                     return Err(Violation::NeverLooked {
@@ -214,7 +216,8 @@ impl Reader<'_> {
                     self.history.events.push(Event::Settled(number));
                 }
                 Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
-                None => return Err(malformed(index, block, Flaw::Unknown)),
+                // Gone before this journal was told of it: it never stood in the way.
+                None => {}
             },
         }
         Ok(())

@@ -191,7 +191,7 @@ impl State {
     }
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.
-    fn tell_others(&mut self, pool: PoolId, but: Option<CaptureSlot>, entry: Entry<'_>) {
+    pub(super) fn tell_others(&mut self, pool: PoolId, but: Option<CaptureSlot>, entry: Entry<'_>) {
         let row = self.pools[pool.0 as usize].as_ref().expect("found before");
         if row.recordings == usize::from(but.is_some()) {
             return;

@@ -34,12 +34,14 @@ pub(super) struct Deferred {
 impl Deferred {
     /// Takes another look; true once the range is free.
     ///
-    /// Errors of the driver leave it waiting: what cannot be shown is not free.
+    /// `beside` are the captures under way in the block's pool. Errors of the driver leave it
+    /// waiting: what cannot be shown is not free.
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         scratch: &mut Vec<Dependency>,
         under_way: impl Fn(CaptureId) -> bool,
+        beside: &[CaptureId],
     ) -> bool {
         self.captures.retain(|&mut capture| under_way(capture));
         let Self { streams, events, captures, graphs, .. } = self;
@@ -52,10 +54,13 @@ impl Deferred {
                 None => true,
             },
             Ok(CaptureStatus::Active { capture, .. }) => {
-                // Its graph may use the block.
+                // Its graph may use the block, and may be a part of another one under way.
                 *graphs = true;
-                if under_way(capture) && !captures.contains(&capture) {
-                    captures.push(capture);
+                let known = under_way(capture).then_some(capture);
+                for &capture in beside.iter().chain(&known) {
+                    if !captures.contains(&capture) {
+                        captures.push(capture);
+                    }
                 }
                 true
             }

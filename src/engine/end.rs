@@ -12,6 +12,7 @@ use super::Error;
 use crate::check;
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle};
 use crate::heap::CaptureSlot;
+use crate::journal::Entry;
 
 impl State {
     pub(super) fn end_capture<D: Driver>(
@@ -87,7 +88,12 @@ impl State {
         let Some(recording) = self.recordings[slot.index()].take() else {
             return;
         };
-        let Recording { id, pools, held, .. } = recording;
+        let Recording { id, pools, held, left, .. } = recording;
+        if !accepted {
+            for (pool, block) in left {
+                self.tell_others(pool, None, Entry::Settled { block });
+            }
+        }
         for block in self.blocks.iter_mut() {
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
                 block.roll_back();

@@ -188,7 +188,7 @@ impl State {
     }
 
     fn free_in_capture(&mut self, config: &Config, block: LiveBlock, home: Home, ending: Ending) {
-        let LiveBlock { number, heap, range, before, .. } = block;
+        let LiveBlock { number, pool, heap, range, before, .. } = block;
         self.note(home.slot, Entry::Free { block: number });
         if let Some(reason) = ending.reason {
             self.heap(heap).free_later(range, number);
@@ -206,7 +206,11 @@ impl State {
         let markers = if ending.worked { ending.markers } else { before.markers };
         if markers.is_empty() {
             self.heap(heap).free_quiet(range, before.graphs, number);
+            self.tell_others(pool, Some(home.slot), Entry::Settled { block: number });
             return;
+        }
+        if self.under_way(pool).len() > 1 {
+            self.recording(home.slot).left.push((pool, number));
         }
         let Before { graphs, .. } = before;
         let watched = markers.clone();

@@ -33,4 +33,7 @@ pub(super) struct Recording {
     /// Blocks allocated in it.
     pub(super) blocks: usize,
     pub(super) held: Vec<Held>,
+    /// Memory that it gave back and that journals of other captures may call standing, by the names
+    /// they know it by. Rolled back, it stands there no more.
+    pub(super) left: Vec<(PoolId, BlockNumber)>,
 }

@@ -108,6 +108,7 @@ impl State {
             pools: SmallVec::new(),
             blocks: 0,
             held: Vec::new(),
+            left: Vec::new(),
         };
         let vacant = self.recordings.iter().position(Option::is_none);
         let row = vacant.unwrap_or(self.recordings.len());
@@ -127,9 +128,9 @@ impl State {
             return;
         };
         row.recordings += 1;
-        let Some(journal) = &mut recording.journal else {
+        if recording.journal.is_none() {
             return;
-        };
+        }
         let mut strangers = Vec::new();
         for block in blocks.iter().filter(|block| block.pool == pool) {
             let (address, bytes) =
@@ -143,10 +144,18 @@ impl State {
         }
         for heap in [row.small, row.large] {
             let heap = heaps[heap as usize].as_ref().expect(GONE);
-            for (address, bytes) in heap.given_back() {
-                strangers.push((blocks.number(), address, bytes));
+            for (owner, address, bytes) in heap.given_back() {
+                let number = blocks.number();
+                strangers.push((number, address, bytes));
+                if let Some(Some(owner)) = recordings.get_mut(owner.index()) {
+                    owner.left.push((pool, number));
+                }
             }
         }
+        let recording = recordings[slot.index()].as_mut().expect("just entered");
+        let Some(journal) = &mut recording.journal else {
+            return;
+        };
         for (block, address, bytes) in strangers {
             journal.push(Entry::Standing { block, address, bytes });
         }
@@ -208,7 +217,13 @@ impl State {
         let Self { heaps, recordings, deferred, terminals, .. } = self;
         deferred.retain_mut(|waiting| {
             let under_way = |id| recordings.iter().flatten().any(|recording| recording.id == id);
-            if !waiting.poll(driver, terminals, under_way) {
+            let beside: SmallVec<[CaptureId; 2]> = recordings
+                .iter()
+                .flatten()
+                .filter(|recording| recording.pools.contains(&waiting.pool))
+                .map(|recording| recording.id)
+                .collect();
+            if !waiting.poll(driver, terminals, under_way, &beside) {
                 return true;
             }
             let heap = heaps[waiting.heap as usize].as_mut().expect(GONE);

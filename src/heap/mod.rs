@@ -78,10 +78,11 @@ impl Heap {
         })
     }
 
-    /// Address and size of every range that a capture under way gave back.
-    pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.free_ranges().filter_map(|(address, bytes, state, _)| {
-            matches!(state, State::Marked(_)).then_some((address, bytes))
+    /// Capture, address and size of every range that a capture under way gave back.
+    pub(crate) fn given_back(&self) -> impl Iterator<Item = (CaptureSlot, u64, u64)> + '_ {
+        self.free_ranges().filter_map(|(address, bytes, state, _)| match state {
+            State::Marked(marked) => Some((marked.capture, address, bytes)),
+            _ => None,
         })
     }
 

@@ -1,0 +1,78 @@
+//! An engine on a simulated device, and the calls that tests make all the time.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::sync::Arc;
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
+};
+use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
+
+pub const MIB: u64 = 1 << 20;
+
+pub struct Bench {
+    pub driver: Arc<SimDriver>,
+    pub engine: Engine<Arc<SimDriver>>,
+    pub pool: PoolId,
+}
+
+pub fn bench(config: Config) -> Bench {
+    bench_on(SimConfig::default(), config)
+}
+
+pub fn bench_on(device: SimConfig, config: Config) -> Bench {
+    let driver = Arc::new(SimDriver::new(device));
+    let engine = Engine::new(driver.clone(), config);
+    let pool = engine.create_pool(PoolConfig::default());
+    Bench { driver, engine, pool }
+}
+
+impl Bench {
+    pub fn streams<const N: usize>(&self) -> [StreamHandle; N] {
+        std::array::from_fn(|_| self.driver.create_stream().unwrap())
+    }
+
+    pub fn begin(&self, stream: StreamHandle) -> CaptureId {
+        self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        self.engine.begin_capture(self.pool, stream).unwrap()
+    }
+
+    pub fn graph(&self, stream: StreamHandle) -> GraphHandle {
+        match self.driver.capture_status(stream, &mut Vec::new()).unwrap() {
+            CaptureStatus::Active { graph, .. } => graph,
+            status => panic!("{status:?}"),
+        }
+    }
+
+    /// A block of 4 MiB.
+    pub fn allocate(&self, stream: StreamHandle) -> Block {
+        self.engine.allocate(self.pool, 4 * MIB, stream).unwrap()
+    }
+
+    pub fn launch(&self, stream: StreamHandle) {
+        self.driver.launch(stream, Work::default(), false).unwrap();
+    }
+
+    pub fn launch_early(&self, stream: StreamHandle) {
+        self.driver.launch(stream, Work::default(), true).unwrap();
+    }
+
+    pub fn try_finish(
+        &self,
+        stream: StreamHandle,
+        capture: CaptureId,
+    ) -> Result<CaptureReport, Error> {
+        let result = self.engine.end_capture(capture, self.graph(stream));
+        self.driver.end_capture(stream).unwrap();
+        result
+    }
+
+    pub fn finish(&self, stream: StreamHandle, capture: CaptureId) -> CaptureReport {
+        self.try_finish(stream, capture).unwrap()
+    }
+
+    pub fn reserved(&self) -> u64 {
+        self.engine.pool_statistics(self.pool).unwrap().reserved
+    }
+}
