@@ -133,7 +133,7 @@ impl World {
                     // A use elsewhere, to be legal, comes after the allocation by means that are
                     // not in this graph, and so after all that the allocation comes after.
                     true
-                } else if earlier.home.is_none() {
+                } else if earlier.home != Some(one) {
                     // Its users' capture may have ended before the engine met the other one.
                     self.captures[one].family != self.captures[other].family
                 } else {
