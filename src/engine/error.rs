@@ -76,10 +76,11 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
-    /// An invalid operation has ruined the capture. Every decision taken in it was rolled back.
+    /// An invalid operation has ruined the capture. Every decision that the engine took in it was
+    /// rolled back, if it ever saw the stream in it.
     #[error(
         "{call}: the capture of {stream:?} was invalidated by an invalid operation; end it, its \
-         graph will never run; the engine has rolled it back"
+         graph will never run; what was handed out in it is rolled back"
     )]
     CaptureInvalidated {
         /// The engine's call.

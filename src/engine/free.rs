@@ -203,15 +203,24 @@ impl State {
             self.heap(heap).free_later(range, number);
             let mut outside = ending.outside;
             let mut events = SmallVec::new();
-            // Recorded now where that is possible: the streams need not outlive the block then.
+            let mut graphs = before.graphs;
             outside.retain(|&mut stream| {
-                let idle = driver.capture_status(stream, &mut self.terminals);
-                match idle.ok().filter(|status| *status == CaptureStatus::None) {
-                    Some(_) => record(driver, stream).map(|event| events.push(event)).is_none(),
-                    None => true,
+                match driver.capture_status(stream, &mut self.terminals) {
+                    // Recorded now where that is possible: the stream need not outlive the block.
+                    Ok(CaptureStatus::None) => {
+                        record(driver, stream).map(|event| events.push(event)).is_none()
+                    }
+                    // Another capture's graph may use the block.
+                    Ok(CaptureStatus::Active { capture, .. }) => {
+                        graphs = true;
+                        if let Some(slot) = self.slot(capture) {
+                            self.join_pool(slot, pool);
+                        }
+                        true
+                    }
+                    Ok(CaptureStatus::Invalidated) | Err(_) => true,
                 }
             });
-            let graphs = before.graphs;
             let held = Held { heap, range, block: number, graphs, outside, events, reason };
             self.recording(home.slot).held.push(held);
             return;

@@ -140,8 +140,10 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Ends a capture. `graph` is the handle that ending the capture gave, or the one under
-    /// capture where the call comes just before that.
+    /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one
+    /// that ending it gave. The first is better: the engine can then look at the streams once more
+    /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
+    /// otherwise. Every use of the capture's blocks is recorded before.
     ///
     /// With [`Config::check`] the checker judges the capture on the finished graph; without it
     /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency

@@ -136,7 +136,7 @@ impl State {
     }
 
     /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
-    fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
+    pub(super) fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
         if self.recording(slot).pools.contains(&pool) {
             return;
         }

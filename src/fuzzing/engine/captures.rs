@@ -22,6 +22,9 @@ impl World {
         self.add_capture(stream, None);
         if told {
             self.introduce(self.captures.len() - 1, stream);
+        } else if let Some(capture) = self.captures.last_mut() {
+            // The engine may never look at the stream that the capture began on.
+            capture.traits.unseen = true;
         }
         Ok(())
     }

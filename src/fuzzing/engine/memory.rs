@@ -170,6 +170,9 @@ impl World {
             terminals: self.terminal_nodes(stream),
             inside: home.is_some() && standing == Standing::Inside(home.unwrap_or_default()),
         };
+        if self.blocks[block].uses.iter().all(|it| it.0 != stream || it.1.is_some()) {
+            self.blocks[block].late.push((stream, last.time));
+        }
         let uses = &mut self.blocks[block].uses;
         match uses.iter_mut().find(|it| it.0 == stream) {
             Some(used) => used.1 = Some(last),
@@ -180,7 +183,7 @@ impl World {
     /// Frees a block, perhaps in the order of another stream.
     pub(super) fn free(&mut self, block: usize, from: Option<usize>) {
         let id = self.blocks[block].id;
-        let ruined = self.ruined_by(block);
+        let ruined = self.ruined_by(block, from);
         self.tell(format_args!("free of {block} from {from:?}, ruined {ruined:?}"));
         let result = match from {
             Some(stream) => {
@@ -202,9 +205,9 @@ impl World {
     }
 
     /// Captures that the engine may learn from this block's streams to be ruined.
-    fn ruined_by(&self, block: usize) -> Vec<usize> {
-        let uses = self.blocks[block].uses.iter();
-        uses.filter_map(|(stream, _)| match self.standing(*stream) {
+    fn ruined_by(&self, block: usize, from: Option<usize>) -> Vec<usize> {
+        let uses = self.blocks[block].uses.iter().map(|it| it.0).chain(from);
+        uses.filter_map(|stream| match self.standing(stream) {
             Standing::Ruined(capture) => Some(capture),
             _ => None,
         })
@@ -259,6 +262,11 @@ impl World {
                 }
             }
         }
+        // Nobody can tell from outside whether the engine knows of a ruin yet.
+        freed.vague |= self
+            .under_way()
+            .into_iter()
+            .any(|other| self.captures[other].fate == super::world::Fate::Dead && other != home);
         // Without markers it is free for every capture, as if it had never been a block.
         if freed.markers.is_empty() && !freed.held {
             return Lies::Other;

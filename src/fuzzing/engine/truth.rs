@@ -82,7 +82,7 @@ impl World {
                 }
                 for &first in &users[earlier] {
                     for &second in &users[later] {
-                        let safe = self.is_safe(block, first, second);
+                        let safe = self.is_safe(other, block, first, second);
                         assert!(
                             safe,
                             "blocks {earlier} and {later} share an address: launch {first} of the \
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// Whether `first` is over before `second` may start, for as much as the allocator answers for.
-    fn is_safe(&self, later: &Block, first: usize, second: usize) -> bool {
+    fn is_safe(&self, earlier: &Block, later: &Block, first: usize, second: usize) -> bool {
         // The checker of a capture can only judge what lies within it, and of a stream only what
         // the engine looked at.
         let judged = match (self.launches[first].what, self.launches[second].what) {
@@ -133,6 +133,9 @@ impl World {
                     // A use elsewhere, to be legal, comes after the allocation by means that are
                     // not in this graph, and so after all that the allocation comes after.
                     true
+                } else if earlier.home != Some(one) {
+                    // Its users' capture may have ended before the engine met the other one.
+                    self.captures[one].family != self.captures[other].family
                 } else {
                     self.follow_each_other(later.pool, one, other)
                 }
