@@ -65,7 +65,7 @@ impl State {
     ) -> Result<Claim, Error> {
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
-                let slot = self.enter(config, CALL, capture, pool)?;
+                let slot = self.enter(driver, config, CALL, capture, pool)?;
                 let stream = self.look(driver, slot, stream);
                 let share = config.reuse == Reuse::CrossStream;
                 Ok(Claim::Capture { capture: slot, stream, share })

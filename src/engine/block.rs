@@ -13,8 +13,10 @@ use crate::journal::BlockNumber;
 /// Where a block was allocated.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin {
-    /// Outside captures, or in one that was rolled back.
+    /// Outside captures.
     Outside,
+    /// In a capture that was rolled back, or whose graph is gone.
+    Past,
     /// In a capture that is under way.
     Capture(Home),
     /// In a capture that has ended: a graph uses it.
@@ -71,7 +73,7 @@ pub(super) struct LiveBlock {
 impl LiveBlock {
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
-        self.origin = Origin::Outside;
+        self.origin = Origin::Past;
         self.before.markers.clear();
         self.last = None;
         for used in &mut self.uses {

@@ -97,6 +97,8 @@ impl State {
         slot: CaptureSlot,
         accepted: bool,
     ) {
+        // While it is still known: whatever waits and is used in it belongs to its graph.
+        self.poll_deferred(driver, usize::MAX);
         let Some(recording) = self.take_recording(slot) else { return };
         let Recording { id, pools, held, .. } = recording;
         for block in self.blocks.iter_mut() {
@@ -180,13 +182,15 @@ impl State {
         for heap in [row.small, row.large] {
             self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
         }
-        for waiting in self.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
+        // One with a stream that captures may be in use in a capture that nobody has announced.
+        let idle = |waiting: &&mut Deferred| waiting.pool == pool && waiting.streams.is_empty();
+        for waiting in self.deferred.iter_mut().filter(idle) {
             waiting.graphs = false;
         }
         for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
             block.before.graphs = false;
             if matches!(block.origin, Origin::Graph) {
-                block.origin = Origin::Outside;
+                block.origin = Origin::Past;
             }
         }
     }

@@ -117,7 +117,9 @@ impl State {
                     self.forget_graphs(pool);
                 }
             },
-            Origin::Outside | Origin::Graph => self.free_outside(driver, config, block),
+            Origin::Outside | Origin::Past | Origin::Graph => {
+                self.free_outside(driver, config, block)
+            }
         }
         Ok(())
     }
@@ -252,7 +254,12 @@ impl State {
         let mut streams: SmallVec<[StreamHandle; 2]> = SmallVec::new();
         streams.push(stream);
         streams.extend(uses.iter().map(|used| used.stream));
-        let captures = if graph { self.under_way(pool) } else { SmallVec::new() };
+        // Captures that were under way beside the block's own know nothing of what lay there before
+        // it, or may contain its graph.
+        let captures = match origin {
+            Origin::Outside => SmallVec::new(),
+            _ => self.under_way(pool),
+        };
         // Records the events now: the streams need not outlive the block.
         self.defer(
             driver,

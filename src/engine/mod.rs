@@ -128,7 +128,7 @@ impl<D: Driver> Engine<D> {
         state.pool(pool, CALL)?;
         match self.driver.capture_status(stream, &mut state.terminals)? {
             CaptureStatus::Active { capture, .. } => {
-                let slot = state.enter(&self.config, CALL, capture, pool)?;
+                let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;
                 state.look(&self.driver, slot, stream);
                 Ok(capture)
             }

@@ -89,8 +89,9 @@ impl State {
     }
 
     /// The row of a capture, new at its first sight, and known to use the pool from now on.
-    pub(super) fn enter(
+    pub(super) fn enter<D: Driver + ?Sized>(
         &mut self,
+        driver: &D,
         config: &Config,
         call: &'static str,
         capture: CaptureId,
@@ -99,8 +100,16 @@ impl State {
         if self.ended.contains(&capture) {
             return Err(Error::CaptureEnded { call, capture });
         }
-        let slot = self.slot(capture).unwrap_or_else(|| self.add_recording(config, capture));
+        if let Some(slot) = self.slot(capture) {
+            self.join_pool(slot, pool);
+            return Ok(slot);
+        }
+        let terminals = std::mem::take(&mut self.terminals);
+        let slot = self.add_recording(config, capture);
         self.join_pool(slot, pool);
+        // Whatever waits and is used in it can be told so from now on.
+        self.poll_deferred(driver, usize::MAX);
+        self.terminals = terminals;
         Ok(slot)
     }
 

@@ -262,11 +262,13 @@ impl World {
                 }
             }
         }
-        // Nobody can tell from outside whether the engine knows of a ruin yet.
-        freed.vague |= self
-            .under_way()
-            .into_iter()
-            .any(|other| self.captures[other].fate == super::world::Fate::Dead && other != home);
+        // Nobody can tell from outside whether the engine knows of a ruin yet, or of a capture's use
+        // of a pool that it does not allocate from.
+        freed.vague |= self.under_way().into_iter().any(|other| {
+            let capture = &self.captures[other];
+            other != home
+                && (capture.fate == super::world::Fate::Dead || capture.seen[block.pool].is_none())
+        });
         // Without markers it is free for every capture, as if it had never been a block.
         if freed.markers.is_empty() && !freed.held {
             return Lies::Other;
