@@ -4,15 +4,15 @@
 //! and quiet ones, each by itself or neighbours of all kinds together. While there are few of
 //! them, all places are weighed ([`Heap::choose`]); where there are many, or where the blocks are
 //! so small that the time would not pay, the first fit of an index is taken: the stream's own
-//! runs, then ranges of other streams, those first that the fewest streams know of, then quiet
-//! ranges, each by best fit. What lies in no single range is looked for among neighbours. Last,
+//! runs, then ranges of other streams, then quiet ranges, each by best fit. What lies in no single range is looked for among neighbours. Last,
 //! the heap grows behind whatever free end it has.
 
 use smallvec::SmallVec;
 
+use super::bins::class;
 use super::range::{CaptureSlot, Range, RangeId, SegmentId, State};
 use super::segment::{unit, Segment};
-use super::shelf::{Foreign, Given};
+use super::shelf::{Foreign, Given, Shelf, Shelves};
 use super::Heap;
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError};
@@ -80,7 +80,10 @@ struct Cost {
 }
 
 /// The most ranges among which all places are weighed.
-const FEW: usize = 64;
+const FEW: usize = 96;
+
+/// So many entries of other streams' ranges are kept without asking which are out of date.
+const UNSORTED: usize = 32;
 
 /// How many ranges of each kind are tried as the middle of a place that spans several.
 const SEEDS: usize = 8;
@@ -198,8 +201,7 @@ impl Heap {
         None
     }
 
-    /// The best fit among ranges of other streams, and of those in its class the one that the
-    /// fewest streams know of.
+    /// The best fit among ranges of other streams.
     fn foreign_range(
         &mut self,
         bytes: u64,
@@ -207,11 +209,46 @@ impl Heap {
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
-        self.read_on(capture, stream, prove);
+        self.sort_in_news(capture, stream);
+        let least = class(bytes);
+        let mut from = least;
+        loop {
+            let shelves = self.shelves(capture);
+            let shelf = &shelves.streams[stream.index()];
+            let listed = shelf.foreign.next_class(from);
+            // Every range of at least `bytes` was given back in this class or one above: it may
+            // have shrunk since, but not grown.
+            let unread = shelves.log.unread(from, &shelf.read);
+            match (listed, unread) {
+                (_, Some(unread)) if listed.is_none_or(|listed| unread <= listed) => {
+                    let lowest = self.read_class(unread, capture, stream, prove);
+                    from = unread.min(lowest).max(least);
+                }
+                (Some(listed), _) => {
+                    let lowest = match self.best_foreign(listed, bytes, capture, stream, prove) {
+                        Ok(found) => return Some(found),
+                        Err(lowest) => lowest,
+                    };
+                    from = (listed + 1).min(lowest).max(least);
+                }
+                (None, _) => return None,
+            }
+        }
+    }
+
+    /// The same within one class; else the lowest class that an entry has moved to, having shrunk.
+    fn best_foreign(
+        &mut self,
+        class: usize,
+        bytes: u64,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Result<RangeId, usize> {
         let mut foreign = std::mem::take(&mut self.shelf(capture, stream).foreign);
         let mut shrunk: SmallVec<[Foreign; 4]> = SmallVec::new();
-        let found = foreign.best(bytes, |entry| {
-            let (marked, now) = self.given(entry.given)?;
+        let found = foreign.best_in(class, bytes, |entry| {
+            let (marked, now) = self.ranges.given(entry.given)?;
             if now != entry.bytes {
                 shrunk.push(Foreign { bytes: now, ..*entry });
                 return None;
@@ -222,45 +259,76 @@ impl Heap {
                 self.unproven.push((token, stream));
                 return None;
             }
-            Some((marked.known, now))
+            Some(now)
         });
+        let mut lowest = usize::MAX;
         for entry in shrunk {
-            foreign.insert(entry);
+            lowest = lowest.min(foreign.insert(entry).class());
         }
         self.shelf(capture, stream).foreign = foreign;
-        found.map(|entry| entry.given.id)
+        found.map(|entry| entry.given.id).ok_or(lowest)
     }
 
-    /// Sorts in what others gave back, or what became proven, since the stream last looked.
+    /// Sorts in everything that others gave back, or that became proven, since the stream last
+    /// looked.
     fn read_on(
         &mut self,
         capture: CaptureSlot,
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) {
-        let shelf = self.shelf(capture, stream);
-        let mut news = std::mem::take(&mut shelf.news);
-        let read = shelf.read;
-        let log = &self.shelves(capture).log;
-        let end = log.len();
-        news.extend_from_slice(&log[read..]);
-        for &given in &news {
-            let Some((marked, bytes)) = self.given(given) else { continue };
+        self.sort_in_news(capture, stream);
+        let mut from = 0;
+        loop {
+            let shelves = self.shelves(capture);
+            let read = &shelves.streams[stream.index()].read;
+            let Some(class) = shelves.log.unread(from, read) else { return };
+            self.read_class(class, capture, stream, prove);
+            from = class + 1;
+        }
+    }
+
+    /// Sorts in what is unread in one class of the log: on the shelf what is proven; the rest must
+    /// wait. Returns the lowest class that something came to lie in.
+    fn read_class(
+        &mut self,
+        class: usize,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> usize {
+        let number = self.number;
+        let Shelves { streams, log } = &mut self.shelves[capture.index()];
+        let Shelf { foreign, read, .. } = &mut streams[stream.index()];
+        let mut lowest = usize::MAX;
+        for &given in log.read(class, read) {
+            let Some((marked, bytes)) = self.ranges.given(given) else { continue };
             if marked.owner == stream {
                 continue;
             }
             if prove(&marked.markers) {
-                self.marked(given.id).known += 1;
-                self.shelf(capture, stream).foreign.insert(Foreign { given, bytes });
+                lowest = lowest.min(foreign.insert(Foreign { given, bytes }).class());
             } else {
-                let token = self.token(given.id);
-                self.unproven.push((token, stream));
+                self.unproven.push((given.token(number), stream));
             }
         }
-        news.clear();
-        let shelf = self.shelf(capture, stream);
-        shelf.news = news;
-        shelf.read = end;
+        lowest
+    }
+
+    /// Puts what became proven since the stream last looked on its shelf. Makes sure that it has
+    /// one.
+    fn sort_in_news(&mut self, capture: CaptureSlot, stream: StreamIndex) {
+        self.shelf(capture, stream);
+        let Shelf { foreign, news, foreign_kept, .. } =
+            &mut self.shelves[capture.index()].streams[stream.index()];
+        for given in news.drain(..) {
+            let Some((_, bytes)) = self.ranges.given(given) else { continue };
+            foreign.insert(Foreign { given, bytes });
+        }
+        if foreign.len() >= (2 * *foreign_kept).max(UNSORTED) {
+            foreign.retain(|entry| self.ranges.is_current(entry.given));
+            *foreign_kept = foreign.len();
+        }
     }
 
     /// The best fit among quiet ranges.
@@ -278,11 +346,11 @@ impl Heap {
         found.map(|range| range.id)
     }
 
-    /// How many runs and ranges the stream may have to choose from, at most.
+    /// How many ranges the stream may have to choose from, but for what it has not read yet.
     fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
         let quiet = self.quiet[0].len() + self.quiet[1].len();
         let shelf = self.shelf(capture, stream);
-        shelf.own.len() + shelf.foreign.len() + quiet
+        shelf.own_ranges + shelf.foreign.len() + quiet
     }
 
     /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
@@ -377,7 +445,7 @@ impl Heap {
         if share {
             let entries: SmallVec<[Given; SEEDS]> =
                 shelf.foreign.largest().take(SEEDS).map(|entry| entry.given).collect();
-            let alive = entries.iter().filter(|&&given| self.given(given).is_some());
+            let alive = entries.iter().filter(|&&given| self.ranges.given(given).is_some());
             seeds.extend(alive.map(|given| given.id));
         }
         for quiet in &self.quiet {
@@ -456,7 +524,7 @@ impl Heap {
         if share {
             self.read_on(capture, stream, prove);
             let foreign = &self.shelves[capture.index()].streams[stream.index()].foreign;
-            let alive = foreign.iter().filter(|entry| self.given(entry.given).is_some());
+            let alive = foreign.iter().filter(|entry| self.ranges.given(entry.given).is_some());
             ids.extend(alive.map(|entry| entry.given.id));
         }
         ids.retain(
@@ -549,10 +617,10 @@ impl Heap {
             }
             if missing == 0 {
                 let range = &mut self.ranges[at];
-                range.generation = range.generation.wrapping_add(1);
                 range.state = State::Allocated;
                 range.address = address;
                 range.bytes = bytes;
+                self.ranges.renew(at);
                 return Placed { range: at, address, before };
             }
             self.ranges.remove(at);
