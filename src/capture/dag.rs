@@ -166,6 +166,10 @@ impl Dag {
                 let position = top.next;
                 top.next += 1;
                 let dependency = self.fetched[position].dependency.node;
+                if let Some(index) = self.recent.get(dependency.bits()) {
+                    self.fetched[position].index = Some(index);
+                    continue;
+                }
                 match self.by_handle.entry(dependency) {
                     // A node that is still open would close a cycle: no driver has one, and the
                     // edge is left out, so that less is proven.

@@ -192,7 +192,7 @@ impl Heap {
         held
     }
 
-    /// The pool has no graph any more: what they used is as good as new.
+    /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
             self.settle(id, false);

@@ -121,7 +121,7 @@ impl Heap {
     /// `limit` bounds what the driver may be asked for, in bytes.
     ///
     /// # Errors
-    /// The driver's. The heap is then as it was, but perhaps for an empty segment.
+    /// The driver's. The heap is then as it was.
     pub(crate) fn grow<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -364,68 +364,59 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Edge> {
+        let Claim::Capture { stream, .. } = claim else { return None };
         let extents = self.takeable(claim, prove);
         let mut best: Option<(Cost, Edge)> = None;
+        let mut offer = |cost: Cost, edge: Edge| {
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, edge));
+            }
+        };
         let mut rest = &extents[..];
         while !rest.is_empty() {
             let length =
                 1 + rest.windows(2).take_while(|pair| self.adjoin(pair[0], pair[1])).count();
             let (run, after) = rest.split_at(length);
             rest = after;
-            let total = run.iter().map(|extent| extent.bytes).sum::<u64>();
-            let mut weigh = |covered: &[Extent], low: bool| {
-                let held = covered.iter().map(|extent| extent.bytes).sum::<u64>();
-                let exact = held == bytes;
-                let begins = covered[0].address == run[0].address;
-                let first = covered[0].first;
-                let last = covered[covered.len() - 1].first;
-                let cost = Cost {
-                    leaves: total != bytes,
-                    shared: false,
-                    inside: low && !begins,
-                    not_own: 0,
-                    ranges: covered.len(),
-                    address: if low {
-                        covered[0].address
-                    } else {
-                        covered[0].address + held - bytes
-                    },
-                };
-                // A block that fits whole ranges needs no second look from their high end.
-                if (low && (begins || exact)) || (!low && !exact) {
-                    let cost = self.with_owners(cost, covered, bytes, claim);
-                    let edge = if low { Edge::Low(first) } else { Edge::High(last) };
-                    if best.is_none_or(|(least, _)| cost < least) {
-                        best = Some((cost, edge));
-                    }
+            let leaves = run.iter().map(|extent| extent.bytes).sum::<u64>() != bytes;
+            for start in 0..length {
+                let Some((count, held)) = covering(run[start..].iter(), bytes) else { break };
+                let inside = start > 0;
+                if inside && held != bytes {
+                    continue;
                 }
-            };
-            for start in 0..run.len() {
-                let Some(count) = covering(run[start..].iter(), bytes) else { break };
-                weigh(&run[start..start + count], true);
+                let covered = &run[start..start + count];
+                let (shared, not_own) = self.owners(covered, bytes, stream);
+                let address = covered[0].address;
+                let cost = Cost { leaves, shared, inside, not_own, ranges: count, address };
+                offer(cost, Edge::Low(covered[0].first));
             }
-            if let Some(count) = covering(run.iter().rev(), bytes) {
-                weigh(&run[run.len() - count..], false);
+            // A block that fits whole ranges needs no second look from their high end.
+            if let Some((count, held)) =
+                covering(run.iter().rev(), bytes).filter(|&(_, held)| held != bytes)
+            {
+                let covered = &run[length - count..];
+                let (shared, not_own) = self.owners(covered, bytes, stream);
+                let address = covered[0].address + held - bytes;
+                let cost = Cost { leaves, shared, inside: false, not_own, ranges: count, address };
+                offer(cost, Edge::High(covered[count - 1].first));
             }
         }
         best.map(|(_, edge)| edge)
     }
 
-    /// Fills in whose the covered ranges are.
-    fn with_owners(&self, cost: Cost, covered: &[Extent], bytes: u64, claim: Claim) -> Cost {
+    /// Whether any of the covered ranges is not the stream's own, and how much of a block of
+    /// `bytes` there the own ones cannot hold.
+    fn owners(&self, covered: &[Extent], bytes: u64, stream: StreamIndex) -> (bool, u64) {
         let mut own = 0;
         let mut shared = false;
         for extent in covered {
-            match (&self.ranges[extent.first].state, claim) {
-                (State::Marked(marked), Claim::Capture { stream, .. })
-                    if marked.owner == stream =>
-                {
-                    own += extent.bytes;
-                }
+            match &self.ranges[extent.first].state {
+                State::Marked(marked) if marked.owner == stream => own += extent.bytes,
                 _ => shared = true,
             }
         }
-        Cost { shared, not_own: bytes.saturating_sub(own), ..cost }
+        (shared, bytes.saturating_sub(own))
     }
 
     /// Neighbours of any kind that the claim may take together, around the largest of each kind.
@@ -596,8 +587,9 @@ impl Heap {
             let Range { segment, previous, next, bytes: size, .. } = self.ranges[at];
             let taken = size.min(missing);
             missing -= taken;
-            let shelved = self.unlist(at, &mut before);
+            self.unite(at, &mut before);
             if taken < size {
+                let listed = self.unlist(at, low);
                 let rest = &mut self.ranges[at];
                 rest.bytes -= taken;
                 // Entered before the rest is listed again: else the rest would take the range on
@@ -612,9 +604,10 @@ impl Heap {
                 if sides.1.is_none() {
                     self.segments[segment.index()].last = Some(range);
                 }
-                self.relist(at, shelved);
+                self.relist(at, listed);
                 return Placed { range, address, before };
             }
+            self.unlist_whole(at);
             if missing == 0 {
                 let range = &mut self.ranges[at];
                 range.state = State::Allocated;
@@ -632,53 +625,82 @@ impl Heap {
         }
     }
 
-    /// Takes a free range off every list and unites what it asked for with `before`. Returns
-    /// whether it lay on its owner's shelf.
-    fn unlist(&mut self, id: RangeId, before: &mut Before) -> bool {
+    /// Unites what a free range asks for with `before`.
+    fn unite(&self, id: RangeId, before: &mut Before) {
         match &self.ranges[id].state {
-            &State::Quiet { graphs } => {
-                before.graphs |= graphs;
-                self.unlist_quiet(id, graphs);
-                false
-            }
+            State::Quiet { graphs } => before.graphs |= graphs,
             State::Marked(marked) => {
                 before.graphs |= marked.graphs;
-                let shelved = marked.shelved;
-                let new: SmallVec<[NodeIndex; 4]> = marked
-                    .markers
-                    .iter()
-                    .copied()
-                    .filter(|marker| !before.markers.contains(marker))
-                    .collect();
-                before.markers.extend(new);
-                if shelved {
-                    self.unshelve(id);
+                for &marker in &marked.markers {
+                    if !before.markers.contains(&marker) {
+                        before.markers.push(marker);
+                    }
                 }
-                shelved
             }
             state => unreachable!("only free ranges are carved, not {state:?}"),
         }
     }
 
-    /// Puts a range back on the lists of its kind after it shrank.
-    fn relist(&mut self, id: RangeId, shelved: bool) {
+    /// Takes a free range off every list.
+    fn unlist_whole(&mut self, id: RangeId) {
         match &self.ranges[id].state {
-            &State::Quiet { graphs } => self.list_quiet(id, graphs),
+            &State::Quiet { graphs } => self.unlist_quiet(id, graphs),
             // News and entries of other streams name the range and are compared with it on use.
-            State::Marked(_) if shelved => self.shelve(id),
-            State::Marked(_) => {}
-            state => unreachable!("only free ranges shrink, not {state:?}"),
+            State::Marked(marked) if marked.shelved => self.unshelve(id),
+            _ => {}
+        }
+    }
+
+    /// The same for a range that will be listed again when it has lost its low or its high end.
+    fn unlist(&mut self, id: RangeId, low: bool) -> Unlisted {
+        let Range { previous, next, .. } = self.ranges[id];
+        let State::Marked(marked) = &self.ranges[id].state else {
+            self.unlist_whole(id);
+            return Unlisted::Single;
+        };
+        if !marked.shelved {
+            return Unlisted::None;
+        }
+        let end = marked.run_end;
+        if self.run_mate(id, if low { previous } else { next }).is_some() {
+            self.unshelve(id);
+            return Unlisted::Single;
+        }
+        // At the end of its run: the rest of the run need not be touched.
+        let (first, last) = if low { (id, end) } else { (end, id) };
+        self.unlist_run(first);
+        Unlisted::Run { first, last }
+    }
+
+    /// Puts a range back on the lists of its kind after it shrank.
+    fn relist(&mut self, id: RangeId, unlisted: Unlisted) {
+        match (unlisted, &self.ranges[id].state) {
+            (Unlisted::None, _) => {}
+            (Unlisted::Run { first, last }, _) => self.list_run(first, last),
+            (Unlisted::Single, &State::Quiet { graphs }) => self.list_quiet(id, graphs),
+            (Unlisted::Single, _) => self.shelve(id),
         }
     }
 }
 
-/// How many extents, from the first on, hold `bytes`.
-fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option<usize> {
+/// What was taken off the lists for the sake of a range.
+#[derive(Clone, Copy, Debug)]
+enum Unlisted {
+    /// Nothing: it was on none.
+    None,
+    /// The range alone.
+    Single,
+    /// The run that it begins or ends.
+    Run { first: RangeId, last: RangeId },
+}
+
+/// How many extents, from the first on, hold `bytes`, and what they hold.
+fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option<(usize, u64)> {
     let mut held = 0;
     for (count, extent) in extents.enumerate() {
         held += extent.bytes;
         if held >= bytes {
-            return Some(count + 1);
+            return Some((count + 1, held));
         }
     }
     None
