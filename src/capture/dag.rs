@@ -10,6 +10,7 @@ use petgraph::csr::Csr;
 use petgraph::Directed;
 
 use super::order::Order;
+use super::recent::Recent;
 use crate::driver::{Dependency, Driver, EdgeData, NodeHandle};
 use crate::index::{define_index, new_map, Map};
 use crate::journal::{Entry as Fact, Journal};
@@ -27,6 +28,7 @@ pub(crate) struct Dag {
     rows: Csr<NodeHandle, Order, Directed, u32>,
     /// `None` while the node's own dependencies are being mirrored.
     by_handle: Map<NodeHandle, Option<NodeIndex>>,
+    recent: Recent<NodeIndex>,
     programmatic: Programmatic,
     /// Whether every edge so far is [`Order::Full`].
     all_full: bool,
@@ -59,6 +61,7 @@ impl Dag {
         Self {
             rows: Csr::new(),
             by_handle: new_map(),
+            recent: Recent::new(),
             programmatic,
             all_full: true,
             queries: 0,
@@ -115,20 +118,47 @@ impl Dag {
     /// A node whose dependencies the driver refuses to tell is mirrored without any: nothing
     /// behind it is then proven through it.
     ///
-    /// Costs a hash look-up, and for each new node one driver query and a look-up per edge.
+    /// Costs a look-up, and for each new node one driver query and a look-up per edge; nearly all
+    /// are answered without hashing.
     pub(crate) fn insert<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         node: NodeHandle,
         mut journal: Option<&mut Journal>,
     ) -> NodeIndex {
+        if let Some(index) = self.recent.get(node.bits()) {
+            return index;
+        }
         match self.by_handle.entry(node) {
             Entry::Occupied(entry) => {
-                return entry.get().expect("no walk is under way between calls");
+                let index = entry.get().expect("no walk is under way between calls");
+                self.recent.put(node.bits(), index);
+                return index;
             }
-            Entry::Vacant(entry) => entry.insert(None),
-        };
-        self.open(driver, node, &mut journal);
+            Entry::Vacant(entry) => {
+                self.queries += 1;
+                ask(driver, node, &mut self.answer, &mut journal);
+                // Nearly always the node is all that is new, and its edges are full.
+                let known = |dependency: &Dependency| {
+                    dependency.edge == EdgeData::FULL
+                        && self.recent.get(dependency.node.bits()).is_some()
+                };
+                if self.answer.iter().all(known) {
+                    let row = self.rows.add_node(node);
+                    for dependency in &self.answer {
+                        if let Some(target) = self.recent.get(dependency.node.bits()) {
+                            self.rows.add_edge(row, target.0, Order::Full);
+                        }
+                    }
+                    let index = NodeIndex(row);
+                    entry.insert(Some(index));
+                    self.recent.put(node.bits(), index);
+                    return index;
+                }
+                entry.insert(None);
+            }
+        }
+        self.push(node);
         // A depth-first walk with a stack of its own: captures are deeper than the call stack.
         loop {
             let top = self.pending.last_mut().expect("the walk ends in the branch below");
@@ -136,13 +166,19 @@ impl Dag {
                 let position = top.next;
                 top.next += 1;
                 let dependency = self.fetched[position].dependency.node;
+                if let Some(index) = self.recent.get(dependency.bits()) {
+                    self.fetched[position].index = Some(index);
+                    continue;
+                }
                 match self.by_handle.entry(dependency) {
                     // A node that is still open would close a cycle: no driver has one, and the
                     // edge is left out, so that less is proven.
                     Entry::Occupied(entry) => self.fetched[position].index = *entry.get(),
                     Entry::Vacant(entry) => {
                         entry.insert(None);
-                        self.open(driver, dependency, &mut journal);
+                        self.queries += 1;
+                        ask(driver, dependency, &mut self.answer, &mut journal);
+                        self.push(dependency);
                     }
                 }
             } else {
@@ -155,22 +191,11 @@ impl Dag {
         }
     }
 
-    /// Asks for a node's dependencies and puts it on the stack.
-    fn open<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        node: NodeHandle,
-        journal: &mut Option<&mut Journal>,
-    ) {
-        self.queries += 1;
+    /// Puts a node on the stack with the dependencies just asked for.
+    fn push(&mut self, node: NodeHandle) {
         let start = self.fetched.len();
-        if driver.dependencies(node, &mut self.answer).is_ok() {
-            self.fetched
-                .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
-            if let Some(journal) = journal {
-                journal.push(Fact::Node { node, dependencies: &self.answer });
-            }
-        }
+        self.fetched
+            .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
         self.pending.push(Pending { node, start, next: start, end: self.fetched.len() });
     }
 
@@ -202,6 +227,21 @@ impl Dag {
         self.fetched.truncate(done.start);
         let index = NodeIndex(row);
         self.by_handle.insert(done.node, Some(index));
+        self.recent.put(done.node.bits(), index);
         index
+    }
+}
+
+/// Asks for a node's dependencies: none where the driver refuses.
+fn ask<D: Driver + ?Sized>(
+    driver: &D,
+    node: NodeHandle,
+    answer: &mut Vec<Dependency>,
+    journal: &mut Option<&mut Journal>,
+) {
+    if driver.dependencies(node, answer).is_err() {
+        answer.clear();
+    } else if let Some(journal) = journal {
+        journal.push(Fact::Node { node, dependencies: answer });
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! * [`order`]: what an edge proves.
 //! * [`dag`]: the mirrored nodes, each asked of the driver once.
+//! * [`recent`]: what was looked up lately.
 //! * [`reach`]: per stream, the nodes proven to precede its next work.
 //! * [`watch`]: who waits for which node to be proven.
 //!
@@ -12,6 +13,7 @@
 mod dag;
 mod order;
 mod reach;
+mod recent;
 mod watch;
 
 use smallvec::SmallVec;
@@ -25,6 +27,7 @@ use crate::journal::{Entry, Journal};
 use crate::policy::Programmatic;
 use dag::Dag;
 use reach::{Reach, Rules, Step, Terminals};
+use recent::Recent;
 use watch::WatchLists;
 
 define_index! {
@@ -58,6 +61,7 @@ pub(crate) struct Capture {
     dag: Dag,
     streams: Vec<Stream>,
     by_handle: Map<StreamHandle, StreamIndex>,
+    recent: Recent<StreamIndex>,
     now: Moment,
     heed_set_back: bool,
 }
@@ -71,6 +75,7 @@ impl Capture {
             dag: Dag::new(programmatic),
             streams: Vec::new(),
             by_handle: new_map(),
+            recent: Recent::new(),
             now: Moment::default(),
         }
     }
@@ -121,7 +126,13 @@ impl Capture {
         mut journal: Option<&mut Journal>,
         woken: &mut Vec<Token>,
     ) -> StreamIndex {
-        let known = self.by_handle.get(&handle).copied();
+        let mut known = self.recent.get(handle.bits());
+        if known.is_none() {
+            known = self.stream(handle);
+            if let Some(stream) = known {
+                self.recent.put(handle.bits(), stream);
+            }
+        }
         if let Some(stream) = known {
             if self.streams[stream.index()].reach.raw_terminals() == terminals {
                 return stream;

@@ -15,13 +15,16 @@
 //! is not, the sets are rebuilt from the new terminals, and if it is not in the rebuilt sets
 //! either, the stream was set back.
 
-use fixedbitset::FixedBitSet;
+use fixedbitset::{Block, FixedBitSet};
 use smallvec::SmallVec;
 
 use super::dag::{Dag, NodeIndex};
 use super::order::Order;
 use crate::driver::Dependency;
 use crate::policy::Programmatic;
+
+/// Bits in a word of a set.
+const WORD: usize = Block::BITS as usize;
 
 /// A stream's terminals by index, with what the edge to the next node would prove.
 pub(crate) type Terminals = SmallVec<[(NodeIndex, Order); 4]>;
@@ -59,19 +62,21 @@ pub(crate) struct Reach {
 
 /// What a traversal comes upon besides new nodes.
 #[derive(Debug)]
-struct Found {
-    /// The old terminals, and whether each was met again.
-    old: SmallVec<[(NodeIndex, bool); 4]>,
+struct Found<'a> {
+    old: &'a [(NodeIndex, Order)],
+    /// Which of the old terminals were met again.
+    met: SmallVec<[bool; 16]>,
     /// The lowest of them: what lies below need not be compared.
     lowest: NodeIndex,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
 }
 
-impl Found {
-    fn new(old: &[(NodeIndex, Order)]) -> Self {
+impl<'a> Found<'a> {
+    fn new(old: &'a [(NodeIndex, Order)]) -> Self {
         Self {
-            old: old.iter().map(|&(node, _)| (node, false)).collect(),
+            old,
+            met: SmallVec::from_elem(false, old.len()),
             lowest: old.iter().map(|&(node, _)| node).min().unwrap_or(NodeIndex::new(0)),
             loose: SmallVec::new(),
         }
@@ -80,8 +85,8 @@ impl Found {
     #[inline]
     fn meet(&mut self, node: NodeIndex) {
         if node >= self.lowest {
-            for (terminal, met) in &mut self.old {
-                *met |= *terminal == node;
+            for (&(terminal, _), met) in self.old.iter().zip(&mut self.met) {
+                *met |= terminal == node;
             }
         }
     }
@@ -130,7 +135,7 @@ impl Reach {
             return Step::Forward;
         }
         let mut step = Step::Forward;
-        if found.old.iter().any(|&(_, met)| !met) {
+        if found.met.contains(&false) {
             self.proven.clear();
             self.reached.clear();
             found = Found::new(&[]);
@@ -170,7 +175,7 @@ impl Reach {
         &mut self,
         dag: &Dag,
         lag: bool,
-        found: &mut Found,
+        found: &mut Found<'_>,
         wake: &mut impl FnMut(NodeIndex),
     ) {
         for position in 0..self.terminals.len() {
@@ -200,16 +205,25 @@ impl Reach {
 
     /// The same where every edge is full, as in nearly all captures: the bulk of the work, so it
     /// follows chains without the stack.
-    fn traverse_full(&mut self, dag: &Dag, found: &mut Found, wake: &mut impl FnMut(NodeIndex)) {
+    fn traverse_full(
+        &mut self,
+        dag: &Dag,
+        found: &mut Found<'_>,
+        wake: &mut impl FnMut(NodeIndex),
+    ) {
+        let words = self.proven.as_mut_slice();
         while let Some(node) = self.stack.pop() {
             let mut at = Some(node);
             while let Some(node) = at.take() {
                 for &dependency in dag.predecessors(node) {
                     let dependency = NodeIndex::from_raw(dependency);
-                    if self.proven.put(dependency.index()) {
+                    let word = &mut words[dependency.index() / WORD];
+                    let bit = 1 << (dependency.index() % WORD);
+                    if *word & bit != 0 {
                         found.meet(dependency);
                         continue;
                     }
+                    *word |= bit;
                     wake(dependency);
                     match at {
                         None => at = Some(dependency),
@@ -226,7 +240,7 @@ impl Reach {
         node: NodeIndex,
         proven: bool,
         lag: bool,
-        found: &mut Found,
+        found: &mut Found<'_>,
         wake: &mut impl FnMut(NodeIndex),
     ) {
         let bit = node.index();

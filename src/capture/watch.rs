@@ -44,19 +44,18 @@ impl WatchLists {
     /// Enters a token at a node.
     pub(crate) fn watch(&mut self, node: NodeIndex, token: Token) {
         self.watched.grow_and_insert(node.index());
-        let entry = Entry { token, next: self.heads.get(&node).copied() };
         let row = match self.vacant {
             Some(row) => {
                 self.vacant = self.entries[row as usize].next;
-                self.entries[row as usize] = entry;
+                self.entries[row as usize] = Entry { token, next: None };
                 row
             }
             None => {
-                self.entries.push(entry);
+                self.entries.push(Entry { token, next: None });
                 u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 watches")
             }
         };
-        self.heads.insert(node, row);
+        self.entries[row as usize].next = self.heads.insert(node, row);
     }
 
     /// Hands back the tokens at a node that is proven now.

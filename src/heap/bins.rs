@@ -11,6 +11,36 @@ const COMPARED: usize = 32;
 
 const WORDS: usize = 13;
 
+/// A bitmap of size classes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Classes([u64; WORDS]);
+
+impl Classes {
+    #[inline]
+    fn add(&mut self, class: usize) {
+        self.0[class / 64] |= 1 << (class % 64);
+    }
+
+    #[inline]
+    fn remove(&mut self, class: usize) {
+        self.0[class / 64] &= !(1 << (class % 64));
+    }
+
+    /// The first class from `from` on that is in the set.
+    #[inline]
+    fn next(&self, from: usize) -> Option<usize> {
+        let mut word = from / 64;
+        let mut bits = self.0.get(word)? & (u64::MAX << (from % 64));
+        loop {
+            if bits != 0 {
+                return Some(64 * word + bits.trailing_zeros() as usize);
+            }
+            word += 1;
+            bits = *self.0.get(word)?;
+        }
+    }
+}
+
 /// Something with a size.
 pub(crate) trait Sized512 {
     /// In bytes, at least 512.
@@ -20,7 +50,7 @@ pub(crate) trait Sized512 {
 /// Places by size class.
 #[derive(Debug)]
 pub(crate) struct Bins<E> {
-    used: [u64; WORDS],
+    used: Classes,
     lists: Vec<Vec<E>>,
     len: usize,
 }
@@ -32,7 +62,15 @@ pub(crate) struct Slot {
     position: u32,
 }
 
-fn class(bytes: u64) -> usize {
+impl Slot {
+    pub(crate) fn class(self) -> usize {
+        self.class as usize
+    }
+}
+
+/// The size class of a place.
+#[inline]
+pub(super) fn class(bytes: u64) -> usize {
     let units = bytes >> 9;
     match units.checked_ilog2() {
         Some(log) if log >= 4 => {
@@ -45,7 +83,7 @@ fn class(bytes: u64) -> usize {
 
 impl<E> Default for Bins<E> {
     fn default() -> Self {
-        Self { used: [0; WORDS], lists: Vec::new(), len: 0 }
+        Self { used: Classes::default(), lists: Vec::new(), len: 0 }
     }
 }
 
@@ -61,10 +99,13 @@ impl<E: Copy + Sized512> Bins<E> {
         if self.lists.len() <= class {
             self.lists.resize_with(class + 1, Vec::new);
         }
-        self.used[class / 64] |= 1 << (class % 64);
         self.len += 1;
         let list = &mut self.lists[class];
         list.push(entry);
+        if list.len() == 1 {
+            self.used.add(class);
+        }
+        let list = &self.lists[class];
         Slot { class: class as u32, position: list.len() as u32 - 1 }
     }
 
@@ -76,7 +117,7 @@ impl<E: Copy + Sized512> Bins<E> {
         list.swap_remove(slot.position as usize);
         self.len -= 1;
         if list.is_empty() {
-            self.used[class / 64] &= !(1 << (class % 64));
+            self.used.remove(class);
         }
         list.get(slot.position as usize).copied()
     }
@@ -90,32 +131,60 @@ impl<E: Copy + Sized512> Bins<E> {
     ) -> Option<E> {
         let mut from = class(bytes);
         while let Some(class) = self.next_class(from) {
-            let mut best: Option<(R, E)> = None;
-            let mut position = 0;
-            while let Some(&entry) = self.lists[class].get(position).filter(|_| position < COMPARED)
-            {
-                if entry.bytes() < bytes {
-                    position += 1;
-                    continue;
-                }
-                match rank(&entry) {
-                    Some(rank) => {
-                        if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                            best = Some((rank, entry));
-                        }
-                        position += 1;
-                    }
-                    None => {
-                        self.remove(Slot { class: class as u32, position: position as u32 });
-                    }
-                }
-            }
-            if let Some((_, entry)) = best {
-                return Some(entry);
+            let best = self.best_in(class, bytes, &mut rank);
+            if best.is_some() {
+                return best;
             }
             from = class + 1;
         }
         None
+    }
+
+    /// The same within one class.
+    pub(crate) fn best_in<R: Ord>(
+        &mut self,
+        class: usize,
+        bytes: u64,
+        mut rank: impl FnMut(&E) -> Option<R>,
+    ) -> Option<E> {
+        let mut best: Option<(R, E)> = None;
+        let mut position = 0;
+        while let Some(&entry) = self.lists[class].get(position).filter(|_| position < COMPARED) {
+            if entry.bytes() < bytes {
+                position += 1;
+                continue;
+            }
+            match rank(&entry) {
+                Some(rank) => {
+                    if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                        best = Some((rank, entry));
+                    }
+                    position += 1;
+                }
+                None => {
+                    self.remove(Slot { class: class as u32, position: position as u32 });
+                }
+            }
+        }
+        best.map(|(_, entry)| entry)
+    }
+
+    /// The first class from `from` on that holds anything.
+    #[inline]
+    pub(crate) fn next_class(&self, from: usize) -> Option<usize> {
+        self.used.next(from)
+    }
+
+    /// Drops the entries that `keep` is false for; what stays may stand elsewhere then.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&E) -> bool) {
+        self.len = 0;
+        for (class, list) in self.lists.iter_mut().enumerate() {
+            list.retain(&mut keep);
+            self.len += list.len();
+            if list.is_empty() {
+                self.used.remove(class);
+            }
+        }
     }
 
     /// All entries, small classes first.
@@ -127,17 +196,56 @@ impl<E: Copy + Sized512> Bins<E> {
     pub(crate) fn largest(&self) -> impl Iterator<Item = &E> {
         self.lists.iter().rev().flatten()
     }
+}
 
-    fn next_class(&self, from: usize) -> Option<usize> {
-        let mut word = from / 64;
-        let mut bits = self.used.get(word)? & (u64::MAX << (from % 64));
-        loop {
-            if bits != 0 {
-                return Some(64 * word + bits.trailing_zeros() as usize);
-            }
-            word += 1;
-            bits = *self.used.get(word)?;
+/// What was entered, in order, by size class: readers come back for what is new.
+#[derive(Debug)]
+pub(crate) struct Log<E> {
+    used: Classes,
+    lists: Vec<Vec<E>>,
+}
+
+/// How much of a log somebody has read, by size class.
+#[derive(Debug, Default)]
+pub(crate) struct Bookmarks(Vec<usize>);
+
+impl<E> Default for Log<E> {
+    fn default() -> Self {
+        Self { used: Classes::default(), lists: Vec::new() }
+    }
+}
+
+impl<E: Copy> Log<E> {
+    pub(crate) fn push(&mut self, bytes: u64, entry: E) {
+        let class = class(bytes);
+        if self.lists.len() <= class {
+            self.lists.resize_with(class + 1, Vec::new);
         }
+        self.used.add(class);
+        self.lists[class].push(entry);
+    }
+
+    /// The first class from `from` on that holds something unread.
+    #[inline]
+    pub(crate) fn unread(&self, from: usize, read: &Bookmarks) -> Option<usize> {
+        let mut from = from;
+        loop {
+            let class = self.used.next(from)?;
+            if self.lists[class].len() > read.0.get(class).copied().unwrap_or(0) {
+                return Some(class);
+            }
+            from = class + 1;
+        }
+    }
+
+    /// What is unread in a class, which counts as read from now on.
+    pub(crate) fn read(&self, class: usize, read: &mut Bookmarks) -> &[E] {
+        if read.0.len() <= class {
+            read.0.resize(self.lists.len(), 0);
+        }
+        let list = &self.lists[class];
+        let from = std::mem::replace(&mut read.0[class], list.len());
+        &list[from..]
     }
 }
 

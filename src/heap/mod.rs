@@ -101,23 +101,17 @@ impl Heap {
     /// What a token waits for; `None` once the range has been taken.
     #[inline]
     pub(crate) fn markers(&self, token: Token) -> Option<&[NodeIndex]> {
-        let range = &self.ranges[self.range_of(token)];
-        match &range.state {
-            State::Marked(marked) if range.generation == token.generation => Some(&marked.markers),
-            _ => None,
-        }
+        let given = Given { id: self.range_of(token), generation: token.generation };
+        self.ranges.given(given).map(|(marked, _)| &marked.markers[..])
     }
 
     /// Notes that `stream` now proves the markers that the token waits for.
     pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex) {
         let id = self.range_of(token);
-        if self.ranges[id].generation != token.generation {
-            return;
-        }
-        let State::Marked(marked) = &self.ranges[id].state else { return };
+        let given = Given { id, generation: token.generation };
+        let Some((marked, _)) = self.ranges.given(given) else { return };
         let (capture, owner, shelved) = (marked.capture, marked.owner, marked.shelved);
         if owner != stream {
-            let given = Given { id, generation: token.generation };
             self.shelf(capture, stream).news.push(given);
         } else if !shelved {
             self.shelve(id);
@@ -140,27 +134,21 @@ impl Heap {
     /// find it in the log.
     pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
         let Freed { capture, owner, markers, graphs } = marked;
+        self.ranges.renew(id);
         let range = &mut self.ranges[id];
-        range.generation = range.generation.wrapping_add(1);
+        let bytes = range.bytes;
         range.block = Some(block);
-        range.state = State::Marked(Marked {
-            capture,
-            owner,
-            markers,
-            graphs,
-            known: 0,
-            shelved: false,
-            run_end: id,
-        });
+        range.state =
+            State::Marked(Marked { capture, owner, markers, graphs, shelved: false, run_end: id });
         let token = self.token(id);
-        self.shelves(capture).log.push(Given { id, generation: token.generation });
+        self.shelves(capture).log.push(bytes, Given { id, generation: token.generation });
         token
     }
 
     /// Takes an allocated range out of use without making it free for anyone.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
+        self.ranges.renew(id);
         let range = &mut self.ranges[id];
-        range.generation = range.generation.wrapping_add(1);
         range.block = Some(block);
         range.state = State::Waiting;
     }
@@ -194,9 +182,8 @@ impl Heap {
             }
             let graphs = graphs || marked.graphs;
             if hold {
-                let range = &mut self.ranges[id];
-                range.generation = range.generation.wrapping_add(1);
-                range.state = State::Waiting;
+                self.ranges.renew(id);
+                self.ranges[id].state = State::Waiting;
                 held.push((id, graphs));
             } else {
                 self.settle(id, graphs);
@@ -205,7 +192,7 @@ impl Heap {
         held
     }
 
-    /// The pool has no graph any more: what they used is as good as new.
+    /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
             self.settle(id, false);
@@ -226,16 +213,15 @@ impl Heap {
     }
 
     fn token(&self, id: RangeId) -> Token {
-        Token { heap: self.number, row: id.index() as u32, generation: self.ranges[id].generation }
+        Token { heap: self.number, row: id.index() as u32, generation: self.ranges.generation(id) }
     }
 
     /// Makes a range quiet and merges it with quiet neighbours of its kind.
     fn settle(&mut self, mut id: RangeId, graphs: bool) {
         let alike =
             |range: &Range| matches!(range.state, State::Quiet { graphs: g } if g == graphs);
-        let range = &mut self.ranges[id];
-        range.generation = range.generation.wrapping_add(1);
-        range.state = State::Quiet { graphs };
+        self.ranges.renew(id);
+        self.ranges[id].state = State::Quiet { graphs };
         if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
             self.unlist_quiet(next, graphs);
             self.absorb_next(id, next);
@@ -324,7 +310,10 @@ impl Heap {
             last = self.marked(next).run_end;
             self.unlist_run(next);
         }
-        self.marked(id).shelved = true;
+        let marked = self.marked(id);
+        marked.shelved = true;
+        let (capture, owner) = (marked.capture, marked.owner);
+        self.shelf(capture, owner).own_ranges += 1;
         self.list_run(first, last);
     }
 
@@ -347,7 +336,10 @@ impl Heap {
             }
         };
         self.unlist_run(first);
-        self.marked(id).shelved = false;
+        let marked = self.marked(id);
+        marked.shelved = false;
+        let (capture, owner) = (marked.capture, marked.owner);
+        self.shelf(capture, owner).own_ranges -= 1;
         if let Some(previous) = previous {
             self.list_run(first, previous);
         }
@@ -372,17 +364,6 @@ impl Heap {
         let (capture, owner) = (marked.capture, marked.owner);
         if let Some(moved) = self.shelf(capture, owner).own.remove(slot) {
             self.ranges[moved.id].slot = slot;
-        }
-    }
-
-    /// A range that was given back, if nobody has taken it since, and its size now.
-    fn given(&self, given: Given) -> Option<(&Marked, u64)> {
-        let range = &self.ranges[given.id];
-        match &range.state {
-            State::Marked(marked) if range.generation == given.generation => {
-                Some((marked, range.bytes))
-            }
-            _ => None,
         }
     }
 }

@@ -4,15 +4,15 @@
 //! and quiet ones, each by itself or neighbours of all kinds together. While there are few of
 //! them, all places are weighed ([`Heap::choose`]); where there are many, or where the blocks are
 //! so small that the time would not pay, the first fit of an index is taken: the stream's own
-//! runs, then ranges of other streams, those first that the fewest streams know of, then quiet
-//! ranges, each by best fit. What lies in no single range is looked for among neighbours. Last,
+//! runs, then ranges of other streams, then quiet ranges, each by best fit. What lies in no single range is looked for among neighbours. Last,
 //! the heap grows behind whatever free end it has.
 
 use smallvec::SmallVec;
 
+use super::bins::class;
 use super::range::{CaptureSlot, Range, RangeId, SegmentId, State};
 use super::segment::{unit, Segment};
-use super::shelf::{Foreign, Given};
+use super::shelf::{Foreign, Given, Shelf, Shelves};
 use super::Heap;
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError};
@@ -80,7 +80,10 @@ struct Cost {
 }
 
 /// The most ranges among which all places are weighed.
-const FEW: usize = 64;
+const FEW: usize = 96;
+
+/// So many entries of other streams' ranges are kept without asking which are out of date.
+const UNSORTED: usize = 32;
 
 /// How many ranges of each kind are tried as the middle of a place that spans several.
 const SEEDS: usize = 8;
@@ -118,7 +121,7 @@ impl Heap {
     /// `limit` bounds what the driver may be asked for, in bytes.
     ///
     /// # Errors
-    /// The driver's. The heap is then as it was, but perhaps for an empty segment.
+    /// The driver's. The heap is then as it was.
     pub(crate) fn grow<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -198,8 +201,7 @@ impl Heap {
         None
     }
 
-    /// The best fit among ranges of other streams, and of those in its class the one that the
-    /// fewest streams know of.
+    /// The best fit among ranges of other streams.
     fn foreign_range(
         &mut self,
         bytes: u64,
@@ -207,11 +209,46 @@ impl Heap {
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
-        self.read_on(capture, stream, prove);
+        self.sort_in_news(capture, stream);
+        let least = class(bytes);
+        let mut from = least;
+        loop {
+            let shelves = self.shelves(capture);
+            let shelf = &shelves.streams[stream.index()];
+            let listed = shelf.foreign.next_class(from);
+            // Every range of at least `bytes` was given back in this class or one above: it may
+            // have shrunk since, but not grown.
+            let unread = shelves.log.unread(from, &shelf.read);
+            match (listed, unread) {
+                (_, Some(unread)) if listed.is_none_or(|listed| unread <= listed) => {
+                    let lowest = self.read_class(unread, capture, stream, prove);
+                    from = unread.min(lowest).max(least);
+                }
+                (Some(listed), _) => {
+                    let lowest = match self.best_foreign(listed, bytes, capture, stream, prove) {
+                        Ok(found) => return Some(found),
+                        Err(lowest) => lowest,
+                    };
+                    from = (listed + 1).min(lowest).max(least);
+                }
+                (None, _) => return None,
+            }
+        }
+    }
+
+    /// The same within one class; else the lowest class that an entry has moved to, having shrunk.
+    fn best_foreign(
+        &mut self,
+        class: usize,
+        bytes: u64,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Result<RangeId, usize> {
         let mut foreign = std::mem::take(&mut self.shelf(capture, stream).foreign);
         let mut shrunk: SmallVec<[Foreign; 4]> = SmallVec::new();
-        let found = foreign.best(bytes, |entry| {
-            let (marked, now) = self.given(entry.given)?;
+        let found = foreign.best_in(class, bytes, |entry| {
+            let (marked, now) = self.ranges.given(entry.given)?;
             if now != entry.bytes {
                 shrunk.push(Foreign { bytes: now, ..*entry });
                 return None;
@@ -222,45 +259,76 @@ impl Heap {
                 self.unproven.push((token, stream));
                 return None;
             }
-            Some((marked.known, now))
+            Some(now)
         });
+        let mut lowest = usize::MAX;
         for entry in shrunk {
-            foreign.insert(entry);
+            lowest = lowest.min(foreign.insert(entry).class());
         }
         self.shelf(capture, stream).foreign = foreign;
-        found.map(|entry| entry.given.id)
+        found.map(|entry| entry.given.id).ok_or(lowest)
     }
 
-    /// Sorts in what others gave back, or what became proven, since the stream last looked.
+    /// Sorts in everything that others gave back, or that became proven, since the stream last
+    /// looked.
     fn read_on(
         &mut self,
         capture: CaptureSlot,
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) {
-        let shelf = self.shelf(capture, stream);
-        let mut news = std::mem::take(&mut shelf.news);
-        let read = shelf.read;
-        let log = &self.shelves(capture).log;
-        let end = log.len();
-        news.extend_from_slice(&log[read..]);
-        for &given in &news {
-            let Some((marked, bytes)) = self.given(given) else { continue };
+        self.sort_in_news(capture, stream);
+        let mut from = 0;
+        loop {
+            let shelves = self.shelves(capture);
+            let read = &shelves.streams[stream.index()].read;
+            let Some(class) = shelves.log.unread(from, read) else { return };
+            self.read_class(class, capture, stream, prove);
+            from = class + 1;
+        }
+    }
+
+    /// Sorts in what is unread in one class of the log: on the shelf what is proven; the rest must
+    /// wait. Returns the lowest class that something came to lie in.
+    fn read_class(
+        &mut self,
+        class: usize,
+        capture: CaptureSlot,
+        stream: StreamIndex,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> usize {
+        let number = self.number;
+        let Shelves { streams, log } = &mut self.shelves[capture.index()];
+        let Shelf { foreign, read, .. } = &mut streams[stream.index()];
+        let mut lowest = usize::MAX;
+        for &given in log.read(class, read) {
+            let Some((marked, bytes)) = self.ranges.given(given) else { continue };
             if marked.owner == stream {
                 continue;
             }
             if prove(&marked.markers) {
-                self.marked(given.id).known += 1;
-                self.shelf(capture, stream).foreign.insert(Foreign { given, bytes });
+                lowest = lowest.min(foreign.insert(Foreign { given, bytes }).class());
             } else {
-                let token = self.token(given.id);
-                self.unproven.push((token, stream));
+                self.unproven.push((given.token(number), stream));
             }
         }
-        news.clear();
-        let shelf = self.shelf(capture, stream);
-        shelf.news = news;
-        shelf.read = end;
+        lowest
+    }
+
+    /// Puts what became proven since the stream last looked on its shelf. Makes sure that it has
+    /// one.
+    fn sort_in_news(&mut self, capture: CaptureSlot, stream: StreamIndex) {
+        self.shelf(capture, stream);
+        let Shelf { foreign, news, foreign_kept, .. } =
+            &mut self.shelves[capture.index()].streams[stream.index()];
+        for given in news.drain(..) {
+            let Some((_, bytes)) = self.ranges.given(given) else { continue };
+            foreign.insert(Foreign { given, bytes });
+        }
+        if foreign.len() >= (2 * *foreign_kept).max(UNSORTED) {
+            foreign.retain(|entry| self.ranges.is_current(entry.given));
+            *foreign_kept = foreign.len();
+        }
     }
 
     /// The best fit among quiet ranges.
@@ -278,11 +346,11 @@ impl Heap {
         found.map(|range| range.id)
     }
 
-    /// How many runs and ranges the stream may have to choose from, at most.
+    /// How many ranges the stream may have to choose from, but for what it has not read yet.
     fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
         let quiet = self.quiet[0].len() + self.quiet[1].len();
         let shelf = self.shelf(capture, stream);
-        shelf.own.len() + shelf.foreign.len() + quiet
+        shelf.own_ranges + shelf.foreign.len() + quiet
     }
 
     /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
@@ -296,68 +364,59 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Edge> {
+        let Claim::Capture { stream, .. } = claim else { return None };
         let extents = self.takeable(claim, prove);
         let mut best: Option<(Cost, Edge)> = None;
+        let mut offer = |cost: Cost, edge: Edge| {
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, edge));
+            }
+        };
         let mut rest = &extents[..];
         while !rest.is_empty() {
             let length =
                 1 + rest.windows(2).take_while(|pair| self.adjoin(pair[0], pair[1])).count();
             let (run, after) = rest.split_at(length);
             rest = after;
-            let total = run.iter().map(|extent| extent.bytes).sum::<u64>();
-            let mut weigh = |covered: &[Extent], low: bool| {
-                let held = covered.iter().map(|extent| extent.bytes).sum::<u64>();
-                let exact = held == bytes;
-                let begins = covered[0].address == run[0].address;
-                let first = covered[0].first;
-                let last = covered[covered.len() - 1].first;
-                let cost = Cost {
-                    leaves: total != bytes,
-                    shared: false,
-                    inside: low && !begins,
-                    not_own: 0,
-                    ranges: covered.len(),
-                    address: if low {
-                        covered[0].address
-                    } else {
-                        covered[0].address + held - bytes
-                    },
-                };
-                // A block that fits whole ranges needs no second look from their high end.
-                if (low && (begins || exact)) || (!low && !exact) {
-                    let cost = self.with_owners(cost, covered, bytes, claim);
-                    let edge = if low { Edge::Low(first) } else { Edge::High(last) };
-                    if best.is_none_or(|(least, _)| cost < least) {
-                        best = Some((cost, edge));
-                    }
+            let leaves = run.iter().map(|extent| extent.bytes).sum::<u64>() != bytes;
+            for start in 0..length {
+                let Some((count, held)) = covering(run[start..].iter(), bytes) else { break };
+                let inside = start > 0;
+                if inside && held != bytes {
+                    continue;
                 }
-            };
-            for start in 0..run.len() {
-                let Some(count) = covering(run[start..].iter(), bytes) else { break };
-                weigh(&run[start..start + count], true);
+                let covered = &run[start..start + count];
+                let (shared, not_own) = self.owners(covered, bytes, stream);
+                let address = covered[0].address;
+                let cost = Cost { leaves, shared, inside, not_own, ranges: count, address };
+                offer(cost, Edge::Low(covered[0].first));
             }
-            if let Some(count) = covering(run.iter().rev(), bytes) {
-                weigh(&run[run.len() - count..], false);
+            // A block that fits whole ranges needs no second look from their high end.
+            if let Some((count, held)) =
+                covering(run.iter().rev(), bytes).filter(|&(_, held)| held != bytes)
+            {
+                let covered = &run[length - count..];
+                let (shared, not_own) = self.owners(covered, bytes, stream);
+                let address = covered[0].address + held - bytes;
+                let cost = Cost { leaves, shared, inside: false, not_own, ranges: count, address };
+                offer(cost, Edge::High(covered[count - 1].first));
             }
         }
         best.map(|(_, edge)| edge)
     }
 
-    /// Fills in whose the covered ranges are.
-    fn with_owners(&self, cost: Cost, covered: &[Extent], bytes: u64, claim: Claim) -> Cost {
+    /// Whether any of the covered ranges is not the stream's own, and how much of a block of
+    /// `bytes` there the own ones cannot hold.
+    fn owners(&self, covered: &[Extent], bytes: u64, stream: StreamIndex) -> (bool, u64) {
         let mut own = 0;
         let mut shared = false;
         for extent in covered {
-            match (&self.ranges[extent.first].state, claim) {
-                (State::Marked(marked), Claim::Capture { stream, .. })
-                    if marked.owner == stream =>
-                {
-                    own += extent.bytes;
-                }
+            match &self.ranges[extent.first].state {
+                State::Marked(marked) if marked.owner == stream => own += extent.bytes,
                 _ => shared = true,
             }
         }
-        Cost { shared, not_own: bytes.saturating_sub(own), ..cost }
+        (shared, bytes.saturating_sub(own))
     }
 
     /// Neighbours of any kind that the claim may take together, around the largest of each kind.
@@ -377,7 +436,7 @@ impl Heap {
         if share {
             let entries: SmallVec<[Given; SEEDS]> =
                 shelf.foreign.largest().take(SEEDS).map(|entry| entry.given).collect();
-            let alive = entries.iter().filter(|&&given| self.given(given).is_some());
+            let alive = entries.iter().filter(|&&given| self.ranges.given(given).is_some());
             seeds.extend(alive.map(|given| given.id));
         }
         for quiet in &self.quiet {
@@ -456,7 +515,7 @@ impl Heap {
         if share {
             self.read_on(capture, stream, prove);
             let foreign = &self.shelves[capture.index()].streams[stream.index()].foreign;
-            let alive = foreign.iter().filter(|entry| self.given(entry.given).is_some());
+            let alive = foreign.iter().filter(|entry| self.ranges.given(entry.given).is_some());
             ids.extend(alive.map(|entry| entry.given.id));
         }
         ids.retain(
@@ -528,8 +587,9 @@ impl Heap {
             let Range { segment, previous, next, bytes: size, .. } = self.ranges[at];
             let taken = size.min(missing);
             missing -= taken;
-            let shelved = self.unlist(at, &mut before);
+            self.unite(at, &mut before);
             if taken < size {
+                let listed = self.unlist(at, low);
                 let rest = &mut self.ranges[at];
                 rest.bytes -= taken;
                 // Entered before the rest is listed again: else the rest would take the range on
@@ -544,15 +604,16 @@ impl Heap {
                 if sides.1.is_none() {
                     self.segments[segment.index()].last = Some(range);
                 }
-                self.relist(at, shelved);
+                self.relist(at, listed);
                 return Placed { range, address, before };
             }
+            self.unlist_whole(at);
             if missing == 0 {
                 let range = &mut self.ranges[at];
-                range.generation = range.generation.wrapping_add(1);
                 range.state = State::Allocated;
                 range.address = address;
                 range.bytes = bytes;
+                self.ranges.renew(at);
                 return Placed { range: at, address, before };
             }
             self.ranges.remove(at);
@@ -564,53 +625,82 @@ impl Heap {
         }
     }
 
-    /// Takes a free range off every list and unites what it asked for with `before`. Returns
-    /// whether it lay on its owner's shelf.
-    fn unlist(&mut self, id: RangeId, before: &mut Before) -> bool {
+    /// Unites what a free range asks for with `before`.
+    fn unite(&self, id: RangeId, before: &mut Before) {
         match &self.ranges[id].state {
-            &State::Quiet { graphs } => {
-                before.graphs |= graphs;
-                self.unlist_quiet(id, graphs);
-                false
-            }
+            State::Quiet { graphs } => before.graphs |= graphs,
             State::Marked(marked) => {
                 before.graphs |= marked.graphs;
-                let shelved = marked.shelved;
-                let new: SmallVec<[NodeIndex; 4]> = marked
-                    .markers
-                    .iter()
-                    .copied()
-                    .filter(|marker| !before.markers.contains(marker))
-                    .collect();
-                before.markers.extend(new);
-                if shelved {
-                    self.unshelve(id);
+                for &marker in &marked.markers {
+                    if !before.markers.contains(&marker) {
+                        before.markers.push(marker);
+                    }
                 }
-                shelved
             }
             state => unreachable!("only free ranges are carved, not {state:?}"),
         }
     }
 
-    /// Puts a range back on the lists of its kind after it shrank.
-    fn relist(&mut self, id: RangeId, shelved: bool) {
+    /// Takes a free range off every list.
+    fn unlist_whole(&mut self, id: RangeId) {
         match &self.ranges[id].state {
-            &State::Quiet { graphs } => self.list_quiet(id, graphs),
+            &State::Quiet { graphs } => self.unlist_quiet(id, graphs),
             // News and entries of other streams name the range and are compared with it on use.
-            State::Marked(_) if shelved => self.shelve(id),
-            State::Marked(_) => {}
-            state => unreachable!("only free ranges shrink, not {state:?}"),
+            State::Marked(marked) if marked.shelved => self.unshelve(id),
+            _ => {}
+        }
+    }
+
+    /// The same for a range that will be listed again when it has lost its low or its high end.
+    fn unlist(&mut self, id: RangeId, low: bool) -> Unlisted {
+        let Range { previous, next, .. } = self.ranges[id];
+        let State::Marked(marked) = &self.ranges[id].state else {
+            self.unlist_whole(id);
+            return Unlisted::Single;
+        };
+        if !marked.shelved {
+            return Unlisted::None;
+        }
+        let end = marked.run_end;
+        if self.run_mate(id, if low { previous } else { next }).is_some() {
+            self.unshelve(id);
+            return Unlisted::Single;
+        }
+        // At the end of its run: the rest of the run need not be touched.
+        let (first, last) = if low { (id, end) } else { (end, id) };
+        self.unlist_run(first);
+        Unlisted::Run { first, last }
+    }
+
+    /// Puts a range back on the lists of its kind after it shrank.
+    fn relist(&mut self, id: RangeId, unlisted: Unlisted) {
+        match (unlisted, &self.ranges[id].state) {
+            (Unlisted::None, _) => {}
+            (Unlisted::Run { first, last }, _) => self.list_run(first, last),
+            (Unlisted::Single, &State::Quiet { graphs }) => self.list_quiet(id, graphs),
+            (Unlisted::Single, _) => self.shelve(id),
         }
     }
 }
 
-/// How many extents, from the first on, hold `bytes`.
-fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option<usize> {
+/// What was taken off the lists for the sake of a range.
+#[derive(Clone, Copy, Debug)]
+enum Unlisted {
+    /// Nothing: it was on none.
+    None,
+    /// The range alone.
+    Single,
+    /// The run that it begins or ends.
+    Run { first: RangeId, last: RangeId },
+}
+
+/// How many extents, from the first on, hold `bytes`, and what they hold.
+fn covering<'a>(extents: impl Iterator<Item = &'a Extent>, bytes: u64) -> Option<(usize, u64)> {
     let mut held = 0;
     for (count, extent) in extents.enumerate() {
         held += extent.bytes;
         if held >= bytes {
-            return Some(count + 1);
+            return Some((count + 1, held));
         }
     }
     None

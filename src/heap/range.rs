@@ -2,6 +2,7 @@
 //! neighbours in address order.
 
 use super::bins::Slot;
+use super::shelf::Given;
 use crate::capture::{Markers, StreamIndex};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
@@ -32,8 +33,6 @@ pub(crate) struct Marked {
     pub(crate) markers: Markers,
     /// Whether a finished graph of the pool used this memory before the capture did.
     pub(crate) graphs: bool,
-    /// How many streams were told that they may take it.
-    pub(crate) known: u32,
     /// Whether it lies on its owner's shelf, as part of a run.
     pub(crate) shelved: bool,
     /// At the first range of a run its last one, at the last one its first; else meaningless.
@@ -66,8 +65,6 @@ pub(crate) struct Range {
     pub(crate) segment: SegmentId,
     pub(crate) previous: Option<RangeId>,
     pub(crate) next: Option<RangeId>,
-    /// Changes whenever the row's use or its markers change, not when a free range shrinks.
-    pub(crate) generation: u32,
     pub(crate) state: State,
     /// Where it is listed: a quiet range, or the first one of a run.
     pub(crate) slot: Slot,
@@ -85,6 +82,9 @@ impl Range {
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     rows: Vec<Range>,
+    /// By row: changes whenever the row's use or its markers change, not when a free range shrinks.
+    /// Apart from the rows, so that names which are out of date are told cheaply.
+    generations: Vec<u32>,
     vacant: Vec<RangeId>,
 }
 
@@ -110,6 +110,38 @@ impl Ranges {
             .map(|(row, _)| RangeId::new(row))
     }
 
+    /// Tells uses of a row apart.
+    #[inline]
+    pub(crate) fn generation(&self, id: RangeId) -> u32 {
+        self.generations[id.index()]
+    }
+
+    /// Makes every name of a row's use out of date.
+    #[inline]
+    pub(crate) fn renew(&mut self, id: RangeId) {
+        let generation = &mut self.generations[id.index()];
+        *generation = generation.wrapping_add(1);
+    }
+
+    /// Whether nobody has taken a range since it was given back.
+    #[inline]
+    pub(crate) fn is_current(&self, given: Given) -> bool {
+        self.generation(given.id) == given.generation
+    }
+
+    /// A range that was given back, if nobody has taken it since, and its size now.
+    #[inline]
+    pub(crate) fn given(&self, given: Given) -> Option<(&Marked, u64)> {
+        if !self.is_current(given) {
+            return None;
+        }
+        let range = &self[given.id];
+        match &range.state {
+            State::Marked(marked) => Some((marked, range.bytes)),
+            _ => None,
+        }
+    }
+
     /// Upper bound of the rows; some may be vacant.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
@@ -129,19 +161,19 @@ impl Ranges {
             segment,
             previous,
             next,
-            generation: 0,
             state,
             slot: Slot::default(),
             block: None,
         };
         let id = match self.vacant.pop() {
             Some(id) => {
-                let generation = self[id].generation + 1;
-                self[id] = Range { generation, ..range };
+                self.renew(id);
+                self[id] = range;
                 id
             }
             None => {
                 self.rows.push(range);
+                self.generations.push(0);
                 RangeId::new(self.rows.len() - 1)
             }
         };
@@ -163,9 +195,8 @@ impl Ranges {
         if let Some(next) = next {
             self[next].previous = previous;
         }
-        let range = &mut self[id];
-        range.state = State::Vacant;
-        range.generation = range.generation.wrapping_add(1);
+        self[id].state = State::Vacant;
+        self.renew(id);
         self.vacant.push(id);
     }
 }

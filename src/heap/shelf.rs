@@ -3,21 +3,22 @@
 //! Its own ranges lie on the shelf as *runs*: neighbours that all belong to it and are all proven
 //! for it, so that a large block can span them without any of them giving up its own markers.
 //!
-//! What other streams give back stands in the capture's log. A stream reads on in it only when its
-//! own ranges do not serve; by then most are taken again. What is proven for it goes on its shelf,
-//! what is not waits for a marker. An entry may be out of date: whoever uses it compares it with
+//! What other streams give back stands in the capture's log, by size class. A stream reads on in it
+//! only when its own ranges do not serve, and only in the classes that it needs; by then many are
+//! taken again. What is proven for it goes on its shelf, what is not waits for a marker. An entry may be out of date: whoever uses it compares it with
 //! the range itself.
 
-use super::bins::{Bins, Sized512};
+use super::bins::{Bins, Bookmarks, Log, Sized512};
 use super::range::RangeId;
+use crate::capture::Token;
 
 /// What the streams of a capture may take.
 #[derive(Debug, Default)]
 pub(crate) struct Shelves {
     /// By stream; rows appear as they are needed.
     pub(crate) streams: Vec<Shelf>,
-    /// Every range that was given back, in host order.
-    pub(crate) log: Vec<Given>,
+    /// Every range that was given back, by its size then and in host order.
+    pub(crate) log: Log<Given>,
 }
 
 /// A range and the generation under which it was given back.
@@ -25,6 +26,13 @@ pub(crate) struct Shelves {
 pub(crate) struct Given {
     pub(crate) id: RangeId,
     pub(crate) generation: u32,
+}
+
+impl Given {
+    /// Its name outside the heap of this number.
+    pub(crate) fn token(self, heap: u32) -> Token {
+        Token { heap, row: self.id.index() as u32, generation: self.generation }
+    }
 }
 
 /// A run, named by its first range, or a quiet range.
@@ -57,9 +65,13 @@ impl Sized512 for Foreign {
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     pub(crate) own: Bins<Listed>,
+    /// How many ranges the runs in `own` are made of.
+    pub(crate) own_ranges: usize,
     pub(crate) foreign: Bins<Foreign>,
+    /// How many entries `foreign` had when those out of date were last dropped.
+    pub(crate) foreign_kept: usize,
     /// How much of the log it has read.
-    pub(crate) read: usize,
+    pub(crate) read: Bookmarks,
     /// Ranges of others whose last awaited marker was proven; not sorted in yet.
     pub(crate) news: Vec<Given>,
 }
