@@ -1,5 +1,17 @@
 //! regraph: a CUDA memory allocator for programs that capture CUDA graphs on several streams.
+//!
+//! * [`engine`]: the public face: pools, blocks, captures.
+//! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
+//! * [`policy`]: what programmatic edges prove, and who may take a free block.
+//! * [`journal`]: the record of one capture; [`check`] judges it.
+//! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones.
+//!
+//! The folder `design` of the repository explains why it is safe and how it works.
 #![deny(missing_docs)]
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod capture;
 mod heap;
