@@ -1,61 +1,12 @@
 //! The engine's behaviour through its public face, on the simulated driver.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+mod common;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
-use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
-};
-use regraph::engine::{Config, Engine, Error, PoolConfig, PoolId, Refusal};
+use common::{bench, MIB};
+use regraph::driver::{CaptureMode, Driver, Program, Work};
+use regraph::engine::{Config, Error, PoolConfig, Refusal};
 use regraph::policy::{Programmatic, Reuse};
-
-const MIB: u64 = 1 << 20;
-
-struct Bench {
-    driver: Arc<SimDriver>,
-    engine: Engine<Arc<SimDriver>>,
-    pool: PoolId,
-}
-
-fn bench(config: Config) -> Bench {
-    let driver = Arc::new(SimDriver::new(SimConfig::default()));
-    let engine = Engine::new(driver.clone(), config);
-    let pool = engine.create_pool(PoolConfig::default());
-    Bench { driver, engine, pool }
-}
-
-impl Bench {
-    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
-        std::array::from_fn(|_| self.driver.create_stream().unwrap())
-    }
-
-    fn begin(&self, stream: StreamHandle) -> regraph::driver::CaptureId {
-        self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
-        self.engine.begin_capture(self.pool, stream).unwrap()
-    }
-
-    fn graph(&self, stream: StreamHandle) -> GraphHandle {
-        match self.driver.capture_status(stream, &mut Vec::new()).unwrap() {
-            CaptureStatus::Active { graph, .. } => graph,
-            status => panic!("{status:?}"),
-        }
-    }
-
-    fn launch(&self, stream: StreamHandle) {
-        self.driver.launch(stream, Work::default(), false).unwrap();
-    }
-
-    fn finish(&self, stream: StreamHandle, capture: regraph::driver::CaptureId) {
-        let graph = self.graph(stream);
-        self.engine.end_capture(capture, graph).unwrap();
-        self.driver.end_capture(stream).unwrap();
-    }
-
-    fn reserved(&self) -> u64 {
-        self.engine.pool_statistics(self.pool).unwrap().reserved
-    }
-}
 
 #[test]
 fn own_stream_reuses_at_once() {

@@ -48,7 +48,7 @@ fn with_outputs(trace: &Trace, outputs: usize, reuse: bool) -> (Trace, Vec<u32>)
         if let Operation::Free { id } = operation {
             seen += 1;
             if seen + outputs > frees {
-                kept.push(*id as u32);
+                kept.push(*id);
                 continue;
             }
             if !reuse {
@@ -81,7 +81,7 @@ fn reuse_changes_no_output<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64
     let without = run(driver, &without, Config::default(), seed);
     assert!(with.reserved_bytes <= without.reserved_bytes);
     let find = |replayed: &Replayed, id: u32| {
-        replayed.outputs.iter().find(|output| output.id as u32 == id).cloned()
+        replayed.outputs.iter().find(|output| output.id == id).cloned()
     };
     for id in kept {
         assert_eq!(find(&with, id), find(&without, id), "block {id}");

@@ -35,8 +35,10 @@ pub(super) struct Deferred {
     pub(super) events: SmallVec<[Pending; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
-    /// Whether a graph uses the memory.
+    /// Whether a graph of the pool uses the memory.
     pub(super) graphs: bool,
+    /// Whether one of its streams was found capturing, so that another graph may use it.
+    pub(super) captured: bool,
 }
 
 /// How a capture stands to the engine.
@@ -65,7 +67,7 @@ impl Deferred {
         users: &mut Vec<CaptureId>,
     ) -> bool {
         self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
-        let Self { streams, events, captures, graphs, .. } = self;
+        let Self { streams, events, captures, captured, .. } = self;
         streams.retain(|&mut stream| match driver.capture_status(stream, scratch) {
             Ok(CaptureStatus::None) => match record(driver, stream) {
                 Some(event) => {
@@ -81,7 +83,7 @@ impl Deferred {
                 }
                 if known != Known::Ended {
                     // Of an unknown capture nobody has said whose graph it will be.
-                    *graphs = true;
+                    *captured = true;
                     for &capture in beside.iter().chain(users.last()) {
                         if !captures.contains(&capture) {
                             captures.push(capture);

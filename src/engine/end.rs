@@ -64,7 +64,7 @@ impl State {
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
     /// was launched since. Returns a stream whose capture is ruined.
-    fn last_looks<D: Driver + ?Sized>(
+    pub(super) fn last_looks<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         slot: CaptureSlot,
@@ -127,6 +127,7 @@ impl State {
                         events: SmallVec::new(),
                         captures: beside.clone(),
                         graphs,
+                        captured: false,
                     });
                 }
             }
@@ -142,6 +143,7 @@ impl State {
                 events,
                 captures: self.under_way(pool),
                 graphs: graphs || accepted,
+                captured: false,
             });
         }
         self.poll_deferred(driver, usize::MAX);
@@ -182,10 +184,10 @@ impl State {
         for heap in [row.small, row.large] {
             self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
         }
-        // One with a stream that captures may be in use in a capture that nobody has announced.
-        let idle = |waiting: &&mut Deferred| waiting.pool == pool && waiting.streams.is_empty();
-        for waiting in self.deferred.iter_mut().filter(idle) {
+        for waiting in self.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
             waiting.graphs = false;
+            // One with a stream that captures may be in use in a capture that nobody announced.
+            waiting.captured &= !waiting.streams.is_empty();
         }
         for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
             block.before.graphs = false;

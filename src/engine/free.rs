@@ -272,6 +272,7 @@ impl State {
                 events: SmallVec::new(),
                 captures,
                 graphs,
+                captured: false,
             },
         );
     }

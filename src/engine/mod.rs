@@ -1,9 +1,9 @@
 //! The public face: pools, blocks, captures.
 //!
-//! * [`config`], [`error`], [`report`]: what goes in and what comes out.
-//! * [`state`]: what stands behind the lock, and how streams are looked at.
-//! * [`allocate`], [`free`], [`end`], [`explain`]: the calls, by what they do to the state.
-//! * [`pool`], [`block`], [`recording`], [`deferred`]: what the state is made of.
+//! * `config`, `error`, `report`: what goes in and what comes out.
+//! * `state`: what stands behind the lock, and how streams are looked at.
+//! * `allocate`, `free`, `end`, `explain`: the calls, by what they do to the state.
+//! * `pool`, `block`, `recording`, `deferred`: what the state is made of.
 
 mod allocate;
 mod block;
@@ -317,7 +317,8 @@ impl<D: Driver> Engine<D> {
         Ok(statistics)
     }
 
-    /// A copy of the record of a capture that is under way; `None` where no journal is kept.
+    /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks
+    /// at the capture's streams first, so that nothing is missing.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`].
@@ -325,6 +326,7 @@ impl<D: Driver> Engine<D> {
         let mut state = self.lock()?;
         let unknown = Error::UnknownCapture { call: "journal", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
+        state.last_looks(&self.driver, slot);
         Ok(state.recording(slot).journal.clone())
     }
 

@@ -312,7 +312,8 @@ impl State {
             }
             if free {
                 freed = true;
-                self.heap(waiting.heap).free_waiting(waiting.range, waiting.graphs);
+                let graphs = waiting.graphs || waiting.captured;
+                self.heap(waiting.heap).free_waiting(waiting.range, graphs);
                 self.tell(waiting.pool, None, Entry::Settled { block: waiting.number });
             } else {
                 self.deferred.push_back(waiting);
