@@ -785,15 +785,11 @@ fn large(count: usize) -> Scene {
 }
 
 #[test]
-#[ignore = "a timing; run in release"]
-fn large_captures_are_cheap() {
-    for count in [50_000, 1_000_000] {
-        let scene = large(count);
-        for policy in [Programmatic::Deny, Programmatic::Lag] {
-            let start = std::time::Instant::now();
-            let summary = scene.check(policy).expect("legal");
-            println!("{summary:?} {:?}", start.elapsed());
-        }
+fn large_captures_are_judged_whole() {
+    let scene = large(20_000);
+    for policy in [Programmatic::Deny, Programmatic::Lag] {
+        let summary = scene.check(policy).expect("legal");
+        assert!(summary.pairs > 1_000, "{summary:?}");
     }
 }
 

@@ -26,9 +26,9 @@ use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError};
 use crate::journal::BlockNumber;
 use bins::Bins;
-use range::{Range, Ranges};
+use range::{Given, Range, Ranges};
 use segment::Segment;
-use shelf::{Given, Listed, Shelf, Shelves};
+use shelf::{Listed, Shelf, Shelves};
 
 /// Small or large blocks of one pool.
 #[derive(Debug)]

@@ -10,9 +10,9 @@
 use smallvec::SmallVec;
 
 use super::bins::class;
-use super::range::{CaptureSlot, Range, RangeId, SegmentId, State};
+use super::range::{CaptureSlot, Given, Range, RangeId, SegmentId, State};
 use super::segment::{unit, Segment};
-use super::shelf::{Foreign, Given, Shelf, Shelves};
+use super::shelf::{Foreign, Shelf, Shelves};
 use super::Heap;
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError};

@@ -2,8 +2,7 @@
 //! neighbours in address order.
 
 use super::bins::Slot;
-use super::shelf::Given;
-use crate::capture::{Markers, StreamIndex};
+use crate::capture::{Markers, StreamIndex, Token};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
 
@@ -75,6 +74,20 @@ pub(crate) struct Range {
 impl Range {
     pub(crate) fn end(&self) -> u64 {
         self.address + self.bytes
+    }
+}
+
+/// A range and the generation under which it was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) id: RangeId,
+    pub(crate) generation: u32,
+}
+
+impl Given {
+    /// Its name outside the heap of this number.
+    pub(crate) fn token(self, heap: u32) -> Token {
+        Token { heap, row: self.id.index() as u32, generation: self.generation }
     }
 }
 

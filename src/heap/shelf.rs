@@ -5,12 +5,11 @@
 //!
 //! What other streams give back stands in the capture's log, by size class. A stream reads on in it
 //! only when its own ranges do not serve, and only in the classes that it needs; by then many are
-//! taken again. What is proven for it goes on its shelf, what is not waits for a marker. An entry may be out of date: whoever uses it compares it with
-//! the range itself.
+//! taken again. What is proven for it goes on its shelf, what is not waits for a marker. An entry
+//! may be out of date: whoever uses it compares it with the range itself.
 
 use super::bins::{Bins, Bookmarks, Log, Sized512};
-use super::range::RangeId;
-use crate::capture::Token;
+use super::range::{Given, RangeId};
 
 /// What the streams of a capture may take.
 #[derive(Debug, Default)]
@@ -19,20 +18,6 @@ pub(crate) struct Shelves {
     pub(crate) streams: Vec<Shelf>,
     /// Every range that was given back, by its size then and in host order.
     pub(crate) log: Log<Given>,
-}
-
-/// A range and the generation under which it was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
-    pub(crate) id: RangeId,
-    pub(crate) generation: u32,
-}
-
-impl Given {
-    /// Its name outside the heap of this number.
-    pub(crate) fn token(self, heap: u32) -> Token {
-        Token { heap, row: self.id.index() as u32, generation: self.generation }
-    }
 }
 
 /// A run, named by its first range, or a quiet range.
