@@ -4,7 +4,7 @@
 //! * [`segment`]: where memory comes from.
 //! * [`bins`]: places by size.
 //! * [`shelf`]: what each stream of a capture may take.
-//! * [`place`]: the search for a place, and carving a block out of it.
+//! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
 //! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
@@ -13,6 +13,10 @@
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
 mod bins;
+mod carve;
+mod choose;
+mod foreign;
+mod joined;
 mod place;
 mod range;
 mod segment;
