@@ -200,7 +200,7 @@ impl Capture {
             reach: Reach::default(),
             changed: Moment::default(),
             broken: None,
-            watches: WatchLists::new(),
+            watches: WatchLists::default(),
         });
         self.by_handle.insert(handle, stream);
         stream

@@ -8,7 +8,6 @@
 use fixedbitset::FixedBitSet;
 
 use super::dag::NodeIndex;
-use crate::index::{new_map, Map};
 
 /// A name for whatever waits, given by the heap: a range, and a generation that tells it from
 /// later uses of the same row.
@@ -19,43 +18,58 @@ pub(crate) struct Token {
     pub(crate) generation: u32,
 }
 
+/// Ends a list.
+const NONE: u32 = u32::MAX;
+
+/// Nodes whose lists' heads lie together. Watched nodes are mostly recent ones, so few pages are in
+/// use at a time, and they stay in the cache.
+const PAGE: usize = 256;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     token: Token,
-    next: Option<u32>,
+    next: u32,
 }
 
 /// The lists of one stream, by node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WatchLists {
     /// The nodes with a list: traversals ask for every node they prove, and nearly all have none.
     watched: FixedBitSet,
-    heads: Map<NodeIndex, u32>,
+    /// The first entry of each node's list, page by page; pages without a list are left out.
+    heads: Vec<Option<Box<[u32; PAGE]>>>,
     entries: Vec<Entry>,
-    /// The first row of `entries` that is unused.
+    /// The first row of `entries` that is unused; the unused ones are linked like a list.
     vacant: Option<u32>,
 }
 
 impl WatchLists {
-    pub(crate) fn new() -> Self {
-        Self { watched: FixedBitSet::new(), heads: new_map(), entries: Vec::new(), vacant: None }
-    }
-
     /// Enters a token at a node.
     pub(crate) fn watch(&mut self, node: NodeIndex, token: Token) {
-        self.watched.grow_and_insert(node.index());
-        let row = match self.vacant {
+        let page = node.index() / PAGE;
+        if self.heads.len() <= page {
+            self.heads.resize(page + 1, None);
+        }
+        if self.watched.len() <= node.index() {
+            // Doubling keeps the cost of growing constant per node.
+            self.watched.grow((node.index() + 1).next_power_of_two().max(PAGE));
+        }
+        self.watched.insert(node.index());
+        let page = self.heads[page].get_or_insert_with(|| Box::new([NONE; PAGE]));
+        let head = &mut page[node.index() % PAGE];
+        let entry = Entry { token, next: *head };
+        *head = match self.vacant {
             Some(row) => {
-                self.vacant = self.entries[row as usize].next;
-                self.entries[row as usize] = Entry { token, next: None };
+                let next = self.entries[row as usize].next;
+                self.vacant = (next != NONE).then_some(next);
+                self.entries[row as usize] = entry;
                 row
             }
             None => {
-                self.entries.push(Entry { token, next: None });
+                self.entries.push(entry);
                 u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 watches")
             }
         };
-        self.entries[row as usize].next = self.heads.insert(node, row);
     }
 
     /// Hands back the tokens at a node that is proven now.
@@ -68,12 +82,13 @@ impl WatchLists {
 
     fn empty(&mut self, node: NodeIndex, woken: &mut Vec<Token>) {
         self.watched.remove(node.index());
-        let mut at = self.heads.remove(&node);
-        while let Some(row) = at {
-            let Entry { token, next } = self.entries[row as usize];
+        let Some(Some(page)) = self.heads.get_mut(node.index() / PAGE) else { return };
+        let mut at = std::mem::replace(&mut page[node.index() % PAGE], NONE);
+        while at != NONE {
+            let Entry { token, next } = self.entries[at as usize];
             woken.push(token);
-            self.entries[row as usize].next = self.vacant;
-            self.vacant = Some(row);
+            self.entries[at as usize].next = self.vacant.unwrap_or(NONE);
+            self.vacant = Some(at);
             at = next;
         }
     }
