@@ -4,15 +4,16 @@
 //! edge always leads from a higher index to a lower one, and rows are only ever appended to the
 //! compressed sparse rows.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, HashMap};
 
 use petgraph::csr::Csr;
 use petgraph::Directed;
 
+use super::nearby::NearbyState;
 use super::order::Order;
 use super::recent::Recent;
 use crate::driver::{Dependency, Driver, EdgeData, NodeHandle};
-use crate::index::{define_index, new_map, Map};
+use crate::index::define_index;
 use crate::journal::{Entry as Fact, Journal};
 use crate::policy::Programmatic;
 
@@ -27,7 +28,7 @@ pub(crate) struct Dag {
     /// Row `n` holds the nodes that `n` depends on.
     rows: Csr<NodeHandle, Order, Directed, u32>,
     /// `None` while the node's own dependencies are being mirrored.
-    by_handle: Map<NodeHandle, Option<NodeIndex>>,
+    by_handle: HashMap<NodeHandle, Option<NodeIndex>, NearbyState>,
     recent: Recent<NodeIndex>,
     programmatic: Programmatic,
     /// Whether every edge so far is [`Order::Full`].
@@ -60,7 +61,7 @@ impl Dag {
     pub(crate) fn new(programmatic: Programmatic) -> Self {
         Self {
             rows: Csr::new(),
-            by_handle: new_map(),
+            by_handle: HashMap::with_hasher(NearbyState::new()),
             recent: Recent::new(),
             programmatic,
             all_full: true,

@@ -11,6 +11,7 @@
 //! it has said yes to every marker.
 
 mod dag;
+mod nearby;
 mod order;
 mod reach;
 mod recent;
