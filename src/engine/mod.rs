@@ -191,8 +191,9 @@ impl<D: Driver> Engine<D> {
     /// proven to be completed before the stream's next node starts. Outside captures it is memory
     /// that no work uses any more and no graph of the pool ever will.
     ///
-    /// Costs a few tree look-ups in the number of free ranges, and for every node that the stream
-    /// has gained since it was last looked at a constant.
+    /// Costs a constant however many ranges are free or wait, and another for every node that the
+    /// stream has gained since it was last looked at; a large block is weighed against up to 96
+    /// places. Where the pool must grow, the driver's calls come on top.
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
