@@ -3,8 +3,13 @@
 //! * [`engine`]: the public face: pools, blocks, captures.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
+//! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
-//! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones.
+//! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
+//! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones; `plot` draws
+//!   what they came to.
+//! * [`training`]: a training-like workload outside captures; [`peer`]: what PyTorch's allocator
+//!   would reserve for it.
 //!
 //! The folder `design` of the repository explains why it is safe and how it works.
 #![deny(missing_docs)]
@@ -16,6 +21,7 @@ struct Readme;
 mod capture;
 mod heap;
 mod index;
+mod sync;
 
 pub mod check;
 pub mod driver;

@@ -40,6 +40,10 @@ fn refuse<T>(call: &'static str) -> Result<T> {
 }
 
 impl Driver for Finished {
+    fn capture_of(&self, _: StreamHandle) -> Result<CaptureStatus> {
+        refuse("cuStreamGetCaptureInfo")
+    }
+
     fn dependencies(&self, wanted: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
         let is = |found: &&(usize, _)| node(found.0) == wanted;
@@ -107,6 +111,9 @@ impl Driver for Finished {
     }
     fn query_event(&self, _: EventHandle) -> Result<bool> {
         refuse("cuEventQuery")
+    }
+    fn synchronize_event(&self, _: EventHandle) -> Result<()> {
+        refuse("cuEventSynchronize")
     }
     fn destroy_event(&self, _: EventHandle) -> Result<()> {
         refuse("cuEventDestroy")

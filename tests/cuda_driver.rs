@@ -252,6 +252,9 @@ fn memory_and_events_do_not_disturb_a_capture() {
         while !gpu.query_event(fresh).unwrap() {
             std::hint::spin_loop();
         }
+        gpu.record_event(fresh, outside).unwrap();
+        gpu.synchronize_event(fresh).unwrap();
+        assert!(gpu.query_event(fresh).unwrap());
         gpu.destroy_event(fresh).unwrap();
     };
     let streams = [gpu.create_stream().unwrap(), blocking_stream()];

@@ -141,9 +141,9 @@ fn an_event_keeps_what_it_was_recorded_behind() {
     assert_eq!(terminals(&sim, s[1]), full(&[a]));
     sim.wait_event(s[0], event).unwrap();
     assert_eq!(terminals(&sim, s[0]), full(&[b, a]));
-    refused(sim.query_event(event.handle()), ErrorKind::CapturedEvent);
 
     sim.end_capture(s[0]).unwrap();
+    refused(sim.query_event(event.handle()), ErrorKind::InvalidValue);
     refused(sim.wait_event(s[1], event), ErrorKind::InvalidValue);
     sim.destroy_event(event.handle()).unwrap();
     refused(sim.wait_event(s[1], event), ErrorKind::InvalidValue);
@@ -597,6 +597,52 @@ fn calls_fail_on_demand_once_and_without_effect() {
     assert_eq!(sim.total_calls() - total, 4);
     let sum: u64 = Call::ALL.iter().map(|call| sim.calls(*call)).sum();
     assert_eq!(sum, sim.total_calls());
+}
+
+#[test]
+fn asking_about_an_event_of_a_capture_ruins_it() {
+    let (sim, s) = capturing(1);
+    let event = sim.record(s[0]).unwrap();
+    refused(sim.query_event(event.handle()), ErrorKind::CapturedEvent);
+    refused(sim.end_capture(s[0]), ErrorKind::CaptureInvalidated);
+}
+
+#[test]
+fn waiting_for_an_event_completes_what_it_stands_behind_and_no_more() {
+    let sim = sim();
+    let (a, b) = (sim.create_stream().unwrap(), sim.create_stream().unwrap());
+    let done = |event: EventHandle| sim.query_event(event).unwrap();
+    let events: Vec<_> = (0..4).map(|_| sim.create_event().unwrap()).collect();
+    sim.synchronize_event(events[0]).unwrap();
+    sim.record_event(events[0], a).unwrap();
+    sim.synchronize_event(events[0]).unwrap();
+
+    sim.launch(a, Work::default(), false).unwrap();
+    sim.record_event(events[1], a).unwrap();
+    sim.launch(a, Work::default(), false).unwrap();
+    sim.record_event(events[2], a).unwrap();
+    sim.launch(b, Work::default(), false).unwrap();
+    sim.record_event(events[3], b).unwrap();
+    sim.synchronize_event(events[1]).unwrap();
+    assert!(done(events[1]) && !done(events[2]) && !done(events[3]));
+
+    // A capture neither minds the wait nor is asked about.
+    sim.begin_capture(a, CaptureMode::Global).unwrap();
+    let inside = sim.record(a).unwrap();
+    let (relaxed, calls) = (sim.relaxed_calls(), sim.calls(Call::SynchronizeEvent));
+    sim.synchronize_event(events[2]).unwrap();
+    assert!(done(events[2]) && !done(events[3]));
+    // Whoever asks about an event of a capture ruins it.
+    refused(sim.synchronize_event(inside.handle()), ErrorKind::CapturedEvent);
+    refused(sim.end_capture(a), ErrorKind::CaptureInvalidated);
+    assert_eq!(sim.relaxed_calls() - relaxed, 4, "two of them queries");
+    assert_eq!(sim.calls(Call::SynchronizeEvent) - calls, 2);
+
+    sim.fail_nth(Call::SynchronizeEvent, 0, ErrorKind::NotPermitted);
+    refused(sim.synchronize_event(events[3]), ErrorKind::NotPermitted);
+    assert!(!done(events[3]));
+    sim.destroy_event(events[3]).unwrap();
+    refused(sim.synchronize_event(events[3]), ErrorKind::InvalidValue);
 }
 
 #[test]

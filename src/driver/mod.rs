@@ -46,6 +46,13 @@ pub trait Driver: Send + Sync {
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus>;
 
+    /// The same, without a look at the terminals. That may be asked about any stream, also while
+    /// another thread captures on it.
+    ///
+    /// # Errors
+    /// As [`Driver::capture_status`].
+    fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus>;
+
     /// Fills `dependencies` with the direct predecessors of `node` and the edges they come by.
     ///
     /// # Errors
@@ -145,6 +152,14 @@ pub trait Driver: Send + Sync {
     /// Whatever the driver answers; "not ready" is `Ok(false)`.
     fn query_event(&self, event: EventHandle) -> Result<bool>;
 
+    /// Waits until the work before a recorded event has completed. Returns at once for an event
+    /// that was never recorded.
+    ///
+    /// # Errors
+    /// Whatever the driver answers, errors of earlier work included;
+    /// [`ErrorKind::CapturedEvent`] for an event that was recorded in a capture.
+    fn synchronize_event(&self, event: EventHandle) -> Result<()>;
+
     /// Destroys an event.
     ///
     /// # Errors
@@ -163,6 +178,7 @@ macro_rules! forward {
 impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
     forward! {
         capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
+        capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;
@@ -180,6 +196,7 @@ impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
         create_event() -> Result<EventHandle>;
         record_event(event: EventHandle, stream: StreamHandle) -> Result<()>;
         query_event(event: EventHandle) -> Result<bool>;
+        synchronize_event(event: EventHandle) -> Result<()>;
         destroy_event(event: EventHandle) -> Result<()>;
     }
 }

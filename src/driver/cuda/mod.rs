@@ -9,7 +9,8 @@
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
 //! thread, where it is not, and leave it so. Calls that a capture forbids run with the thread in
-//! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture.
+//! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
+//! but for a question about an event that was captured, which its caller must not ask.
 //!
 //! That mode does not help where a blocking stream captures and the legacy stream is used: an event
 //! recorded there is refused before the driver sees it. [`Program`]'s `synchronize`, `read_tags`
@@ -281,6 +282,50 @@ impl Driver for CudaDriver {
     }
 
     #[inline]
+    fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
+        const CALL: &str = "cuStreamGetCaptureInfo_v3";
+        if is_default_stream(stream) {
+            // The handle means a stream of whatever context is current.
+            self.bind()?;
+        }
+        let mut status = 0;
+        let mut id = 0;
+        let mut graph: Pointer = null_mut();
+        let mut ask = || {
+            // SAFETY: every out pointer is null, for what is optional, or to a local of the right
+            // type. Nothing is read that another thread's capture may change.
+            unsafe {
+                (self.symbols.capture_info)(
+                    stream.as_raw(),
+                    &mut status,
+                    &mut id,
+                    &mut graph,
+                    null_mut(),
+                    null_mut(),
+                    null_mut(),
+                )
+            }
+        };
+        let mut code = ask();
+        if code == raw::INVALID_CONTEXT {
+            self.bind()?;
+            code = ask();
+        }
+        if code != 0 {
+            return Err(failure(&self.symbols, CALL, code));
+        }
+        match status {
+            raw::CAPTURE_NONE => Ok(CaptureStatus::None),
+            raw::CAPTURE_INVALIDATED => Ok(CaptureStatus::Invalidated),
+            raw::CAPTURE_ACTIVE => Ok(CaptureStatus::Active {
+                capture: CaptureId(id),
+                graph: GraphHandle::from_raw(graph),
+            }),
+            _ => Err(nonsense(CALL, "unknown capture status")),
+        }
+    }
+
+    #[inline]
     fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
         let mut nodes: [Pointer; FIRST_CAPACITY] = [null_mut(); FIRST_CAPACITY];
@@ -415,6 +460,12 @@ impl Driver for CudaDriver {
             raw::NOT_READY => Ok(false),
             code => Err(failure(&self.symbols, "cuEventQuery", code)),
         }
+    }
+
+    fn synchronize_event(&self, event: EventHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is the caller's and alive.
+        unsafe { self.symbols.event_synchronize(event.as_raw()) }
     }
 
     fn destroy_event(&self, event: EventHandle) -> Result<()> {

@@ -200,6 +200,7 @@ symbols! {
     event_create = "cuEventCreate"(event: *mut Pointer, flags: u32);
     event_record = "cuEventRecord"(event: Pointer, stream: Pointer);
     event_query = "cuEventQuery"(event: Pointer);
+    event_synchronize = "cuEventSynchronize"(event: Pointer);
     event_destroy = "cuEventDestroy_v2"(event: Pointer);
 
     module_load = "cuModuleLoadData"(module: *mut Pointer, image: *const c_void);

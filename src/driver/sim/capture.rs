@@ -40,6 +40,11 @@ impl Stream {
         self.capture.is_some()
     }
 
+    /// Whether the stream can be used and is in no capture.
+    pub(super) fn is_idle(&self) -> bool {
+        self.alive && self.capture.is_none()
+    }
+
     /// Notes the end of a graph as the stream's last work.
     pub(super) fn follow(&mut self, end: Step) {
         self.last = Some(end);
@@ -76,11 +81,7 @@ fn unite(terminals: &mut Vec<Dependency>, more: &[Dependency]) {
 
 impl State {
     #[inline]
-    pub(super) fn capture_status(
-        &self,
-        stream: StreamHandle,
-        terminals: &mut Vec<Dependency>,
-    ) -> Fallible<CaptureStatus> {
+    pub(super) fn capture_status(&self, stream: StreamHandle) -> Fallible<CaptureStatus> {
         let slot = slots::of_stream(stream);
         let stream = match self.streams.get(slot) {
             Some(stream) if stream.alive => stream,
@@ -96,11 +97,20 @@ impl State {
         if state.invalidated {
             return Ok(CaptureStatus::Invalidated);
         }
-        terminals.extend_from_slice(&stream.terminals);
         Ok(CaptureStatus::Active {
             capture: CaptureId(u64::from(capture) + 1),
             graph: slots::graph(state.graph),
         })
+    }
+
+    /// The terminals of a stream in a capture that is sound; none of any other.
+    pub(super) fn known_terminals(&self, stream: StreamHandle) -> &[Dependency] {
+        let stream = self.streams.get(slots::of_stream(stream)).filter(|stream| stream.alive);
+        let sound = |capture: u32| !self.captures[capture as usize].invalidated;
+        match stream {
+            Some(stream) if stream.capture.is_some_and(sound) => &stream.terminals,
+            _ => &[],
+        }
     }
 
     pub(super) fn stream(&self, stream: StreamHandle) -> Fallible<usize> {
@@ -126,8 +136,10 @@ impl State {
     }
 
     pub(super) fn create_stream(&mut self, blocking: bool) -> StreamHandle {
+        let slot = self.streams.len();
         self.streams.push(Stream::new(blocking));
-        slots::stream(self.streams.len() - 1)
+        self.set_gate(slot);
+        slots::stream(slot)
     }
 
     pub(super) fn destroy_stream(&mut self, stream: StreamHandle) -> Fallible<()> {
@@ -139,6 +151,7 @@ impl State {
             return Err(ErrorKind::CaptureUnsupported.into());
         }
         self.streams[slot].alive = false;
+        self.set_gate(slot);
         Ok(())
     }
 
@@ -359,6 +372,13 @@ impl State {
         Ok(())
     }
 
+    /// Ruins a capture, if it has not ended.
+    pub(super) fn ruin(&mut self, capture: usize) -> bool {
+        let state = &mut self.captures[capture];
+        state.invalidated |= !state.ended;
+        !state.ended
+    }
+
     /// A call that captures forbid, made by the host without switching its thread to relaxed.
     pub(super) fn unsafe_call(&mut self) -> Fallible<()> {
         let mut forbidden = false;
@@ -383,19 +403,23 @@ impl State {
         stream.capture = Some(short(capture));
         self.blocking_captures += usize::from(stream.blocking);
         self.captures[capture].streams.push(slot);
+        self.set_gate(slot);
+        self.set_gate(slots::LEGACY);
     }
 
     fn leave_capture(&mut self, capture: usize) {
         let state = &mut self.captures[capture];
         state.ended = true;
+        self.graphs.set_capturing(state.graph, false);
+        self.live_captures.retain(|live| *live != capture);
         for slot in std::mem::take(&mut state.streams) {
             let stream = &mut self.streams[slot];
             stream.capture = None;
             stream.terminals.clear();
             self.blocking_captures -= usize::from(stream.blocking);
+            self.set_gate(slot);
         }
-        self.graphs.set_capturing(state.graph, false);
-        self.live_captures.retain(|live| *live != capture);
+        self.set_gate(slots::LEGACY);
     }
 
     /// Whether every forked stream's terminals lead to the origin by full edges, or to nodes that

@@ -1,7 +1,7 @@
 //! The engine's calls: each counted, and failed where that was asked for.
 
 use super::faults::Call;
-use super::SimDriver;
+use super::{slots, SimDriver};
 use crate::driver::{
     CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, MemoryHandle, MemoryInfo,
     MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
@@ -15,7 +15,21 @@ impl Driver for SimDriver {
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus> {
         terminals.clear();
-        self.call(Call::CaptureStatus, |state| state.capture_status(stream, terminals))
+        if self.gates.answer(slots::of_stream(stream)) {
+            return Ok(CaptureStatus::None);
+        }
+        self.call(Call::CaptureStatus, |state| {
+            terminals.extend_from_slice(state.known_terminals(stream));
+            state.capture_status(stream)
+        })
+    }
+
+    #[inline]
+    fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
+        if self.gates.answer(slots::of_stream(stream)) {
+            return Ok(CaptureStatus::None);
+        }
+        self.call(Call::CaptureStatus, |state| state.capture_status(stream))
     }
 
     #[inline]
@@ -103,6 +117,13 @@ impl Driver for SimDriver {
         self.call(Call::QueryEvent, |state| {
             state.relaxed_calls += 1;
             state.query_event(event)
+        })
+    }
+
+    fn synchronize_event(&self, event: EventHandle) -> Result<()> {
+        self.call(Call::SynchronizeEvent, |state| {
+            state.relaxed_calls += 1;
+            state.synchronize_event(event)
         })
     }
 

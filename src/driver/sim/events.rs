@@ -1,7 +1,7 @@
 //! Events: positions in a stream's work, or terminals of a capture.
 
 use super::execute::Step;
-use super::refusal::Fallible;
+use super::refusal::{Fallible, Refusal};
 use super::slots;
 use super::State;
 use crate::driver::{Dependency, EdgeData, ErrorKind, EventHandle, NodeKind, StreamHandle};
@@ -55,12 +55,33 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn query_event(&self, event: EventHandle) -> Fallible<bool> {
-        match &self.events[self.event(event)?].recorded {
+    /// Asking about an event that was captured ruins the capture.
+    pub(super) fn query_event(&mut self, event: EventHandle) -> Fallible<bool> {
+        match self.events[self.event(event)?].recorded {
             Recorded::Never | Recorded::Eager(None) => Ok(true),
-            Recorded::Eager(Some(step)) => Ok(self.execution.is_done(*step)),
-            Recorded::Captured { .. } => Err(ErrorKind::CapturedEvent.into()),
+            Recorded::Eager(Some(step)) => Ok(self.execution.is_done(step)),
+            Recorded::Captured { capture, .. } => Err(self.asked_captured(capture)),
         }
+    }
+
+    fn asked_captured(&mut self, capture: usize) -> Refusal {
+        if self.ruin(capture) {
+            ErrorKind::CapturedEvent.into()
+        } else {
+            ErrorKind::InvalidValue.into()
+        }
+    }
+
+    /// Completes what the event stands behind, and what that waits for.
+    pub(super) fn synchronize_event(&mut self, event: EventHandle) -> Fallible<()> {
+        match self.events[self.event(event)?].recorded {
+            Recorded::Never | Recorded::Eager(None) => {}
+            Recorded::Eager(Some(step)) => {
+                self.execution.run_until(step, &self.graphs, &self.memory);
+            }
+            Recorded::Captured { capture, .. } => return Err(self.asked_captured(capture)),
+        }
+        Ok(())
     }
 
     pub(super) fn destroy_event(&mut self, event: EventHandle) -> Fallible<()> {

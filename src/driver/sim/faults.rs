@@ -60,6 +60,8 @@ calls! {
     RecordEvent = "cuEventRecord";
     /// Asking whether an event is complete.
     QueryEvent = "cuEventQuery";
+    /// Waiting for an event.
+    SynchronizeEvent = "cuEventSynchronize";
     /// Destroying an event.
     DestroyEvent = "cuEventDestroy";
 }
@@ -83,10 +85,16 @@ impl Faults {
     #[inline]
     pub(super) fn enter(&mut self, call: Call) -> Fallible<()> {
         self.counts[call as usize] += 1;
-        if self.injections.is_empty() {
+        if !self.are_pending() {
             return Ok(());
         }
         self.fire(call)
+    }
+
+    /// Whether some coming call is to fail.
+    #[inline]
+    pub(super) fn are_pending(&self) -> bool {
+        !self.injections.is_empty()
     }
 
     #[cold]
@@ -110,6 +118,10 @@ impl Faults {
 
     pub(super) fn inject(&mut self, call: Option<Call>, remaining: u64, kind: ErrorKind) {
         self.injections.push(Injection { call, remaining, kind });
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.injections.clear();
     }
 
     pub(super) fn count(&self, call: Call) -> u64 {

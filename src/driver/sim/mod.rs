@@ -16,12 +16,16 @@
 //! next `synchronize` fail, as an illegal access does.
 //!
 //! Handles of streams, graphs, nodes, events and memory are never used twice.
+//!
+//! All calls go through one lock, but for one: that a stream does not capture is answered without
+//! it, so that threads which ask about streams of their own do not slow each other down.
 
 mod capture;
 mod engine_side;
 mod events;
 mod execute;
 mod faults;
+mod gates;
 mod graph;
 mod host_side;
 mod memory;
@@ -29,12 +33,13 @@ mod refusal;
 mod shadow;
 mod slots;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use capture::{Capture, Stream};
 use events::Event;
 use execute::{Executable, Execution};
 use faults::Faults;
+use gates::Gates;
 use graph::Graphs;
 use memory::Memory;
 use refusal::Fallible;
@@ -45,6 +50,7 @@ pub use faults::Call;
 use super::{
     Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, NodeHandle, Result, StreamHandle,
 };
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the simulated device is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +71,16 @@ impl Default for SimConfig {
 #[derive(Debug)]
 pub struct SimDriver {
     support: MemorySupport,
+    gates: Arc<Gates>,
     state: Mutex<State>,
 }
 
+/// What stands behind the lock. Aligned so that the lock's cache line is shared with none of the
+/// driver's other fields, which are read without it.
 #[derive(Debug)]
+#[repr(align(128))]
 struct State {
+    gates: Arc<Gates>,
     faults: Faults,
     /// The first is the legacy stream.
     streams: Vec<Stream>,
@@ -89,6 +100,21 @@ impl State {
     /// The slot of a graph that is alive.
     fn graph(&self, graph: GraphHandle) -> Fallible<usize> {
         self.graphs.alive(slots::of_graph(graph))
+    }
+
+    fn inject(&mut self, call: Option<Call>, n: u64, kind: ErrorKind) {
+        self.faults.inject(call, n, kind);
+        self.set_all_gates();
+    }
+
+    #[inline]
+    fn enter(&mut self, call: Call) -> Fallible<()> {
+        let entered = self.faults.enter(call);
+        if entered.is_err() {
+            // There may be none left to come.
+            self.set_all_gates();
+        }
+        entered
     }
 
     fn complete(&mut self, stream: StreamHandle) -> Fallible<()> {
@@ -113,22 +139,23 @@ impl SimDriver {
             },
             MemorySupport::Allocated => MemorySupport::Allocated,
         };
-        Self {
-            support,
-            state: Mutex::new(State {
-                faults: Faults::default(),
-                streams: vec![Stream::new(false)],
-                captures: Vec::new(),
-                live_captures: Vec::new(),
-                blocking_captures: 0,
-                graphs: Graphs::default(),
-                events: Vec::new(),
-                memory: Memory::new(config.total_bytes, support),
-                execution: Execution::new(),
-                executables: Vec::new(),
-                relaxed_calls: 0,
-            }),
-        }
+        let gates = Arc::new(Gates::default());
+        let state = State {
+            gates: gates.clone(),
+            faults: Faults::default(),
+            streams: vec![Stream::new(false)],
+            captures: Vec::new(),
+            live_captures: Vec::new(),
+            blocking_captures: 0,
+            graphs: Graphs::default(),
+            events: Vec::new(),
+            memory: Memory::new(config.total_bytes, support),
+            execution: Execution::new(),
+            executables: Vec::new(),
+            relaxed_calls: 0,
+        };
+        state.set_all_gates();
+        Self { support, gates, state: Mutex::new(state) }
     }
 
     /// Creates a stream that synchronises with the legacy stream.
@@ -212,22 +239,46 @@ impl SimDriver {
 
     /// Makes one coming call of a kind fail without effect; zero is the very next.
     pub fn fail_nth(&self, call: Call, n: u64, kind: ErrorKind) {
-        self.lock().faults.inject(Some(call), n, kind);
+        self.lock().inject(Some(call), n, kind);
     }
 
     /// Makes one coming call of any kind in [`Call`] fail without effect; zero is the very next.
     pub fn fail_any_nth(&self, n: u64, kind: ErrorKind) {
-        self.lock().faults.inject(None, n, kind);
+        self.lock().inject(None, n, kind);
+    }
+
+    /// Forgets the failures that were asked for and have not come yet.
+    pub fn forget_failures(&self) {
+        let mut state = self.lock();
+        state.faults.forget();
+        state.set_all_gates();
     }
 
     /// How often a call was made, failures included.
     pub fn calls(&self, call: Call) -> u64 {
-        self.lock().faults.count(call)
+        let answered = if call == Call::CaptureStatus { self.gates.answered() } else { 0 };
+        self.lock().faults.count(call) + answered
     }
 
     /// How many calls in [`Call`] were made, failures included.
     pub fn total_calls(&self) -> u64 {
-        self.lock().faults.total()
+        self.lock().faults.total() + self.gates.answered()
+    }
+
+    /// Whether the work before an event of the host's has completed. No call of the engine's: it is
+    /// neither counted nor made to fail.
+    ///
+    /// # Errors
+    /// An unknown event, or one that was recorded in a capture.
+    pub fn is_complete(&self, event: SimEvent) -> Result<bool> {
+        self.lock().query_event(event.handle()).map_err(|refusal| refusal.of("cuEventQuery"))
+    }
+
+    /// How much of the device's memory is in use, in bytes. As [`SimDriver::is_complete`] it is no
+    /// call of the engine's.
+    pub fn used_bytes(&self) -> u64 {
+        let info = self.lock().memory.info();
+        info.total - info.free
     }
 
     /// The stream whose launch made a node; `None` for a node that was added raw.
@@ -257,7 +308,7 @@ impl SimDriver {
     #[inline]
     fn call<T>(&self, call: Call, body: impl FnOnce(&mut State) -> Fallible<T>) -> Result<T> {
         let mut state = self.lock();
-        match state.faults.enter(call).and_then(|()| body(&mut state)) {
+        match state.enter(call).and_then(|()| body(&mut state)) {
             Ok(value) => Ok(value),
             Err(refusal) => Err(refusal.of(call.driver_name())),
         }
