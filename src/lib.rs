@@ -32,5 +32,6 @@ pub mod fuzzing;
 pub mod journal;
 pub mod policy;
 pub mod replay;
+pub mod settings;
 pub mod sweep;
 pub mod trace;

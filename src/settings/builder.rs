@@ -1,0 +1,97 @@
+//! Setters that can be chained.
+
+use super::{Rounding, Settings};
+use crate::policy::{Programmatic, Reuse};
+
+impl Settings {
+    /// Sets from which size on free blocks are never split, in bytes.
+    #[must_use]
+    pub fn max_split_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_split_bytes = bytes;
+        self
+    }
+
+    /// Sets how much larger than the request a block that is never split may be, in bytes.
+    #[must_use]
+    pub fn max_non_split_rounding_bytes(mut self, bytes: u64) -> Self {
+        self.max_non_split_rounding_bytes = bytes;
+        self
+    }
+
+    /// Sets above which share of the allowed memory unused segments are given back.
+    #[must_use]
+    pub fn garbage_collection_threshold(mut self, share: Option<f64>) -> Self {
+        self.garbage_collection_threshold = share;
+        self
+    }
+
+    /// Sets how sizes are rounded.
+    #[must_use]
+    pub fn rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// Sets whether segments grow in place.
+    #[must_use]
+    pub fn expandable_segments(mut self, expandable: bool) -> Self {
+        self.expandable_segments = expandable;
+        self
+    }
+
+    /// Sets the most that may be held, as a share of the device's memory.
+    #[must_use]
+    pub fn memory_fraction(mut self, share: Option<f64>) -> Self {
+        self.memory_fraction = share;
+        self
+    }
+
+    /// Sets the most that may be held per device, in bytes.
+    #[must_use]
+    pub fn memory_limit_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.memory_limit_bytes = bytes;
+        self
+    }
+
+    /// Sets what programmatic edges prove.
+    #[must_use]
+    pub fn programmatic(mut self, programmatic: Programmatic) -> Self {
+        self.programmatic = programmatic;
+        self
+    }
+
+    /// Sets which streams may take a free block.
+    #[must_use]
+    pub fn reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = reuse;
+        self
+    }
+
+    /// Sets whether the checker judges each capture.
+    #[must_use]
+    pub fn check(mut self, check: bool) -> Self {
+        self.check = check;
+        self
+    }
+
+    /// Sets how many events the history keeps; 0 turns it off.
+    #[must_use]
+    pub fn history(mut self, events: usize) -> Self {
+        self.history = events;
+        self
+    }
+
+    /// Sets whether events carry the host's stack frames.
+    #[must_use]
+    pub fn stacks(mut self, stacks: bool) -> Self {
+        self.stacks = stacks;
+        self
+    }
+
+    /// Sets whether freed memory is kept for later requests.
+    #[must_use]
+    pub fn caching(mut self, caching: bool) -> Self {
+        self.caching = caching;
+        self
+    }
+}

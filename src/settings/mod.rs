@@ -1,0 +1,158 @@
+//! The allocator's settings: values only, and the one-line text that they are written as.
+//!
+//! The text is PyTorch's (`PYTORCH_ALLOC_CONF`): `key:value,key:[a:b,c:d]`, with white space
+//! allowed around every token. Where a key is PyTorch's, so is its meaning. One MB is 1,048,576
+//! bytes. A key may stand once.
+//!
+//! | key | default | meaning |
+//! |---|---|---|
+//! | `max_split_size_mb` | no limit | Free blocks of at least this size are never split, and only requests of at least this size get them. At least 20. |
+//! | `max_non_split_rounding_mb` | 20 | A request of at least `max_split_size_mb` takes a free block only if that is less than this much larger. At least 20. |
+//! | `garbage_collection_threshold` | off | Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. |
+//! | `roundup_power2_divisions` | off | Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). |
+//! | `expandable_segments` | `True` | Segments are reserved address ranges that grow in place. PyTorch's default is `False`. |
+//! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
+//! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
+//! | `programmatic` | `deny` | What programmatic edges prove: `deny`, `lag` or `trust` ([`Programmatic`]). |
+//! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
+//! | `check` | `True` | Whether the checker judges each capture at its end. |
+//! | `history` | 0 | How many events the history keeps; 0 turns it off. |
+//! | `stacks` | `False` | Whether events of the history carry the host's stack frames. |
+//! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
+//!
+//! Keys of PyTorch that mean nothing here are refused with the reason. `True` and `False` are
+//! written as PyTorch demands it.
+//!
+//! ```
+//! use regraph::settings::Settings;
+//!
+//! let settings = Settings::parse("max_split_size_mb:64, roundup_power2_divisions:[256:1,>:4]")?;
+//! assert_eq!(settings.max_split_bytes, Some(64 << 20));
+//! assert_eq!(settings.rounding.round(600 << 20), 640 << 20);
+//! assert_eq!(settings.to_string(), "max_split_size_mb:64,roundup_power2_divisions:[256:1,>:4]");
+//! # Ok::<(), regraph::settings::SettingsError>(())
+//! ```
+
+mod builder;
+mod environment;
+mod error;
+mod forms;
+mod keys;
+mod parse;
+mod pytorch;
+mod rounding;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
+pub use error::SettingsError;
+pub use rounding::Rounding;
+
+use crate::policy::{Programmatic, Reuse};
+
+/// The allocator's settings. The table above says what each means.
+///
+/// The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `max_split_size_mb`, in bytes; `None` means no limit.
+    pub max_split_bytes: Option<u64>,
+    /// `max_non_split_rounding_mb`, in bytes.
+    pub max_non_split_rounding_bytes: u64,
+    /// `garbage_collection_threshold`, between 0 and 1; `None` means off.
+    pub garbage_collection_threshold: Option<f64>,
+    /// `roundup_power2_divisions`.
+    pub rounding: Rounding,
+    /// `expandable_segments`. Default: yes, other than in PyTorch.
+    pub expandable_segments: bool,
+    /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit.
+    pub memory_fraction: Option<f64>,
+    /// `memory_limit_mb`, in bytes per device; `None` means no limit.
+    pub memory_limit_bytes: Option<u64>,
+    /// `programmatic`.
+    pub programmatic: Programmatic,
+    /// `reuse`.
+    pub reuse: Reuse,
+    /// `check`. Default: yes.
+    pub check: bool,
+    /// `history`: the most events kept; 0 means off.
+    pub history: usize,
+    /// `stacks`. Default: no.
+    pub stacks: bool,
+    /// `caching`. Default: yes.
+    pub caching: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_split_bytes: None,
+            max_non_split_rounding_bytes: 20 << 20,
+            garbage_collection_threshold: None,
+            rounding: Rounding::default(),
+            expandable_segments: true,
+            memory_fraction: None,
+            memory_limit_bytes: None,
+            programmatic: Programmatic::default(),
+            reuse: Reuse::default(),
+            check: true,
+            history: 0,
+            stacks: false,
+            caching: true,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads settings; what the text leaves out keeps its default. The empty text is the default.
+    ///
+    /// # Errors
+    /// The first thing in the text that is not allowed.
+    pub fn parse(text: &str) -> Result<Self, SettingsError> {
+        parse::parse(text)
+    }
+
+    /// Whether all values are in the bounds that the text has to keep; fields set in code may not
+    /// be.
+    ///
+    /// # Errors
+    /// [`SettingsError::Value`] for the first that is not.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        let bad = keys::KEYS.iter().find(|key| !(key.valid)(self));
+        bad.map_or(Ok(()), |key| {
+            Err(SettingsError::Value {
+                key: key.name,
+                at: None,
+                found: (key.write)(self),
+                expected: key.expected,
+            })
+        })
+    }
+}
+
+impl FromStr for Settings {
+    type Err = SettingsError;
+
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        Self::parse(text)
+    }
+}
+
+/// What differs from the default, in the form that [`Settings::parse`] reads. Sizes that are not
+/// whole MB are rounded down.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        let mut separator = "";
+        for key in keys::KEYS {
+            let value = (key.write)(self);
+            if value != (key.write)(&default) {
+                write!(f, "{separator}{}:{value}", key.name)?;
+                separator = ",";
+            }
+        }
+        Ok(())
+    }
+}
