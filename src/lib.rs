@@ -33,5 +33,6 @@ pub mod journal;
 pub mod policy;
 pub mod replay;
 pub mod settings;
+pub mod snapshot;
 pub mod sweep;
 pub mod trace;
