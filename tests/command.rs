@@ -240,3 +240,33 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
         assert!(row["own_stream_bytes"].as_u64() <= row["deferred_bytes"].as_u64());
     }
 }
+
+#[test]
+fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
+    let text = r#"{"segments": [{"device": 0, "address": 139637976727552, "total_size": 2097152,
+        "allocated_size": 1048576, "active_size": 1048576, "requested_size": 1048000, "stream": 0,
+        "segment_type": "large", "blocks": [
+            {"address": 139637976727552, "size": 1048576, "requested_size": 1048000,
+             "state": "active_allocated"},
+            {"address": 139637977776128, "size": 1048576, "requested_size": 0, "state": "inactive",
+             "waiting": [{"stream": 16, "marker": 32, "reason": "not proven"}]}]}],
+        "device_traces": [[]]}"#;
+    let path = scratch("snapshot.json", text);
+    let pickle = scratch("snapshot.pickle", "");
+    let output =
+        regraph(&["snapshot", path.to_str().unwrap(), "--pickle", pickle.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let message = stdout(&output);
+    let row = message.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row, ["0", "large", "1", "2.00", "1.00", "0.00", "1.00"]);
+    assert!(message.contains("not proven, stream 0x10, marker 0x20"), "{message}");
+    let pickled = std::fs::read(pickle).unwrap();
+    assert_eq!((&pickled[..2], pickled.last()), (&b"\x80\x02"[..], Some(&b'.')));
+
+    let untrue = scratch("untrue.json", &text.replace("2097152", "2097153"));
+    for path in [untrue, trace("decoder_s1").into(), "/nowhere/snapshot.json".into()] {
+        let output = regraph(&["snapshot", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("expected a snapshot: "), "{}", stderr(&output));
+    }
+}

@@ -3,6 +3,7 @@
 mod drivers;
 mod failure;
 mod replay;
+mod snapshot;
 mod sweep;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ enum Command {
     /// Exit status: 0 on success, 2 for a bad file or bad usage, 3 where the checker refuses a
     /// capture, 1 for anything else.
     Replay(replay::Arguments),
+    /// Print what a snapshot (JSON) holds and what its blocks wait for, or make a pickle of it.
+    Snapshot(snapshot::Arguments),
 }
 
 /// Runs the command and turns its failure into an exit status.
@@ -33,6 +36,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Snapshot(arguments) => snapshot::main(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

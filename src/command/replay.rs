@@ -94,9 +94,7 @@ impl Job for Run<'_> {
     fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
         let arguments = self.arguments;
         let name = arguments.trace.display().to_string();
-        let mut config = Config::default();
-        config.reuse = arguments.policy;
-        config.programmatic = arguments.programmatic;
+        let config = Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
         let options = Options {
             config,
             tags: arguments.tags,

@@ -1,11 +1,13 @@
 //! Handing out memory.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::block::{Home, LiveBlock, Origin};
 use super::config::{Config, Flaw};
 use super::explain::View;
-use super::pool::UNIT;
+use super::history::{Action, Frames};
 use super::report::{Block, OutOfMemory, PoolId};
 use super::state::{State, GONE};
 use super::Error;
@@ -17,42 +19,48 @@ use crate::policy::Reuse;
 
 const CALL: &str = "allocate";
 
-/// How many waiting ranges are looked at before the heap grows: a bound on what one call costs.
-const POLLED: usize = 32;
+/// How many lanes and waiting ranges are looked at before the heap grows: a bound on what one call
+/// costs.
+pub(super) const POLLED: usize = 32;
 
 /// No request is larger, in bytes: sums of a few cannot overflow.
-const LARGEST: u64 = 1 << 60;
+pub(super) const LARGEST: u64 = 1 << 60;
+
+/// A request for memory.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) pool: PoolId,
+    pub(super) stream: StreamHandle,
+    /// What was asked for, in bytes.
+    pub(super) requested: u64,
+    /// What the block is to occupy, in bytes.
+    pub(super) bytes: u64,
+    pub(super) frames: Option<Arc<Frames>>,
+}
 
 impl State {
     pub(super) fn allocate<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         config: &Config,
-        pool: PoolId,
-        requested: u64,
-        stream: StreamHandle,
+        request: Request,
     ) -> Result<Block, Error> {
-        if requested == 0 {
-            return Err(Error::ZeroBytes { call: CALL });
-        }
+        let Request { pool, stream, requested, bytes, .. } = request;
         self.pool(pool, CALL)?;
         let claim = self.claim(driver, config, pool, stream)?;
         if requested > LARGEST {
-            return Err(self.out_of_memory(driver, config, pool, requested, stream, claim));
+            return Err(self.out_of_memory(driver, config, &request, claim));
         }
-        let bytes = requested.next_multiple_of(UNIT);
         let heap = self.pool(pool, CALL)?.heap(bytes);
-        let placed = match self.find(driver, config, pool, heap, bytes, claim) {
-            Ok(Some(placed)) => placed,
-            Ok(None) => {
-                return Err(self.out_of_memory(driver, config, pool, requested, stream, claim))
-            }
+        self.touch(heap);
+        match self.find(driver, config, &request, heap, claim) {
+            Ok(Some(placed)) => Ok(self.hand_out(config, request, heap, claim, placed)),
+            Ok(None) => Err(self.out_of_memory(driver, config, &request, claim)),
             Err(error) if error.is_out_of_memory() => {
-                return Err(self.out_of_memory(driver, config, pool, requested, stream, claim))
+                Err(self.out_of_memory(driver, config, &request, claim))
             }
-            Err(error) => return Err(error.into()),
-        };
-        Ok(self.hand_out(pool, heap, requested, bytes, stream, claim, placed))
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
@@ -67,50 +75,28 @@ impl State {
             Ok(CaptureStatus::Active { capture, .. }) => {
                 let slot = self.enter(driver, config, CALL, capture, pool)?;
                 let stream = self.look(driver, slot, stream);
-                let share = config.reuse == Reuse::CrossStream;
+                let share = config.settings.reuse == Reuse::CrossStream;
                 Ok(Claim::Capture { capture: slot, stream, share })
             }
-            Ok(CaptureStatus::None) => Ok(Claim::Outside),
+            Ok(CaptureStatus::None) => Ok(self.outside(stream)),
             Ok(CaptureStatus::Invalidated) => {
                 self.abandon_invalidated(driver, config, stream);
                 Err(Error::CaptureInvalidated { call: CALL, stream })
             }
             // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => Ok(Claim::Outside),
+            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => Ok(self.outside(stream)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A place among what is free, or new memory.
-    fn find<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-        heap: u32,
-        bytes: u64,
-        claim: Claim,
-    ) -> Result<Option<Placed>, DriverError> {
-        let place = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
-            heap.place(bytes, claim, prove)
-        };
-        if let Some(placed) = self.search(config, claim, heap, place) {
-            return Ok(Some(placed));
-        }
-        if self.poll_deferred(driver, POLLED) {
-            if let Some(placed) = self.search(config, claim, heap, place) {
-                return Ok(Some(placed));
-            }
-        }
-        let limit = self.room(pool);
-        self.search(config, claim, heap, |heap, prove| {
-            heap.grow(driver, bytes, claim, prove, limit)
-        })
+    /// The claim of a stream that does not capture.
+    fn outside(&mut self, stream: StreamHandle) -> Claim {
+        Claim::Outside { lane: Some(self.lanes.of(stream)) }
     }
 
     /// Runs a search on a heap with the one proof: no range that a capture gave back is taken
     /// unless the capture proves its markers for the stream that asks.
-    fn search<R>(
+    pub(super) fn search<R>(
         &mut self,
         config: &Config,
         claim: Claim,
@@ -133,13 +119,6 @@ impl State {
         result
     }
 
-    /// How much more the pool may hold, in bytes.
-    fn room(&mut self, pool: PoolId) -> u64 {
-        let reserved = self.reserved(pool);
-        let limit = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
-        limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
-    }
-
     /// What the pool holds, in bytes.
     pub(super) fn reserved(&self, pool: PoolId) -> u64 {
         let Some(Some(pool)) = self.pools.get(pool.0 as usize) else {
@@ -149,19 +128,19 @@ impl State {
         heap(pool.small) + heap(pool.large)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one block")]
     fn hand_out(
         &mut self,
-        pool: PoolId,
+        config: &Config,
+        request: Request,
         heap: u32,
-        requested: u64,
-        bytes: u64,
-        stream: StreamHandle,
         claim: Claim,
         placed: Placed,
     ) -> Block {
+        let Request { pool, stream, requested, frames, .. } = request;
+        // Before the block: the history shows memory before what lies in it.
+        self.note_changes(heap);
         let number = self.blocks.number();
-        let Placed { range, address, before } = placed;
+        let Placed { range, address, bytes, before } = placed;
         let mine = match claim {
             Claim::Capture { capture, stream: index, .. } => {
                 let recording = self.recording(capture);
@@ -171,14 +150,18 @@ impl State {
                 self.note(capture, Entry::Allocate { block: number, stream, address, bytes });
                 Some(home)
             }
-            Claim::Outside => None,
+            Claim::Outside { .. } => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
         self.tell(pool, mine.map(|home| home.slot), standing);
+        let leased = mine.is_none() && config.settings.caching;
         let row = self.pools[pool.0 as usize].as_mut().expect("found before");
-        row.count_in(bytes, requested);
+        row.blocks += 1;
+        if !leased {
+            row.count_in(bytes, requested);
+        }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
-        let id = self.blocks.insert(LiveBlock {
+        let mut id = self.blocks.insert(LiveBlock {
             number,
             pool,
             heap,
@@ -190,7 +173,19 @@ impl State {
             before,
             last: None,
             uses: SmallVec::new(),
+            gone: None,
+            leased,
+            frames: frames.clone().filter(|_| !leased),
         });
+        if leased {
+            let fronts = Arc::clone(&self.fronts);
+            let mut front = fronts.of(stream);
+            fronts.note_used(front.number());
+            let place = (address, bytes, requested);
+            id = front.enroll(id.slot, (pool, stream), place, frames.clone());
+            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        }
+        self.remember_from(Action::Allocate, (address, requested), Some(stream), pool, frames);
         Block { id, address, bytes: requested }
     }
 
@@ -198,13 +193,12 @@ impl State {
         &mut self,
         driver: &D,
         config: &Config,
-        pool: PoolId,
-        requested: u64,
-        stream: StreamHandle,
+        request: &Request,
         claim: Claim,
     ) -> Error {
-        let mut takeable = 0;
-        let mut waiting = 0;
+        let &Request { pool, stream, requested, .. } = request;
+        self.counts.num_ooms += 1;
+        let (mut takeable, mut waiting) = (0, 0);
         for range in self.free_ranges(config, pool, View::Claim(claim)) {
             match range.refusal {
                 None => takeable += range.bytes,
@@ -212,21 +206,38 @@ impl State {
             }
         }
         let info = driver.memory_info().ok();
-        let reserved = self.reserved(pool);
-        let pools = 0..self.pools.len() as u32;
-        let engine_reserved = pools.map(|pool| self.reserved(PoolId(pool))).sum();
+        self.account(config.statistics);
+        let of_pool = self.statistics(Some(pool)).all;
+        let of_all = self.statistics(None).all;
+        let graphs = self.pools.iter().enumerate().filter_map(|(row, pool)| {
+            let pool = pool.as_ref()?;
+            (pool.graphs + pool.recordings > 0).then_some(PoolId(row as u32))
+        });
+        let in_graphs = graphs.map(|pool| self.reserved(pool)).sum();
+        let device_free = info.map(|info| info.free);
+        self.remember(
+            Action::OutOfMemory,
+            (device_free.unwrap_or(0), requested),
+            Some(stream),
+            pool,
+        );
         let row = self.pools[pool.0 as usize].as_ref().expect("found before");
         Error::OutOfMemory(Box::new(OutOfMemory {
             requested,
             stream,
             pool,
             limit: row.config.max_bytes,
-            reserved,
-            allocated: row.allocated,
+            reserved: of_pool.reserved_bytes.current,
+            allocated: of_pool.allocated_bytes.current,
             takeable,
             waiting,
-            engine_reserved,
-            device_free: info.map(|info| info.free),
+            engine_limit: self.limit,
+            engine_reserved: of_all.reserved_bytes.current,
+            engine_allocated: of_all.allocated_bytes.current,
+            in_graphs,
+            capturing: matches!(claim, Claim::Capture { .. }),
+            growable: config.settings.expandable_segments,
+            device_free,
             device_total: info.map(|info| info.total),
         }))
     }

@@ -1,10 +1,13 @@
 //! Live blocks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::report::{BlockId, PoolId};
+use super::history::Frames;
+use super::lanes::Mark;
+use super::report::{BlockId, PoolId, NO_FRONT};
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::{Before, CaptureSlot, RangeId};
@@ -68,6 +71,12 @@ pub(super) struct LiveBlock {
     /// Last use on its own stream.
     pub(super) last: Option<LastUse>,
     pub(super) uses: SmallVec<[Use; 2]>,
+    /// Where its own stream stood when that was retired: the handle may name another one since.
+    pub(super) gone: Option<Mark>,
+    /// Whether a front has it on lease; the front then knows what was asked for and who uses it.
+    pub(super) leased: bool,
+    /// Who asked for it, where that is recorded.
+    pub(super) frames: Option<Arc<Frames>>,
 }
 
 impl LiveBlock {
@@ -88,6 +97,12 @@ struct Row {
     block: Option<LiveBlock>,
 }
 
+/// A number that no other engine of the process has.
+pub(super) fn new_engine() -> u32 {
+    static ENGINES: AtomicU32 = AtomicU32::new(0);
+    ENGINES.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The table of live blocks.
 #[derive(Debug)]
 pub(super) struct Blocks {
@@ -99,9 +114,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new() -> Self {
-        static ENGINES: AtomicU32 = AtomicU32::new(0);
-        let engine = ENGINES.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(engine: u32) -> Self {
         Self { engine, rows: Vec::new(), vacant: Vec::new(), next: 0 }
     }
 
@@ -124,20 +137,47 @@ impl Blocks {
                 u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
             }
         };
-        BlockId { engine: self.engine, slot, number }
+        BlockId { engine: self.engine, front: NO_FRONT, slot, number }
     }
 
     pub(super) fn get_mut(&mut self, id: BlockId) -> Option<&mut LiveBlock> {
+        let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
-        row.block.as_mut().filter(|_| row.number == id.number && id.engine == self.engine)
+        row.block.as_mut().filter(|_| mine && row.number == id.number)
+    }
+
+    fn is_mine(&self, id: BlockId) -> bool {
+        id.engine == self.engine && id.front == NO_FRONT
+    }
+
+    /// The block of a row that a front has on lease.
+    pub(super) fn leased(&self, row: u32) -> Option<&LiveBlock> {
+        self.rows.get(row as usize)?.block.as_ref()
+    }
+
+    /// Takes back what a front had on lease.
+    pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
+        let block = self.rows.get_mut(row as usize)?.block.take()?;
+        self.vacant.push(row);
+        Some(block)
     }
 
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
+        let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
-        let mine = row.number == id.number && id.engine == self.engine;
-        let block = row.block.take_if(|_| mine)?;
+        let named = mine && row.number == id.number;
+        let block = row.block.take_if(|_| named)?;
         self.vacant.push(id.slot);
         Some(block)
+    }
+
+    /// All live blocks with their names.
+    pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock)> {
+        let engine = self.engine;
+        self.rows.iter().enumerate().filter_map(move |(slot, row)| {
+            let id = BlockId { engine, front: NO_FRONT, slot: slot as u32, number: row.number };
+            row.block.as_ref().map(|block| (id, block))
+        })
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &LiveBlock> {

@@ -1,20 +1,26 @@
 //! Choices made when an engine or a pool is created.
 
 use crate::policy::{Programmatic, Reuse};
+use crate::settings::{Settings, SettingsError};
 
 /// Choices for an engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// What programmatic edges prove. Default: nothing.
-    pub programmatic: Programmatic,
-    /// Which streams may take a free block. Default: any for which it is proven.
-    pub reuse: Reuse,
-    /// Whether the checker judges each capture at its end. Default: yes.
-    pub check: bool,
-    /// Whether captures keep a journal even if `check` is off, so that
+    /// What is allowed, how memory is cut, what is recorded. A value beyond its bounds counts as the
+    /// nearest within them; [`Settings::validate`] tells.
+    pub settings: Settings,
+    /// Whether captures keep a journal even if `settings.check` is off, so that
     /// [`Engine::journal`](super::Engine::journal) can show it. Default: no.
     pub journal: bool,
+    /// Whether figures are kept. Without them [`Statistics`](super::Statistics) are all zero, but
+    /// for reserved memory and counts of calls. Default: yes.
+    pub statistics: bool,
+    /// Whether blocks that were never freed are written to standard error when the engine is
+    /// dropped. Default: yes.
+    pub report_leaks: bool,
+    /// The device's number, for snapshots. Default: 0.
+    pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
     #[cfg(feature = "fuzzing")]
     #[doc(hidden)]
@@ -24,10 +30,11 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            programmatic: Programmatic::default(),
-            reuse: Reuse::default(),
-            check: true,
+            settings: Settings::default(),
             journal: false,
+            statistics: true,
+            report_leaks: true,
+            device: 0,
             #[cfg(feature = "fuzzing")]
             flaw: None,
         }
@@ -35,24 +42,40 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`
+    /// name.
+    ///
+    /// # Errors
+    /// What is wrong with them, and what is allowed.
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        Ok(Self::default().settings(Settings::from_environment()?))
+    }
+
+    /// Replaces all settings.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
     /// Sets what programmatic edges prove.
     #[must_use]
     pub fn programmatic(mut self, programmatic: Programmatic) -> Self {
-        self.programmatic = programmatic;
+        self.settings.programmatic = programmatic;
         self
     }
 
     /// Sets which streams may take a free block.
     #[must_use]
     pub fn reuse(mut self, reuse: Reuse) -> Self {
-        self.reuse = reuse;
+        self.settings.reuse = reuse;
         self
     }
 
     /// Sets whether the checker judges each capture.
     #[must_use]
     pub fn check(mut self, check: bool) -> Self {
-        self.check = check;
+        self.settings.check = check;
         self
     }
 
@@ -60,6 +83,27 @@ impl Config {
     #[must_use]
     pub fn journal(mut self, journal: bool) -> Self {
         self.journal = journal;
+        self
+    }
+
+    /// Sets whether figures are kept.
+    #[must_use]
+    pub fn statistics(mut self, statistics: bool) -> Self {
+        self.statistics = statistics;
+        self
+    }
+
+    /// Sets whether blocks that were never freed are reported at the end.
+    #[must_use]
+    pub fn report_leaks(mut self, report: bool) -> Self {
+        self.report_leaks = report;
+        self
+    }
+
+    /// Sets the device's number.
+    #[must_use]
+    pub fn device(mut self, device: u32) -> Self {
+        self.device = device;
         self
     }
 
@@ -110,6 +154,10 @@ pub enum Flaw {
     Hold,
     /// A freed block's memory from before the capture is free at once.
     OlderBlocks,
+    /// Outside captures what a stream gave back is free for every stream.
+    StreamOrder,
+    /// Outside captures other streams that used a block need not have completed.
+    Events,
 }
 
 /// Choices for a pool.

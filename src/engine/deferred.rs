@@ -6,21 +6,15 @@
 //! when the block is freed gets its event after that: what is submitted to it then comes after
 //! what was submitted before the capture, so the event covers both.
 
+use std::collections::VecDeque;
+
 use smallvec::SmallVec;
 
+use super::lanes::{Lanes, Mark};
 use super::report::{PoolId, WaitReason};
-use crate::driver::{
-    CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, StreamHandle,
-};
+use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::BlockNumber;
-
-/// An event that was recorded on a stream and has not completed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    event: EventHandle,
-    stream: StreamHandle,
-}
 
 /// A range that waits.
 #[derive(Debug)]
@@ -30,15 +24,23 @@ pub(super) struct Deferred {
     pub(super) range: RangeId,
     /// Its name in journals.
     pub(super) number: BlockNumber,
-    /// Streams without an event yet.
+    /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    pub(super) events: SmallVec<[Pending; 2]>,
+    pub(super) marks: SmallVec<[Mark; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// Whether a graph of the pool uses the memory.
     pub(super) graphs: bool,
-    /// Whether one of its streams was found capturing, so that another graph may use it.
+    /// Whether one of its streams may have been in a capture that nobody announced, so that its
+    /// graph may use the memory.
     pub(super) captured: bool,
+    /// Captures under way that one of its streams was found in: their graphs use the memory.
+    pub(super) users: SmallVec<[CaptureId; 1]>,
+    /// Its own stream, where that was no reason to wait: what it submits comes after all that it
+    /// did with the block, which it had done by this mark.
+    pub(super) own: Option<Mark>,
+    /// What was asked for, in bytes, where it is one block whose end the history has yet to tell.
+    pub(super) requested: Option<u64>,
 }
 
 /// How a capture stands to the engine.
@@ -61,72 +63,125 @@ impl Deferred {
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        scratch: &mut Vec<Dependency>,
+        lanes: &mut Lanes,
         known: impl Fn(CaptureId) -> Known,
         beside: &[CaptureId],
         users: &mut Vec<CaptureId>,
     ) -> bool {
         self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
-        let Self { streams, events, captures, captured, .. } = self;
-        streams.retain(|&mut stream| match driver.capture_status(stream, scratch) {
-            Ok(CaptureStatus::None) => match record(driver, stream) {
-                Some(event) => {
-                    events.push(event);
+        let Self { streams, marks, captures, captured, users: by, .. } = self;
+        let mut wait_for = |found: &[CaptureId]| {
+            for &capture in found {
+                if !captures.contains(&capture) {
+                    captures.push(capture);
+                }
+            }
+        };
+        streams.retain(|&mut stream| match driver.capture_of(stream) {
+            Ok(CaptureStatus::None) => match lanes.mark(driver, stream) {
+                Some(mark) => {
+                    marks.push(mark);
                     false
                 }
                 None => true,
             },
             Ok(CaptureStatus::Active { capture, .. }) => {
-                let known = known(capture);
-                if known == Known::UnderWay {
-                    users.push(capture);
-                }
-                if known != Known::Ended {
-                    // Of an unknown capture nobody has said whose graph it will be.
-                    *captured = true;
-                    for &capture in beside.iter().chain(users.last()) {
-                        if !captures.contains(&capture) {
-                            captures.push(capture);
+                match known(capture) {
+                    Known::UnderWay => {
+                        users.push(capture);
+                        if !by.contains(&capture) {
+                            by.push(capture);
                         }
+                        wait_for(&[capture]);
+                        wait_for(beside);
                     }
+                    Known::Unknown => {
+                        // Nobody has said whose graph it will be.
+                        *captured = true;
+                        wait_for(beside);
+                    }
+                    Known::Ended => {}
                 }
                 true
             }
-            Ok(CaptureStatus::Invalidated) | Err(_) => true,
-        });
-        events.retain(|pending| match driver.query_event(pending.event) {
-            Ok(false) => true,
-            Ok(true) => {
-                // An event that cannot be destroyed is the driver's loss; its work is done.
-                let _ = driver.destroy_event(pending.event);
-                false
+            // The legacy stream beside a capture: it does not capture itself.
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => true,
+            Ok(CaptureStatus::Invalidated) => true,
+            Err(_) => {
+                // Perhaps in a capture, and by the next look that may be over.
+                *captured = true;
+                wait_for(beside);
+                true
             }
-            Err(error) if error.kind == ErrorKind::CapturedEvent => {
-                // The stream began to capture between the question and the record.
-                let _ = driver.destroy_event(pending.event);
-                streams.push(pending.stream);
-                false
-            }
-            Err(_) => true,
         });
-        self.streams.is_empty() && self.events.is_empty() && self.captures.is_empty()
+        marks.retain(|&mut mark| !lanes.is_reached(mark));
+        self.streams.is_empty() && self.marks.is_empty() && self.captures.is_empty()
+    }
+
+    /// The mark that it waits for, where it waits for marks alone.
+    pub(super) fn awaits(&self) -> Option<Mark> {
+        let alone = self.streams.is_empty() && self.captures.is_empty();
+        self.marks.first().copied().filter(|_| alone)
     }
 
     /// What it waits for.
-    pub(super) fn reason(&self) -> WaitReason {
-        match self.captures.first() {
-            Some(&capture) => WaitReason::Capture(capture),
-            None => WaitReason::OutsideWork,
+    pub(super) fn reason(&self, lanes: &Lanes) -> WaitReason {
+        if let Some(&capture) = self.captures.first() {
+            return WaitReason::Capture(capture);
+        }
+        let marked = self.marks.first().map(|mark| lanes.stream(mark.lane));
+        match self.streams.first().copied().or(marked) {
+            Some(stream) => WaitReason::OutsideWork(stream),
+            None => unreachable!("what waits for nothing is free"),
         }
     }
 }
 
-/// Records an event behind the work of a stream that does not capture.
-pub(super) fn record<D: Driver + ?Sized>(driver: &D, stream: StreamHandle) -> Option<Pending> {
-    let event = driver.create_event().ok()?;
-    if driver.record_event(event, stream).is_err() {
-        let _ = driver.destroy_event(event);
-        return None;
+/// Everything that waits.
+#[derive(Debug, Default)]
+pub(super) struct Deferrals {
+    rows: Vec<Option<Deferred>>,
+    vacant: Vec<u32>,
+    /// Those that must be looked at, in the order in which that happens next; the rest is parked
+    /// at a lane.
+    pub(super) polled: VecDeque<u32>,
+}
+
+impl Deferrals {
+    /// Takes one in and gives it a number.
+    pub(super) fn insert(&mut self, deferred: Deferred) -> u32 {
+        match self.vacant.pop() {
+            Some(number) => {
+                self.rows[number as usize] = Some(deferred);
+                number
+            }
+            None => {
+                self.rows.push(Some(deferred));
+                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 blocks wait")
+            }
+        }
     }
-    Some(Pending { event, stream })
+
+    /// Takes one out, for good or to be put back.
+    pub(super) fn take(&mut self, number: u32) -> Option<Deferred> {
+        self.rows.get_mut(number as usize)?.take()
+    }
+
+    /// Puts back what [`Deferrals::take`] took out.
+    pub(super) fn put_back(&mut self, number: u32, deferred: Deferred) {
+        self.rows[number as usize] = Some(deferred);
+    }
+
+    /// Lets a number that was taken out be used again.
+    pub(super) fn forget(&mut self, number: u32) {
+        self.vacant.push(number);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Deferred> {
+        self.rows.iter().flatten()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Deferred> {
+        self.rows.iter_mut().flatten()
+    }
 }

@@ -28,13 +28,15 @@ impl State {
             self.end(driver, config, slot, false);
             return Err(Error::CaptureInvalidated { call: "end_capture", stream });
         }
+        // Before its pools are named: a block that waits may bring one in.
+        self.poll_deferred(driver, usize::MAX);
         let recording = self.recording(slot);
         let queries = recording.capture.queries();
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
         let judged = match (&recording.journal, recording.undone) {
-            (Some(journal), _) if config.check => {
-                check::check(journal, config.programmatic, driver, graph)
+            (Some(journal), _) if config.settings.check => {
+                check::check(journal, config.settings.programmatic, driver, graph)
                     .map(|_| ())
                     .map_err(|violation| Error::Refused(Box::new(violation)))
             }
@@ -43,7 +45,7 @@ impl State {
         };
         self.end(driver, config, slot, judged.is_ok());
         judged?;
-        let verified = config.check;
+        let verified = config.settings.check;
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
         for &pool in &pools {
@@ -101,6 +103,9 @@ impl State {
         self.poll_deferred(driver, usize::MAX);
         let Some(recording) = self.take_recording(slot) else { return };
         let Recording { id, pools, held, .. } = recording;
+        if let Some(&pool) = pools.first() {
+            self.remember_capture(id, pool, false);
+        }
         for block in self.blocks.iter_mut() {
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
                 block.roll_back();
@@ -109,80 +114,98 @@ impl State {
                 }
             }
         }
+        for waiting in self.deferred.iter_mut() {
+            let users = waiting.users.len();
+            waiting.users.retain(|&mut capture| capture != id);
+            waiting.graphs |= accepted && waiting.users.len() < users;
+        }
         let hold = !config.lacks(Flaw::Hold);
         for &pool in &pools {
             let beside = if hold { self.under_way(pool) } else { SmallVec::new() };
             let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { continue };
             row.recordings -= 1;
-            for heap in [row.small, row.large] {
+            for heap in row.heaps() {
                 let waiting = self.heap(heap).end_capture(slot, accepted, !beside.is_empty());
                 for (range, graphs) in waiting {
                     let number = self.blocks.number();
-                    self.deferred.push_back(Deferred {
+                    self.wait(Deferred {
                         pool,
                         heap,
                         range,
                         number,
                         streams: SmallVec::new(),
-                        events: SmallVec::new(),
+                        marks: SmallVec::new(),
                         captures: beside.clone(),
                         graphs,
                         captured: false,
+                        users: SmallVec::new(),
+                        own: None,
+                        requested: None,
                     });
                 }
+                self.touch(heap);
             }
         }
-        for Held { heap, range, block, graphs, outside, events, .. } in held {
+        for Held { heap, range, block, requested, graphs, outside, marks, .. } in held {
             let pool = self.pool_of(heap);
-            self.deferred.push_back(Deferred {
+            self.wait(Deferred {
                 pool,
                 heap,
                 range,
                 number: block,
                 streams: outside,
-                events,
+                marks,
                 captures: self.under_way(pool),
                 graphs: graphs || accepted,
                 captured: false,
+                users: SmallVec::new(),
+                own: None,
+                requested: Some(requested),
             });
         }
         self.poll_deferred(driver, usize::MAX);
         if !accepted {
             for pool in pools {
-                self.forget_graphs(pool);
+                self.forget_graphs(driver, pool);
             }
         }
     }
 
-    fn pool_of(&self, heap: u32) -> PoolId {
+    pub(super) fn pool_of(&self, heap: u32) -> PoolId {
         let row = self.pools.iter().position(|pool| {
             pool.as_ref().is_some_and(|pool| pool.small == heap || pool.large == heap)
         });
         PoolId(row.expect("a heap belongs to a pool") as u32)
     }
 
-    pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
+    pub(super) fn release_graph<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        graph: GraphId,
+    ) -> Result<(), Error> {
         let pools = self.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
         for pool in pools {
             if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
                 row.graphs -= 1;
             }
-            self.forget_graphs(pool);
+            self.forget_graphs(driver, pool);
         }
         Ok(())
     }
 
     /// Without a graph and without a capture that may become one, what graphs used is free for
     /// work outside captures again.
-    pub(super) fn forget_graphs(&mut self, pool: PoolId) {
+    pub(super) fn forget_graphs<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
         let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
             return;
         };
         if row.graphs > 0 || row.recordings > 0 {
             return;
         }
-        for heap in [row.small, row.large] {
+        for heap in row.heaps() {
             self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
+            self.touch(heap);
+            self.drop_uncached(driver, heap);
         }
         for waiting in self.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
             waiting.graphs = false;
@@ -203,8 +226,11 @@ impl State {
         id: PoolId,
     ) -> Result<(), Error> {
         self.pool(id, "destroy_pool")?;
-        self.poll_deferred(driver, usize::MAX);
+        self.settle_everything(driver, Some(id));
+        let heaps = self.pool(id, "destroy_pool")?.heaps();
         let waiting = self.deferred.iter().filter(|waiting| waiting.pool == id).count();
+        let ordered: usize = heaps.iter().map(|&heap| self.heap(heap).ordered_ranges()).sum();
+        let waiting = waiting + ordered;
         let pool = self.pool(id, "destroy_pool")?;
         if pool.blocks + pool.recordings + pool.graphs + waiting > 0 {
             return Err(Error::PoolInUse {
@@ -215,14 +241,15 @@ impl State {
                 waiting,
             });
         }
-        let heaps = [pool.small, pool.large];
-        self.pools[id.0 as usize] = None;
         let mut result = Ok(());
-        for heap in heaps {
+        for (class, heap) in heaps.into_iter().enumerate() {
             if let Some(heap) = self.heaps[heap as usize].take() {
+                self.counts.num_device_free += heap.pieces() as u64;
                 result = result.and(heap.close(driver));
             }
+            self.count_nothing(id, class);
         }
+        self.pools[id.0 as usize] = None;
         Ok(result?)
     }
 
@@ -233,5 +260,6 @@ impl State {
             // Refusals are what the comment above says; driver errors have nobody to go to.
             let _ = self.destroy_pool(driver, PoolId(pool));
         }
+        self.lanes.close(driver);
     }
 }

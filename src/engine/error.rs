@@ -119,6 +119,25 @@ pub enum Error {
         /// The block that took the place over.
         block: BlockNumber,
     },
+    /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
+    /// its order.
+    #[error(
+        "{call}: the per-thread default stream is a different stream in every thread; give the \
+         engine a stream that was created, or the legacy stream"
+    )]
+    PerThreadStream {
+        /// The engine's call.
+        call: &'static str,
+    },
+    /// A stream cannot be retired.
+    #[error(
+        "retire_stream: no event can be recorded on {stream:?}, so nobody could tell when its work \
+         has completed; end its capture first, and keep the stream until this call succeeds"
+    )]
+    StreamInUse {
+        /// The stream.
+        stream: StreamHandle,
+    },
     /// A thread panicked inside the engine. Its books may be wrong: nothing is handed out any more.
     #[error("a thread panicked inside the engine; nothing is handed out any more")]
     Poisoned,

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::report::{FreeRange, PoolId, Refusal, WaitReason};
 use super::state::State;
 use crate::heap::{Claim, State as RangeState};
+use crate::index::{new_map, Map};
 use crate::policy::Reuse;
 
 /// From where free ranges are looked at.
@@ -26,14 +27,21 @@ impl State {
             let Some(heap) = &self.heaps[number as usize] else {
                 continue;
             };
+            let mut reasons = self.wait_reasons(number);
             for (address, bytes, state, block) in heap.free_ranges() {
                 let refusal = match state {
                     RangeState::Waiting => {
-                        Some(Refusal::Waiting(self.wait_reason(number, address)))
+                        let reason = reasons.remove(&address);
+                        Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
-                    RangeState::Quiet { graphs } => (*graphs
-                        && view == View::Claim(Claim::Outside))
-                    .then_some(Refusal::UsedByGraph),
+                    RangeState::Quiet { graphs } => {
+                        let outside = matches!(view, View::Claim(Claim::Outside { .. }));
+                        (*graphs && outside).then_some(Refusal::UsedByGraph)
+                    }
+                    RangeState::Ordered { lane, .. } => match view {
+                        View::Claim(Claim::Outside { lane: asks }) if asks == Some(*lane) => None,
+                        _ => Some(Refusal::Ordered { owner: self.lanes.stream(*lane) }),
+                    },
                     RangeState::Marked(marked) => match view {
                         View::Claim(Claim::Capture { capture, stream, .. })
                             if capture == marked.capture =>
@@ -41,7 +49,8 @@ impl State {
                             let recording = self.recordings[capture.index()].as_ref();
                             let capture = &recording.expect("a claim names one under way").capture;
                             let owner = capture.stream_handle(marked.owner);
-                            if config.reuse != Reuse::CrossStream && marked.owner != stream {
+                            if config.settings.reuse != Reuse::CrossStream && marked.owner != stream
+                            {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
                                 capture.unproven(stream, &marked.markers).map(|marker| {
@@ -51,7 +60,7 @@ impl State {
                         }
                         _ => Some(Refusal::OtherCapture),
                     },
-                    RangeState::Allocated | RangeState::Vacant => continue,
+                    RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
                 };
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }
@@ -60,20 +69,17 @@ impl State {
         ranges
     }
 
-    fn wait_reason(&self, heap: u32, address: u64) -> WaitReason {
-        let lies_here = |number, range| {
-            number == heap
-                && self.heaps[number as usize]
-                    .as_ref()
-                    .is_some_and(|h| h.extent(range).0 == address)
-        };
+    /// What the ranges of a heap that wait are waiting for, by address.
+    pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
+        let mut reasons = new_map();
+        let Some(heap) = &self.heaps[number as usize] else { return reasons };
         let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
-        for held in held {
-            if lies_here(held.heap, held.range) {
-                return held.reason.clone();
-            }
+        for held in held.filter(|held| held.heap == number) {
+            reasons.insert(heap.extent(held.range).0, held.reason.clone());
         }
-        let waiting = self.deferred.iter().find(|waiting| lies_here(waiting.heap, waiting.range));
-        waiting.map_or(WaitReason::OutsideWork, |waiting| waiting.reason())
+        for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
+            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.lanes));
+        }
+        reasons
     }
 }

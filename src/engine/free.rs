@@ -1,10 +1,12 @@
 //! Taking memory back.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::block::{Home, LastUse, LiveBlock, Origin, Use};
 use super::config::{Config, Flaw};
-use super::deferred::{record, Deferred};
+use super::history::Action;
 use super::recording::Held;
 use super::report::{BlockId, WaitReason};
 use super::state::{Standing, State};
@@ -36,7 +38,7 @@ impl State {
         let unknown = Error::UnknownBlock { call: CALL, block: id.number() };
         let block = self.blocks.get_mut(id).ok_or(unknown)?;
         let keep = config.lacks(Flaw::UseAfterLastUse);
-        if stream == block.stream {
+        if stream == block.stream && block.gone.is_none() {
             block.last = block.last.take().filter(|_| keep);
         } else {
             match block.uses.iter_mut().find(|used| used.stream == stream) {
@@ -103,8 +105,10 @@ impl State {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
         let mut block = self.blocks.remove(id).ok_or(unknown)?;
         if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
+            pool.blocks -= 1;
             pool.count_out(block.bytes, block.requested);
         }
+        self.touch(block.heap);
         match block.origin {
             Origin::Capture(home) => match self.ending(driver, config, &block, home) {
                 Ok(ending) => self.free_in_capture(driver, config, block, home, ending),
@@ -113,13 +117,49 @@ impl State {
                     block.roll_back();
                     self.abandon_invalidated(driver, config, ruined);
                     let pool = block.pool;
-                    self.free_outside(driver, config, block);
-                    self.forget_graphs(pool);
+                    self.free_outside(driver, block);
+                    self.forget_graphs(driver, pool);
                 }
             },
             Origin::Outside | Origin::Past | Origin::Graph => {
-                self.free_outside(driver, config, block)
+                if config.lacks(Flaw::OlderBlocks) {
+                    let LiveBlock { heap, range, number, before, origin, .. } = block;
+                    let graphs = before.graphs || matches!(origin, Origin::Graph);
+                    self.heap(heap).free_quiet(range, graphs, number);
+                } else {
+                    self.free_outside(driver, block);
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Frees a block that a front had on lease and may not keep.
+    pub(super) fn free_leased<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        id: BlockId,
+    ) -> Result<(), Error> {
+        let unknown = Error::UnknownBlock { call: "free", block: id.number() };
+        let fronts = Arc::clone(&self.fronts);
+        let lease = fronts.get(id.front).and_then(|mut front| {
+            let lease = front.give_up(id)?;
+            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            Some(lease)
+        });
+        let lease = lease.ok_or(unknown)?;
+        let block = self.blocks.end_lease(lease.row);
+        let mut block = block.expect("a front's leases are the engine's blocks");
+        block.requested = lease.requested;
+        block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
+        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
+            pool.blocks -= 1;
+        }
+        if config.lacks(Flaw::OlderBlocks) {
+            self.heap(block.heap).free_quiet(block.range, block.before.graphs, block.number);
+        } else {
+            self.free_outside(driver, block);
         }
         Ok(())
     }
@@ -169,7 +209,7 @@ impl State {
                 Standing::Invalidated => return Err(stream),
             }
         }
-        if config.reuse == Reuse::Deferred && !block.uses.is_empty() {
+        if config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.nested_capture(home, block) {
@@ -199,31 +239,35 @@ impl State {
         home: Home,
         ending: Ending,
     ) {
-        let LiveBlock { number, pool, heap, range, before, .. } = block;
+        let LiveBlock { number, pool, heap, range, before, requested, stream, .. } = block;
         self.note(home.slot, Entry::Free { block: number });
+        let (address, _) = self.heap(heap).extent(range);
+        let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
+        self.remember_from(action, (address, requested), Some(stream), pool, block.frames);
         if let Some(reason) = ending.reason {
             self.heap(heap).free_later(range, number);
             let mut outside = ending.outside;
-            let mut events = SmallVec::new();
+            let mut marks = SmallVec::new();
             let mut graphs = before.graphs;
             outside.retain(|&mut stream| {
-                match driver.capture_status(stream, &mut self.terminals) {
+                match driver.capture_of(stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
                     Ok(CaptureStatus::None) => {
-                        record(driver, stream).map(|event| events.push(event)).is_none()
+                        self.lanes.mark(driver, stream).map(|mark| marks.push(mark)).is_none()
                     }
                     // Another capture's graph may use the block.
                     Ok(CaptureStatus::Active { capture, .. }) => {
                         graphs = true;
                         if let Some(slot) = self.slot(capture) {
-                            self.join_pool(slot, pool);
+                            self.join_pool(driver, slot, pool);
                         }
                         true
                     }
                     Ok(CaptureStatus::Invalidated) | Err(_) => true,
                 }
             });
-            let held = Held { heap, range, block: number, graphs, outside, events, reason };
+            let held =
+                Held { heap, range, block: number, requested, graphs, outside, marks, reason };
             self.recording(home.slot).held.push(held);
             return;
         }
@@ -238,43 +282,6 @@ impl State {
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
         let token = self.heap(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, home.slot, token, home.stream);
-    }
-
-    /// Frees a block that no capture under way allocated: it waits for the work of its streams,
-    /// and for the captures under way in its pool if a graph uses it.
-    fn free_outside<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, block: LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, before, origin, uses, .. } = block;
-        let graph = matches!(origin, Origin::Graph);
-        let graphs = before.graphs || graph;
-        if config.lacks(Flaw::OlderBlocks) {
-            self.heap(heap).free_quiet(range, graphs, number);
-            return;
-        }
-        self.heap(heap).free_later(range, number);
-        let mut streams: SmallVec<[StreamHandle; 2]> = SmallVec::new();
-        streams.push(stream);
-        streams.extend(uses.iter().map(|used| used.stream));
-        // Captures that were under way beside the block's own know nothing of what lay there before
-        // it, or may contain its graph.
-        let captures = match origin {
-            Origin::Outside => SmallVec::new(),
-            _ => self.under_way(pool),
-        };
-        // Records the events now: the streams need not outlive the block.
-        self.defer(
-            driver,
-            Deferred {
-                pool,
-                heap,
-                range,
-                number,
-                streams,
-                events: SmallVec::new(),
-                captures,
-                graphs,
-                captured: false,
-            },
-        );
     }
 }
 

@@ -1,12 +1,16 @@
 //! Pools: two heaps each, and their figures.
 
 use super::config::PoolConfig;
+use super::ledger::class;
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
 const SMALL: u64 = 1 << 20;
 
-/// Every block's size is a multiple of this, in bytes.
-pub(super) const UNIT: u64 = 512;
+/// Whether blocks of this size lie in the small heap.
+#[inline]
+pub(super) fn is_small(bytes: u64) -> bool {
+    bytes <= SMALL
+}
 
 /// A pool.
 #[derive(Debug)]
@@ -19,10 +23,18 @@ pub(super) struct Pool {
     pub(super) graphs: usize,
     /// Captures under way that use it.
     pub(super) recordings: usize,
-    pub(super) allocated: u64,
-    pub(super) peak_allocated: u64,
-    pub(super) requested: u64,
+    /// Places that are in blocks, leased ones included.
     pub(super) blocks: usize,
+    /// Live blocks that no front counts, small and large.
+    pub(super) counted: [Counted; 2],
+}
+
+/// Live blocks: how many, their bytes, and their bytes as asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+    pub(super) requested: u64,
 }
 
 impl Pool {
@@ -33,32 +45,36 @@ impl Pool {
             large,
             graphs: 0,
             recordings: 0,
-            allocated: 0,
-            peak_allocated: 0,
-            requested: 0,
             blocks: 0,
+            counted: Default::default(),
         }
     }
 
     /// The heap for blocks of this size.
     pub(super) fn heap(&self, bytes: u64) -> u32 {
-        if bytes <= SMALL {
+        if is_small(bytes) {
             self.small
         } else {
             self.large
         }
     }
 
+    /// Its heaps: of small and of large blocks.
+    pub(super) fn heaps(&self) -> [u32; 2] {
+        [self.small, self.large]
+    }
+
     pub(super) fn count_in(&mut self, bytes: u64, requested: u64) {
-        self.allocated += bytes;
-        self.peak_allocated = self.peak_allocated.max(self.allocated);
-        self.requested += requested;
-        self.blocks += 1;
+        let counted = &mut self.counted[class(is_small(bytes))];
+        counted.blocks += 1;
+        counted.bytes += bytes;
+        counted.requested += requested;
     }
 
     pub(super) fn count_out(&mut self, bytes: u64, requested: u64) {
-        self.allocated -= bytes;
-        self.requested -= requested;
-        self.blocks -= 1;
+        let counted = &mut self.counted[class(is_small(bytes))];
+        counted.blocks -= 1;
+        counted.bytes -= bytes;
+        counted.requested -= requested;
     }
 }

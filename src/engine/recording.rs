@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::deferred::Pending;
+use super::lanes::Mark;
 use super::report::{PoolId, WaitReason};
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, StreamHandle};
@@ -15,12 +15,14 @@ pub(super) struct Held {
     pub(super) heap: u32,
     pub(super) range: RangeId,
     pub(super) block: BlockNumber,
+    /// What was asked for, in bytes.
+    pub(super) requested: u64,
     /// Whether a finished graph used the memory before the capture did.
     pub(super) graphs: bool,
-    /// Streams outside the capture whose work may use it, and that had no event yet.
+    /// Streams outside the capture whose work may use it, and that had no mark yet.
     pub(super) outside: SmallVec<[StreamHandle; 2]>,
-    /// Recorded on such streams when the block was freed.
-    pub(super) events: SmallVec<[Pending; 2]>,
+    /// Behind the work of such streams when the block was freed.
+    pub(super) marks: SmallVec<[Mark; 2]>,
     pub(super) reason: WaitReason,
 }
 

@@ -18,12 +18,18 @@ pub struct GraphId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     pub(crate) engine: u32,
+    /// The front that handed it out, or [`NO_FRONT`].
+    pub(crate) front: u32,
     pub(crate) slot: u32,
     pub(crate) number: u64,
 }
 
+/// The front of blocks that no front handed out.
+pub(crate) const NO_FRONT: u32 = u32::MAX;
+
 impl BlockId {
-    /// The block's number in journals and messages, counted from 0 in its engine.
+    /// The block's number in journals and messages. Journals know blocks from outside their capture
+    /// by the number of the place that they lie in, which may have had several blocks.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
     }
@@ -76,6 +82,18 @@ pub struct PoolStatistics {
     pub blocks: usize,
 }
 
+/// What came of giving memory back. All in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Emptied {
+    /// Given back to the driver.
+    pub released: u64,
+    /// Free, but for work that may still use it: it can be given back when that has completed.
+    pub waiting: u64,
+    /// Still held.
+    pub reserved: u64,
+}
+
 /// Why a request could not be met, with the figures that a person needs. All in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -96,8 +114,18 @@ pub struct OutOfMemory {
     pub takeable: u64,
     /// Free, but not for this stream now.
     pub waiting: u64,
+    /// The most that all pools may hold, where there is a limit.
+    pub engine_limit: Option<u64>,
     /// Held by all pools of the engine.
     pub engine_reserved: u64,
+    /// In blocks of all pools that have not been freed.
+    pub engine_allocated: u64,
+    /// Held by pools that belong to graphs, or to captures under way.
+    pub in_graphs: u64,
+    /// Whether the stream captures, so that nothing could be waited for.
+    pub capturing: bool,
+    /// Whether segments can grow (`expandable_segments`).
+    pub growable: bool,
     /// Free on the device, where the driver told.
     pub device_free: Option<u64>,
     /// Of the device, where the driver told.
@@ -116,7 +144,24 @@ impl fmt::Display for OutOfMemory {
             self.stream,
             self.pool
         )?;
-        write!(f, ", which holds {}", mib(self.reserved))?;
+        if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
+            write!(f, "; the device has {} free of {}", mib(free), mib(total))?;
+        }
+        write!(f, "; this engine holds {}", mib(self.engine_reserved))?;
+        if let Some(limit) = self.engine_limit {
+            write!(f, " of the {} that it may", mib(limit))?;
+        }
+        let unallocated = self.engine_reserved.saturating_sub(self.engine_allocated);
+        write!(
+            f,
+            ": {} allocated, {} reserved but unallocated",
+            mib(self.engine_allocated),
+            mib(unallocated)
+        )?;
+        if self.in_graphs > 0 {
+            write!(f, ", {} of it all in pools of graphs", mib(self.in_graphs))?;
+        }
+        write!(f, "; the pool holds {}", mib(self.reserved))?;
         if let Some(limit) = self.limit {
             write!(f, " of at most {}", mib(limit))?;
         }
@@ -128,14 +173,45 @@ impl fmt::Display for OutOfMemory {
             mib(self.takeable),
             mib(self.waiting)
         )?;
-        write!(f, "; the engine holds {}", mib(self.engine_reserved))?;
-        if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
-            write!(f, "; the device has {} free of {}", mib(free), mib(total))?;
-        }
-        if self.waiting > 0 {
-            write!(f, "; Engine::explain says what each of those waits for")?;
+        for advice in self.advice() {
+            write!(f, "; {advice}")?;
         }
         Ok(())
+    }
+}
+
+impl OutOfMemory {
+    /// What may help, most likely first.
+    fn advice(&self) -> impl Iterator<Item = &'static str> {
+        let waits = self.waiting >= self.requested;
+        let scattered = self.takeable >= self.requested;
+        [
+            (waits, "Engine::explain says what each free range waits for"),
+            (
+                waits && self.capturing,
+                "a capture can wait for nothing: join the streams that used the blocks, or let the \
+                 work before the capture complete first",
+            ),
+            (
+                scattered && !self.growable,
+                "memory is scattered over segments: try expandable_segments:True",
+            ),
+            (
+                scattered && self.growable,
+                "memory is scattered: try roundup_power2_divisions, or allocate large blocks first",
+            ),
+            (
+                self.in_graphs >= self.requested,
+                "release graphs that are not launched any more, or let graphs share a pool",
+            ),
+            (
+                self.engine_limit.is_some() || self.limit.is_some(),
+                "raise the limit (memory_limit_mb, per_process_memory_fraction, \
+                 PoolConfig::max_bytes) if the device has more",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(applies, advice)| applies.then_some(advice))
     }
 }
 
@@ -171,6 +247,12 @@ pub enum Refusal {
     },
     /// It is held back until a capture ends or outside work has completed.
     Waiting(WaitReason),
+    /// This stream gave it back outside captures: it may take it at once, others when its work has
+    /// completed.
+    Ordered {
+        /// The stream.
+        owner: StreamHandle,
+    },
     /// It belongs to another capture that is under way.
     OtherCapture,
     /// A graph of the pool uses it, and the stream is not capturing.
@@ -192,8 +274,8 @@ pub enum WaitReason {
     Policy,
     /// A capture that was under way beside it.
     Capture(CaptureId),
-    /// Work outside captures that has not completed.
-    OutsideWork,
+    /// Work of this stream, outside captures, that has not completed.
+    OutsideWork(StreamHandle),
 }
 
 impl fmt::Display for Refusal {
@@ -216,8 +298,11 @@ impl fmt::Display for Refusal {
             Self::Waiting(WaitReason::Capture(capture)) => {
                 write!(f, "capture {} is still under way", capture.0)
             }
-            Self::Waiting(WaitReason::OutsideWork) => {
-                write!(f, "work outside captures may still use it")
+            Self::Waiting(WaitReason::OutsideWork(stream)) => {
+                write!(f, "work of {stream:?} that has not completed may use it")
+            }
+            Self::Ordered { owner } => {
+                write!(f, "what {owner:?} did with it may not have completed")
             }
             Self::OtherCapture => write!(f, "it belongs to another capture"),
             Self::UsedByGraph => write!(f, "a graph of the pool uses it"),

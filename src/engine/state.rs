@@ -1,15 +1,21 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::block::{Blocks, Origin};
 use super::config::{Config, Flaw};
-use super::deferred::{Deferred, Known};
+use super::deferred::{Deferrals, Known};
+use super::fronts::Fronts;
+use super::history::Ring;
+use super::lanes::Lanes;
+use super::ledger::Tally;
 use super::pool::Pool;
 use super::recording::Recording;
 use super::report::{GraphId, PoolId};
+use super::statistics::Counts;
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
@@ -26,10 +32,21 @@ pub(super) struct State {
     pub(super) heaps: Vec<Option<Heap>>,
     pub(super) recordings: Vec<Option<Recording>>,
     pub(super) blocks: Blocks,
-    /// In the order in which they are looked at next.
-    pub(super) deferred: VecDeque<Deferred>,
+    pub(super) deferred: Deferrals,
+    pub(super) lanes: Lanes,
+    pub(super) fronts: Arc<Fronts>,
+    /// What is counted here and not by a front: by pool and class.
+    pub(super) tallies: Vec<Tally>,
+    /// Heaps whose figures have changed since they were last counted.
+    pub(super) touched: SmallVec<[u32; 8]>,
+    /// Whether a front's figures may have exceeded their grant.
+    pub(super) unsettled: bool,
+    pub(super) counts: Counts,
+    pub(super) history: Option<Box<Ring>>,
+    /// The most that all pools may hold, in bytes.
+    pub(super) limit: Option<u64>,
     /// Captures that were ended or abandoned here: the driver may still report them as active.
-    ended: BTreeSet<CaptureId>,
+    pub(super) ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
     pub(super) next_graph: u64,
     pub(super) next_age: u64,
@@ -49,16 +66,39 @@ pub(super) enum Standing {
     Invalidated,
 }
 
+/// How a capture stands to the engine.
+pub(super) fn known(
+    recordings: &[Option<Recording>],
+    ended: &BTreeSet<CaptureId>,
+    capture: CaptureId,
+) -> Known {
+    if recordings.iter().flatten().any(|recording| recording.id == capture) {
+        Known::UnderWay
+    } else if ended.contains(&capture) {
+        Known::Ended
+    } else {
+        Known::Unknown
+    }
+}
+
 pub(super) const GONE: &str = "heaps live as long as their pool, and rows name them";
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(engine: u32, fronts: Arc<Fronts>) -> Self {
         Self {
             pools: Vec::new(),
             heaps: Vec::new(),
             recordings: Vec::new(),
-            blocks: Blocks::new(),
-            deferred: VecDeque::new(),
+            blocks: Blocks::new(engine),
+            deferred: Deferrals::default(),
+            lanes: Lanes::new(),
+            fronts,
+            tallies: Vec::new(),
+            touched: SmallVec::new(),
+            unsettled: false,
+            counts: Counts::default(),
+            history: None,
+            limit: None,
             ended: BTreeSet::new(),
             graphs: new_map(),
             next_graph: 0,
@@ -101,12 +141,13 @@ impl State {
             return Err(Error::CaptureEnded { call, capture });
         }
         if let Some(slot) = self.slot(capture) {
-            self.join_pool(slot, pool);
+            self.join_pool(driver, slot, pool);
             return Ok(slot);
         }
         let terminals = std::mem::take(&mut self.terminals);
         let slot = self.add_recording(config, capture);
-        self.join_pool(slot, pool);
+        self.join_pool(driver, slot, pool);
+        self.remember_capture(capture, pool, true);
         // Whatever waits and is used in it can be told so from now on.
         self.poll_deferred(driver, usize::MAX);
         self.terminals = terminals;
@@ -121,14 +162,17 @@ impl State {
     }
 
     fn add_recording(&mut self, config: &Config, id: CaptureId) -> CaptureSlot {
-        let trusted =
-            if config.lacks(Flaw::EdgeKinds) { Programmatic::Trust } else { config.programmatic };
+        let trusted = if config.lacks(Flaw::EdgeKinds) {
+            Programmatic::Trust
+        } else {
+            config.settings.programmatic
+        };
         self.next_age += 1;
         let recording = Recording {
             id,
             age: self.next_age,
             capture: Capture::new(trusted, !config.lacks(Flaw::SetBack)),
-            journal: (config.check || config.journal).then(Journal::new),
+            journal: (config.settings.check || config.journal).then(Journal::new),
             pools: SmallVec::new(),
             blocks: 0,
             held: Vec::new(),
@@ -145,10 +189,16 @@ impl State {
     }
 
     /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
-    pub(super) fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
+    pub(super) fn join_pool<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        slot: CaptureSlot,
+        pool: PoolId,
+    ) {
         if self.recording(slot).pools.contains(&pool) {
             return;
         }
+        self.hold_ordered(driver, pool);
         let strangers = self.strangers(pool);
         let recording = self.recording(slot);
         recording.pools.push(pool);
@@ -282,51 +332,6 @@ impl State {
         if let Some((_, row)) = seen.max() {
             self.end(driver, config, CaptureSlot::new(row), false);
         }
-    }
-
-    fn known(&self, capture: CaptureId) -> Known {
-        if self.slot(capture).is_some() {
-            Known::UnderWay
-        } else if self.ended.contains(&capture) {
-            Known::Ended
-        } else {
-            Known::Unknown
-        }
-    }
-
-    /// Looks at up to `most` of the ranges that wait, frees those that wait no longer, and tells
-    /// the captures under way. Returns whether any was freed.
-    pub(super) fn poll_deferred<D: Driver + ?Sized>(&mut self, driver: &D, most: usize) -> bool {
-        let mut freed = false;
-        let mut users = Vec::new();
-        let mut terminals = std::mem::take(&mut self.terminals);
-        for _ in 0..most.min(self.deferred.len()) {
-            let Some(mut waiting) = self.deferred.pop_front() else { break };
-            let beside = self.under_way(waiting.pool);
-            let known = |capture| self.known(capture);
-            let free = waiting.poll(driver, &mut terminals, known, &beside, &mut users);
-            for capture in users.drain(..) {
-                if let Some(slot) = self.slot(capture) {
-                    self.join_pool(slot, waiting.pool);
-                }
-            }
-            if free {
-                freed = true;
-                let graphs = waiting.graphs || waiting.captured;
-                self.heap(waiting.heap).free_waiting(waiting.range, graphs);
-                self.tell(waiting.pool, None, Entry::Settled { block: waiting.number });
-            } else {
-                self.deferred.push_back(waiting);
-            }
-        }
-        self.terminals = terminals;
-        freed
-    }
-
-    /// Enters a range that waits, after a first look at it.
-    pub(super) fn defer<D: Driver + ?Sized>(&mut self, driver: &D, waiting: Deferred) {
-        self.deferred.push_front(waiting);
-        self.poll_deferred(driver, 1);
     }
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.

@@ -39,6 +39,22 @@ impl Classes {
             bits = *self.0.get(word)?;
         }
     }
+
+    /// The last class below `end` that is in the set.
+    fn last(&self, end: usize) -> Option<usize> {
+        let mut word = end / 64;
+        let mut bits = match self.0.get(word) {
+            Some(bits) => bits & !(u64::MAX << (end % 64)),
+            None => 0,
+        };
+        loop {
+            if bits != 0 {
+                return Some(64 * word + 63 - bits.leading_zeros() as usize);
+            }
+            word = word.checked_sub(1)?;
+            bits = self.0[word];
+        }
+    }
 }
 
 /// Something with a size.
@@ -194,7 +210,9 @@ impl<E: Copy + Sized512> Bins<E> {
 
     /// All entries, large classes first.
     pub(crate) fn largest(&self) -> impl Iterator<Item = &E> {
-        self.lists.iter().rev().flatten()
+        let classes =
+            std::iter::successors(self.used.last(64 * WORDS), |&class| self.used.last(class));
+        classes.flat_map(|class| &self.lists[class])
     }
 }
 

@@ -39,6 +39,7 @@ impl Heap {
         };
         let mut before = Before { markers: Markers::new(), graphs: false };
         let mut missing = bytes;
+        self.in_blocks += bytes;
         loop {
             let Range { segment, previous, next, bytes: size, .. } = self.ranges[at];
             let taken = size.min(missing);
@@ -58,23 +59,23 @@ impl Heap {
                 };
                 let range = self.ranges.insert((address, bytes), segment, sides, State::Allocated);
                 if sides.1.is_none() {
-                    self.segments[segment.index()].last = Some(range);
+                    self.segment(segment).last = Some(range);
                 }
                 self.relist(at, listed);
-                return Placed { range, address, before };
+                return Placed { range, address, bytes, before };
             }
             self.unlist_whole(at);
             if missing == 0 {
+                self.ranges.set_state(at, State::Allocated);
                 let range = &mut self.ranges[at];
-                range.state = State::Allocated;
                 range.address = address;
                 range.bytes = bytes;
                 self.ranges.renew(at);
-                return Placed { range: at, address, before };
+                return Placed { range: at, address, bytes, before };
             }
             self.ranges.remove(at);
             if next.is_none() {
-                self.segments[segment.index()].last = previous;
+                self.segment(segment).last = previous;
             }
             let beside = if low { next } else { previous };
             at = beside.unwrap_or_else(|| unreachable!("the extent was large enough"));
@@ -85,6 +86,7 @@ impl Heap {
     fn unite(&self, id: RangeId, before: &mut Before) {
         match &self.ranges[id].state {
             State::Quiet { graphs } => before.graphs |= graphs,
+            State::Ordered { .. } => {}
             State::Marked(marked) => {
                 before.graphs |= marked.graphs;
                 for &marker in &marked.markers {
@@ -100,7 +102,7 @@ impl Heap {
     /// Takes a free range off every list.
     fn unlist_whole(&mut self, id: RangeId) {
         match &self.ranges[id].state {
-            &State::Quiet { graphs } => self.unlist_quiet(id, graphs),
+            State::Quiet { .. } | State::Ordered { .. } => self.unlist_single(id),
             // News and entries of other streams name the range and are compared with it on use.
             State::Marked(marked) if marked.shelved => self.unshelve(id),
             _ => {}
@@ -133,7 +135,7 @@ impl Heap {
         match (unlisted, &self.ranges[id].state) {
             (Unlisted::None, _) => {}
             (Unlisted::Run { first, last }, _) => self.list_run(first, last),
-            (Unlisted::Single, &State::Quiet { graphs }) => self.list_quiet(id, graphs),
+            (Unlisted::Single, State::Quiet { .. } | State::Ordered { .. }) => self.list_single(id),
             (Unlisted::Single, _) => self.shelve(id),
         }
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::place::Claim;
-use super::range::{Given, RangeId, SegmentId, State};
+use super::range::{Given, Range, RangeId, State};
 use super::Heap;
 use crate::capture::NodeIndex;
 
@@ -21,8 +21,16 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
-        let Claim::Capture { capture, stream, share } = claim else { return None };
         let mut seeds: SmallVec<[RangeId; 3 * SEEDS]> = SmallVec::new();
+        let (capture, stream, share) = match claim {
+            Claim::Capture { capture, stream, share } => (capture, stream, share),
+            Claim::Outside { lane } => {
+                let own = lane.and_then(|lane| self.ordered.get(lane.index()));
+                seeds.extend(own.iter().flat_map(|own| own.largest()).take(SEEDS).map(|it| it.id));
+                seeds.extend(self.quiet[0].largest().take(SEEDS).map(|range| range.id));
+                return seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove));
+            }
+        };
         let shelf = self.shelf(capture, stream);
         seeds.extend(shelf.own.largest().take(SEEDS).map(|run| run.id));
         if share {
@@ -69,8 +77,16 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> bool {
-        match (&self.ranges[id].state, claim) {
-            (State::Quiet { graphs }, Claim::Outside) => !graphs,
+        let Range { bytes, state, .. } = &self.ranges[id];
+        if let (Claim::Outside { .. }, Some(most)) = (claim, self.plan.splitting.most) {
+            if *bytes >= most {
+                // It is given whole or not at all.
+                return false;
+            }
+        }
+        match (state, claim) {
+            (State::Quiet { graphs }, Claim::Outside { .. }) => !graphs,
+            (State::Ordered { lane, .. }, Claim::Outside { lane: asks }) => asks == Some(*lane),
             (State::Quiet { .. }, Claim::Capture { .. }) => true,
             (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
                 marked.capture == capture
@@ -81,18 +97,18 @@ impl Heap {
         }
     }
 
-    /// The free end of a segment that the claim may take: its first range and its size, at most
-    /// `bytes`.
-    pub(super) fn free_end(
+    /// The free ranges that the claim may take from `last` downwards: the first of them, and how
+    /// much they hold, at most `bytes`.
+    pub(super) fn usable_before(
         &self,
-        segment: SegmentId,
+        last: Option<RangeId>,
         bytes: u64,
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> (Option<RangeId>, u64) {
         let mut first = None;
         let mut usable = 0;
-        let mut at = self.segments[segment.index()].last;
+        let mut at = last;
         while let Some(id) = at.filter(|_| usable < bytes) {
             if !self.may_take(id, claim, prove) {
                 break;
@@ -103,5 +119,25 @@ impl Heap {
         }
         // The walk ends as soon as it has enough; a place that large would have been found before.
         (first, usable.min(bytes))
+    }
+
+    /// How much the free ranges hold that the claim may take from `first` upwards, at most `bytes`.
+    pub(super) fn usable_after(
+        &self,
+        first: Option<RangeId>,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> u64 {
+        let mut usable = 0;
+        let mut at = first;
+        while let Some(id) = at.filter(|_| usable < bytes) {
+            if !self.may_take(id, claim, prove) {
+                break;
+            }
+            usable += self.ranges[id].bytes;
+            at = self.ranges[id].next;
+        }
+        usable.min(bytes)
     }
 }

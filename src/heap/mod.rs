@@ -3,8 +3,10 @@
 //! * [`range`]: the table of ranges in address order.
 //! * [`segment`]: where memory comes from.
 //! * [`bins`]: places by size.
-//! * [`shelf`]: what each stream of a capture may take.
+//! * [`ordered`]: what streams gave back outside captures.
+//! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
+//! * [`grow`]: more memory from the driver; [`give_back`]: less.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
 //! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
@@ -16,56 +18,124 @@ mod bins;
 mod carve;
 mod choose;
 mod foreign;
+mod give_back;
+mod grow;
 mod joined;
+mod ordered;
 mod place;
 mod range;
+mod runs;
 mod segment;
 mod shelf;
 
+pub(crate) use give_back::Surplus;
+pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
-pub(crate) use range::{CaptureSlot, Marked, RangeId, State};
+pub(crate) use range::{CaptureSlot, LaneIndex, Marked, RangeId, State};
 pub(crate) use segment::unit;
 
 use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
 use bins::Bins;
-use range::{Given, Range, Ranges};
+use range::{Given, Range, Ranges, SegmentId};
 use segment::Segment;
 use shelf::{Listed, Shelf, Shelves};
+
+/// Which free ranges a block may be cut from outside captures (PyTorch's `max_split_size_mb`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Splitting {
+    /// Free ranges of at least so many bytes are never split, and given to blocks of that size only.
+    pub(crate) most: Option<u64>,
+    /// By how much such a range may be larger than the block, in bytes.
+    pub(crate) slack: u64,
+}
+
+/// What a heap is for and how it gets memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Whether it holds small blocks.
+    pub(crate) small: bool,
+    pub(crate) supply: Supply,
+    pub(crate) splitting: Splitting,
+}
+
+/// How a heap gets memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supply {
+    /// Segments that reserve this many bytes of addresses and grow.
+    Growing { reserve: u64 },
+    /// Segments of fixed sizes.
+    Fixed,
+    /// An allocation of the driver's for each block, given back with it.
+    Uncached,
+}
 
 /// Small or large blocks of one pool.
 #[derive(Debug)]
 pub(crate) struct Heap {
     /// The engine's number of this heap, for tokens.
     number: u32,
-    /// Address space of a segment, in bytes.
-    reserve: u64,
-    /// Whether all places are weighed where there are few.
-    weigh: bool,
+    plan: Plan,
     ranges: Ranges,
-    segments: Vec<Segment>,
+    segments: Vec<Option<Segment>>,
+    /// The latest segment that can grow.
+    growing: Option<SegmentId>,
+    holes: Vec<RangeId>,
     /// Quiet ranges; `[1]` holds those that graphs use.
     quiet: [Bins<Listed>; 2],
+    /// Ordered ranges by lane; rows appear as they are needed.
+    ordered: Vec<Bins<Listed>>,
     /// By capture; rows appear as they are needed.
     shelves: Vec<Shelves>,
     /// What a search found unproven, with the stream that must wait for it.
     unproven: Vec<(Token, StreamIndex)>,
+    /// Memory that is mapped nowhere and could not be released.
+    orphans: Vec<MemoryHandle>,
     reserved: u64,
+    pieces: usize,
+    in_blocks: u64,
+    waiting: u64,
+    waiting_ranges: usize,
+    /// Counts placements, to tell old from new.
+    clock: u64,
+    /// What came from the driver and went back since that was last asked.
+    changes: Vec<Change>,
+}
+
+/// Memory that came from the driver or went back to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) mapped: bool,
+    /// Whether it was a whole segment.
+    pub(crate) whole: bool,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// In how many pieces.
+    pub(crate) pieces: usize,
 }
 
 impl Heap {
-    pub(crate) fn new(number: u32, reserve: u64, weigh: bool) -> Self {
+    pub(crate) fn new(number: u32, plan: Plan) -> Self {
         Self {
             number,
-            reserve,
-            weigh,
+            plan,
             ranges: Ranges::default(),
             segments: Vec::new(),
+            growing: None,
+            holes: Vec::new(),
             quiet: [Bins::default(), Bins::default()],
+            ordered: Vec::new(),
             shelves: Vec::new(),
             unproven: Vec::new(),
+            orphans: Vec::new(),
             reserved: 0,
+            pieces: 0,
+            in_blocks: 0,
+            waiting: 0,
+            waiting_ranges: 0,
+            clock: 0,
+            changes: Vec::new(),
         }
     }
 
@@ -84,9 +154,59 @@ impl Heap {
         &self,
     ) -> impl Iterator<Item = (u64, u64, &State, Option<BlockNumber>)> + '_ {
         self.ranges.ids().map(|id| &self.ranges[id]).filter_map(|range| {
-            let free = !matches!(range.state, State::Allocated);
+            let free = !matches!(range.state, State::Allocated | State::Hole);
             free.then_some((range.address, range.bytes, &range.state, range.block))
         })
+    }
+
+    /// Every range with memory in it, in address order: its address and size, and the number of its
+    /// segment.
+    pub(crate) fn mapped(&self) -> Vec<(RangeId, (u64, u64), usize)> {
+        let ids = self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, State::Hole));
+        let mut mapped: Vec<_> = ids
+            .map(|id| {
+                let range = &self.ranges[id];
+                (id, (range.address, range.bytes), range.segment.index())
+            })
+            .collect();
+        mapped.sort_unstable_by_key(|&(_, place, _)| place);
+        mapped
+    }
+
+    /// What a range is.
+    pub(crate) fn state(&self, id: RangeId) -> &State {
+        &self.ranges[id].state
+    }
+
+    /// Whether it holds small blocks.
+    pub(crate) fn is_small(&self) -> bool {
+        self.plan.small
+    }
+
+    /// Whether its segments can grow.
+    pub(crate) fn is_growing(&self) -> bool {
+        matches!(self.plan.supply, Supply::Growing { .. })
+    }
+
+    /// How many pieces the driver holds for it.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    fn note_change(&mut self, change: Change) {
+        if change.mapped {
+            self.pieces += change.pieces;
+            self.reserved += change.bytes;
+        } else {
+            self.pieces -= change.pieces;
+            self.reserved -= change.bytes;
+        }
+        self.changes.push(change);
+    }
+
+    /// Free pieces of segments: how many, and their bytes.
+    pub(crate) fn free_pieces(&self) -> (usize, u64) {
+        (self.ranges.free(), self.reserved - self.in_blocks - self.waiting)
     }
 
     /// Address and size of every range that a capture under way gave back.
@@ -98,8 +218,12 @@ impl Heap {
 
     /// Bytes that were given back and that nobody may take yet.
     pub(crate) fn waiting(&self) -> u64 {
-        let waiting = |state: &State| matches!(state, State::Waiting);
-        self.free_ranges().filter(|range| waiting(range.2)).map(|range| range.1).sum()
+        self.waiting
+    }
+
+    /// How many ranges those are.
+    pub(crate) fn waiting_ranges(&self) -> usize {
+        self.waiting_ranges
     }
 
     /// What a token waits for; `None` once the range has been taken.
@@ -133,17 +257,33 @@ impl Heap {
         self.settle(id, graphs);
     }
 
+    /// What came from the driver and went back since the last call.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// How many placements ago something was.
+    pub(crate) fn age(&self, since: u64) -> u64 {
+        self.clock - since
+    }
+
+    /// Whether placed blocks are given back to the driver as soon as they are quiet.
+    pub(crate) fn is_uncached(&self) -> bool {
+        self.plan.supply == Supply::Uncached
+    }
+
     /// Frees an allocated range for whoever proves its markers, and returns the name under which
     /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); others
     /// find it in the log.
     pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
         let Freed { capture, owner, markers, graphs } = marked;
+        self.leave(id);
         self.ranges.renew(id);
         let range = &mut self.ranges[id];
         let bytes = range.bytes;
         range.block = Some(block);
-        range.state =
-            State::Marked(Marked { capture, owner, markers, graphs, shelved: false, run_end: id });
+        let marked = Marked { capture, owner, markers, graphs, shelved: false, run_end: id };
+        self.ranges.set_state(id, State::Marked(marked));
         let token = self.token(id);
         self.shelves(capture).log.push(bytes, Given { id, generation: token.generation });
         token
@@ -151,10 +291,8 @@ impl Heap {
 
     /// Takes an allocated range out of use without making it free for anyone.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
-        self.ranges.renew(id);
-        let range = &mut self.ranges[id];
-        range.block = Some(block);
-        range.state = State::Waiting;
+        self.ranges[id].block = Some(block);
+        self.hold(id);
     }
 
     /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back.
@@ -186,8 +324,7 @@ impl Heap {
             }
             let graphs = graphs || marked.graphs;
             if hold {
-                self.ranges.renew(id);
-                self.ranges[id].state = State::Waiting;
+                self.hold(id);
                 held.push((id, graphs));
             } else {
                 self.settle(id, graphs);
@@ -204,11 +341,12 @@ impl Heap {
     }
 
     /// Gives everything back to the driver.
-    pub(crate) fn close<D: Driver + ?Sized>(self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
         let mut result = Ok(());
-        for segment in self.segments {
+        for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));
         }
+        self.release_orphans(driver);
         result
     }
 
@@ -220,44 +358,88 @@ impl Heap {
         Token { heap: self.number, row: id.index() as u32, generation: self.ranges.generation(id) }
     }
 
+    /// Counts an allocated range, or one that waits, out of its kind.
+    fn leave(&mut self, id: RangeId) {
+        let bytes = self.ranges[id].bytes;
+        match self.ranges[id].state {
+            State::Allocated => self.in_blocks -= bytes,
+            State::Waiting => {
+                self.waiting -= bytes;
+                self.waiting_ranges -= 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets an unlisted range wait.
+    fn hold(&mut self, id: RangeId) {
+        self.leave(id);
+        self.ranges.renew(id);
+        self.ranges.set_state(id, State::Waiting);
+        self.waiting += self.ranges[id].bytes;
+        self.waiting_ranges += 1;
+    }
+
     /// Makes a range quiet and merges it with quiet neighbours of its kind.
     fn settle(&mut self, mut id: RangeId, graphs: bool) {
         let alike =
             |range: &Range| matches!(range.state, State::Quiet { graphs: g } if g == graphs);
+        self.leave(id);
         self.ranges.renew(id);
-        self.ranges[id].state = State::Quiet { graphs };
+        self.ranges.set_state(id, State::Quiet { graphs });
         if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
-            self.unlist_quiet(next, graphs);
+            self.unlist_single(next);
             self.absorb_next(id, next);
         }
         if let Some(previous) = self.ranges[id].previous {
             if alike(&self.ranges[previous]) {
-                self.unlist_quiet(previous, graphs);
+                self.unlist_single(previous);
                 self.absorb_next(previous, id);
                 id = previous;
             }
         }
-        self.list_quiet(id, graphs);
+        self.ranges[id].since = self.clock;
+        self.list_single(id);
     }
 
-    fn list_quiet(&mut self, id: RangeId, graphs: bool) {
-        let bytes = self.ranges[id].bytes;
-        self.ranges[id].slot = self.quiet[usize::from(graphs)].insert(Listed { id, bytes });
+    /// Lists a quiet or ordered range among its kind.
+    fn list_single(&mut self, id: RangeId) {
+        let entry = Listed { id, bytes: self.ranges[id].bytes };
+        let slot = self.singles(id).insert(entry);
+        self.ranges[id].slot = slot;
     }
 
-    fn unlist_quiet(&mut self, id: RangeId, graphs: bool) {
+    fn unlist_single(&mut self, id: RangeId) {
         let slot = self.ranges[id].slot;
-        if let Some(moved) = self.quiet[usize::from(graphs)].remove(slot) {
+        if let Some(moved) = self.singles(id).remove(slot) {
             self.ranges[moved.id].slot = slot;
         }
     }
 
-    /// Adds an unlisted quiet range's bytes to the one before it.
+    /// The list of a quiet or ordered range's kind.
+    fn singles(&mut self, id: RangeId) -> &mut Bins<Listed> {
+        match self.ranges[id].state {
+            State::Quiet { graphs } => &mut self.quiet[usize::from(graphs)],
+            State::Ordered { lane, .. } => {
+                if self.ordered.len() <= lane.index() {
+                    self.ordered.resize_with(lane.index() + 1, Bins::default);
+                }
+                &mut self.ordered[lane.index()]
+            }
+            ref state => unreachable!("only quiet and ordered ranges stand alone, not {state:?}"),
+        }
+    }
+
+    fn segment(&mut self, segment: SegmentId) -> &mut Segment {
+        self.segments[segment.index()].as_mut().expect("ranges lie in segments")
+    }
+
+    /// Adds an unlisted range's bytes to the one before it.
     fn absorb_next(&mut self, id: RangeId, next: RangeId) {
         let Range { bytes, segment, .. } = self.ranges[next];
         self.ranges.remove(next);
         self.ranges[id].bytes += bytes;
-        let segment = &mut self.segments[segment.index()];
+        let segment = self.segment(segment);
         if segment.last == Some(next) {
             segment.last = Some(id);
         }
@@ -276,99 +458,6 @@ impl Heap {
             streams.resize_with(stream.index() + 1, Shelf::default);
         }
         &mut streams[stream.index()]
-    }
-
-    /// The neighbour, if both lie on the same owner's shelf. While a block is being carved the
-    /// ranges on its two sides follow each other in the table, but are no neighbours.
-    fn run_mate(&self, id: RangeId, neighbour: Option<RangeId>) -> Option<RangeId> {
-        let neighbour = neighbour?;
-        let (range, other) = (&self.ranges[id], &self.ranges[neighbour]);
-        let touch = range.end() == other.address || other.end() == range.address;
-        match (&range.state, &other.state) {
-            (State::Marked(a), State::Marked(b))
-                if touch && b.shelved && a.owner == b.owner && a.capture == b.capture =>
-            {
-                Some(neighbour)
-            }
-            _ => None,
-        }
-    }
-
-    fn marked(&mut self, id: RangeId) -> &mut Marked {
-        match &mut self.ranges[id].state {
-            State::Marked(marked) => marked,
-            state => unreachable!("a range on a shelf is marked, not {state:?}"),
-        }
-    }
-
-    /// Puts a range on its owner's shelf, joined with the runs beside it.
-    fn shelve(&mut self, id: RangeId) {
-        let Range { previous, next, .. } = self.ranges[id];
-        let mut first = id;
-        let mut last = id;
-        if let Some(previous) = self.run_mate(id, previous) {
-            first = self.marked(previous).run_end;
-            self.unlist_run(first);
-        }
-        if let Some(next) = self.run_mate(id, next) {
-            last = self.marked(next).run_end;
-            self.unlist_run(next);
-        }
-        let marked = self.marked(id);
-        marked.shelved = true;
-        let (capture, owner) = (marked.capture, marked.owner);
-        self.shelf(capture, owner).own_ranges += 1;
-        self.list_run(first, last);
-    }
-
-    /// Takes a range off its owner's shelf; what is left of its run stays.
-    fn unshelve(&mut self, id: RangeId) {
-        let Range { previous, next, .. } = self.ranges[id];
-        let previous = self.run_mate(id, previous);
-        let next = self.run_mate(id, next);
-        // The ends are at hand unless the range lies in the middle.
-        let (first, last) = match (previous, next) {
-            (None, None) => (id, id),
-            (None, Some(_)) => (id, self.marked(id).run_end),
-            (Some(_), None) => (self.marked(id).run_end, id),
-            (Some(_), Some(_)) => {
-                let mut first = id;
-                while let Some(mate) = self.run_mate(first, self.ranges[first].previous) {
-                    first = mate;
-                }
-                (first, self.marked(first).run_end)
-            }
-        };
-        self.unlist_run(first);
-        let marked = self.marked(id);
-        marked.shelved = false;
-        let (capture, owner) = (marked.capture, marked.owner);
-        self.shelf(capture, owner).own_ranges -= 1;
-        if let Some(previous) = previous {
-            self.list_run(first, previous);
-        }
-        if let Some(next) = next {
-            self.list_run(next, last);
-        }
-    }
-
-    fn list_run(&mut self, first: RangeId, last: RangeId) {
-        let bytes = self.ranges[last].end() - self.ranges[first].address;
-        self.marked(last).run_end = first;
-        let marked = self.marked(first);
-        marked.run_end = last;
-        let (capture, owner) = (marked.capture, marked.owner);
-        let slot = self.shelf(capture, owner).own.insert(Listed { id: first, bytes });
-        self.ranges[first].slot = slot;
-    }
-
-    fn unlist_run(&mut self, first: RangeId) {
-        let slot = self.ranges[first].slot;
-        let marked = self.marked(first);
-        let (capture, owner) = (marked.capture, marked.owner);
-        if let Some(moved) = self.shelf(capture, owner).own.remove(slot) {
-            self.ranges[moved.id].slot = slot;
-        }
     }
 }
 

@@ -6,23 +6,24 @@
 //! that the time would not pay, the first fit of an index is taken: the stream's own runs, then
 //! ranges of other streams (`foreign`), then quiet ranges, each by best fit. What lies in no single
 //! range is looked for among neighbours (`joined`). Last, the heap grows behind whatever free end it
-//! has. What was found is cut out (`carve`).
+//! has (`grow`). What was found is cut out (`carve`).
+//!
+//! Work outside captures may take quiet ranges that no graph uses and what its own stream gave back
+//! before: by best fit, then among neighbours, then by growth.
 
 use super::carve::Edge;
 use super::choose::FEW;
-use super::range::{CaptureSlot, RangeId, SegmentId, State};
-use super::segment::{unit, Segment};
-use super::Heap;
+use super::range::{CaptureSlot, LaneIndex, RangeId, State};
+use super::{Heap, Splitting};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError};
 
 /// Who asks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// A stream of a capture under way. With `share` it may take what others gave back.
     Capture { capture: CaptureSlot, stream: StreamIndex, share: bool },
-    /// Work outside captures: only what no graph uses.
-    Outside,
+    /// Work outside captures: only what no graph uses, and what its own lane gave back.
+    Outside { lane: Option<LaneIndex> },
 }
 
 /// What a place asked for before a block took it: with it the place can be given back as if the
@@ -40,6 +41,7 @@ pub(crate) struct Before {
 pub(crate) struct Placed {
     pub(crate) range: RangeId,
     pub(crate) address: u64,
+    pub(crate) bytes: u64,
     pub(crate) before: Before,
 }
 
@@ -53,9 +55,14 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
+        if self.is_uncached() {
+            return None;
+        }
+        self.clock += 1;
+        let mut bytes = bytes;
         let edge = match claim {
             Claim::Capture { capture, stream, share } => {
-                if self.weigh && self.choices(capture, stream) <= FEW {
+                if !self.plan.small && self.choices(capture, stream) <= FEW {
                     self.choose(bytes, claim, prove)
                 } else {
                     self.own_run(bytes, capture, stream, prove)
@@ -67,68 +74,42 @@ impl Heap {
                         .map(Edge::Low)
                 }
             }
-            Claim::Outside => self.quiet_range(bytes, false).map(Edge::Low),
+            Claim::Outside { lane } => {
+                let single = self.single_range(bytes, lane);
+                if let Some(id) = single {
+                    bytes = self.unsplit(id, bytes);
+                }
+                single.or_else(|| self.joined(bytes, claim, prove)).map(Edge::Low)
+            }
         }?;
         Some(self.carve(edge, bytes))
     }
 
-    /// Gets memory from the driver behind the free end of a segment and carves a block out of it.
-    /// `limit` bounds what the driver may be asked for, in bytes.
-    ///
-    /// # Errors
-    /// The driver's. The heap is then as it was.
-    pub(crate) fn grow<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        bytes: u64,
-        claim: Claim,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-        limit: u64,
-    ) -> Result<Option<Placed>, DriverError> {
-        let unit = unit(driver.memory_support());
-        if let Some(segment) = self.segments.len().checked_sub(1).map(SegmentId::new) {
-            let (first, usable) = self.free_end(segment, bytes, claim, prove);
-            let missing = (bytes - usable).next_multiple_of(unit);
-            if missing > limit {
-                return Ok(None);
-            }
-            if let (0, Some(first)) = (missing, first) {
-                return Ok(Some(self.carve(Edge::Low(first), bytes)));
-            }
-            if self.segments[segment.index()].room() >= missing {
-                self.segments[segment.index()].extend(driver, missing)?;
-                let fresh = self.append(segment, missing);
-                return Ok(Some(self.carve(Edge::Low(first.unwrap_or(fresh)), bytes)));
-            }
-        }
-        let wanted = bytes.next_multiple_of(unit);
-        if wanted > limit {
-            return Ok(None);
-        }
-        let mut opened = Segment::open(driver, wanted, self.reserve)?;
-        if opened.mapped == 0 {
-            if let Err(error) = opened.extend(driver, wanted) {
-                // Its addresses are of no use now; failing to give them back loses nothing else.
-                let _ = opened.close(driver);
-                return Err(error);
-            }
-        }
-        let mapped = opened.mapped;
-        self.segments.push(opened);
-        let fresh = self.append(SegmentId::new(self.segments.len() - 1), mapped);
-        Ok(Some(self.carve(Edge::Low(fresh), bytes)))
+    /// The best fit, outside captures, among what a lane gave back and what is quiet.
+    fn single_range(&mut self, bytes: u64, lane: Option<LaneIndex>) -> Option<RangeId> {
+        let own = lane.and_then(|lane| self.ordered.get_mut(lane.index()));
+        let own = own.and_then(|own| own.best(bytes, |range| Some(range.bytes)));
+        let quiet = self.quiet[0].best(bytes, |range| Some(range.bytes));
+        let found = match (own, quiet) {
+            (Some(own), Some(quiet)) if quiet.bytes < own.bytes => quiet,
+            (Some(own), _) => own,
+            (None, quiet) => quiet?,
+        };
+        let Splitting { most, slack } = self.plan.splitting;
+        let fits = match most {
+            Some(most) if bytes >= most => found.bytes < bytes + slack,
+            Some(most) => found.bytes < most,
+            None => true,
+        };
+        fits.then_some(found.id)
     }
 
-    /// Enters newly mapped bytes behind a segment's last range.
-    fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
-        let Segment { address, mapped, last, .. } = self.segments[segment.index()];
-        let state = State::Quiet { graphs: false };
-        let start = address + mapped - bytes;
-        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
-        self.segments[segment.index()].last = Some(id);
-        self.list_quiet(id, false);
-        self.reserved += bytes;
-        id
+    /// How much of a range a block of `bytes` takes: all of it, where it is too large to be split.
+    fn unsplit(&self, id: RangeId, bytes: u64) -> u64 {
+        match self.plan.splitting.most {
+            Some(most) if bytes >= most => self.ranges[id].bytes,
+            _ => bytes,
+        }
     }
 
     /// The best fit among a stream's own runs.

@@ -21,6 +21,11 @@ define_index! {
     pub(crate) CaptureSlot
 }
 
+define_index! {
+    /// The engine's row of a stream that works outside captures.
+    pub(crate) LaneIndex
+}
+
 /// A free range that a capture gave back.
 #[derive(Clone, Debug)]
 pub(crate) struct Marked {
@@ -50,10 +55,22 @@ pub(crate) enum State {
         /// Whether a finished graph of the pool uses this memory: then only captures may take it.
         graphs: bool,
     },
+    /// Free for work that this lane submits from now on: it comes after all that used the range.
+    /// For everyone once the lane has completed the epoch.
+    Ordered { lane: LaneIndex, epoch: u64 },
     /// Free, for whoever proves its markers.
     Marked(Marked),
     /// Given back, but not free for anyone yet.
     Waiting,
+    /// Addresses without memory.
+    Hole,
+}
+
+impl State {
+    /// Whether somebody may take it, sooner or later, without anything being done for it.
+    pub(crate) fn is_free(&self) -> bool {
+        matches!(self, Self::Quiet { .. } | Self::Ordered { .. } | Self::Marked(_))
+    }
 }
 
 /// A range of addresses.
@@ -69,6 +86,8 @@ pub(crate) struct Range {
     pub(crate) slot: Slot,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
+    /// When it became quiet, by the heap's count of placements: old ones are given back first.
+    pub(crate) since: u64,
 }
 
 impl Range {
@@ -99,6 +118,8 @@ pub(crate) struct Ranges {
     /// Apart from the rows, so that names which are out of date are told cheaply.
     generations: Vec<u32>,
     vacant: Vec<RangeId>,
+    /// How many are free.
+    free: usize,
 }
 
 impl std::ops::Index<RangeId> for Ranges {
@@ -155,6 +176,19 @@ impl Ranges {
         }
     }
 
+    /// How many ranges are free.
+    pub(crate) fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Makes a range something else.
+    pub(crate) fn set_state(&mut self, id: RangeId, state: State) {
+        let range = &mut self.rows[id.index()];
+        self.free -= usize::from(range.state.is_free());
+        self.free += usize::from(state.is_free());
+        range.state = state;
+    }
+
     /// Upper bound of the rows; some may be vacant.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
@@ -177,7 +211,9 @@ impl Ranges {
             state,
             slot: Slot::default(),
             block: None,
+            since: 0,
         };
+        self.free += usize::from(range.state.is_free());
         let id = match self.vacant.pop() {
             Some(id) => {
                 self.renew(id);
@@ -208,7 +244,7 @@ impl Ranges {
         if let Some(next) = next {
             self[next].previous = previous;
         }
-        self[id].state = State::Vacant;
+        self.set_state(id, State::Vacant);
         self.renew(id);
         self.vacant.push(id);
     }

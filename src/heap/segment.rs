@@ -1,8 +1,11 @@
 //! Segments: where a heap's memory comes from.
 //!
-//! With virtual memory management a segment is one reserved range of addresses into which physical
-//! memory is mapped from the front, so that growth extends the last free range. Without it, each
-//! segment is one allocation.
+//! With virtual memory management a segment is one reserved range of addresses into which pieces of
+//! physical memory are mapped. One that can grow is filled from the front, so that growth extends
+//! its last free range; pieces that are given back leave holes, which growth fills again. Without
+//! virtual memory management, or where segments are fixed, each is got whole and given back whole.
+
+use std::collections::BTreeMap;
 
 use super::range::RangeId;
 use crate::driver::{Driver, DriverError, MemoryHandle, MemorySupport};
@@ -16,20 +19,35 @@ pub(crate) struct Segment {
     pub(crate) address: u64,
     /// Reserved, or allocated, in bytes.
     pub(crate) bytes: u64,
-    /// Usable from the front, in bytes.
+    /// Up to where memory is, or was, mapped, in bytes from the front.
     pub(crate) mapped: u64,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
-    /// What is mapped, in address order; empty for an allocation.
-    mappings: Vec<Mapping>,
-    support: MemorySupport,
+    /// What is mapped, by address; empty for an allocation.
+    pieces: BTreeMap<u64, Piece>,
+    /// What was mapped in vain and could not be unmapped, by address.
+    stuck: Vec<(u64, Piece)>,
+    /// Whether pieces may come and go.
+    pub(crate) growable: bool,
+    /// Whether it is one allocation of the driver's.
+    allocated: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
-    address: u64,
+struct Piece {
     bytes: u64,
     memory: MemoryHandle,
+}
+
+/// How a segment is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Reserves this many bytes of addresses where that is possible, and grows in them.
+    Growable { reserve: u64 },
+    /// Is had whole.
+    Fixed,
+    /// Is had whole, as an allocation of the driver's.
+    Allocated,
 }
 
 /// How far apart memory can be had, in bytes.
@@ -41,30 +59,59 @@ pub(crate) fn unit(support: MemorySupport) -> u64 {
 }
 
 impl Segment {
-    /// A segment that can hold at least `bytes`, and where it can be reserved without being
-    /// mapped, `reserve` bytes.
+    /// A segment that can hold at least `bytes`. One that can grow is empty at first.
     pub(crate) fn open<D: Driver + ?Sized>(
         driver: &D,
         bytes: u64,
-        reserve: u64,
+        shape: Shape,
     ) -> Result<Self, DriverError> {
-        let support = driver.memory_support();
-        let (address, bytes, mapped) = match support {
-            MemorySupport::Mapped { granularity } => {
-                let bytes = bytes.max(reserve).next_multiple_of(granularity);
-                (driver.reserve(bytes)?, bytes, 0)
-            }
-            MemorySupport::Allocated => {
-                let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
-                (driver.allocate(bytes)?, bytes, bytes)
-            }
+        let segment = |address, bytes, mapped, growable, allocated| Self {
+            address,
+            bytes,
+            mapped,
+            last: None,
+            pieces: BTreeMap::new(),
+            stuck: Vec::new(),
+            growable,
+            allocated,
         };
-        Ok(Self { address, bytes, mapped, last: None, mappings: Vec::new(), support })
+        match (driver.memory_support(), shape) {
+            (MemorySupport::Mapped { granularity }, Shape::Growable { reserve }) => {
+                let bytes = bytes.max(reserve).next_multiple_of(granularity);
+                Ok(segment(driver.reserve(bytes)?, bytes, 0, true, false))
+            }
+            (MemorySupport::Mapped { granularity }, Shape::Fixed) => {
+                let bytes = bytes.next_multiple_of(granularity);
+                let mut fixed = segment(driver.reserve(bytes)?, bytes, 0, false, false);
+                if let Err(error) = fixed.extend(driver, bytes) {
+                    // Its addresses are of no use now; failing to give them back loses nothing else.
+                    let _ = driver.unreserve(fixed.address, fixed.bytes);
+                    return Err(error);
+                }
+                Ok(fixed)
+            }
+            (MemorySupport::Allocated, Shape::Growable { .. } | Shape::Fixed) => {
+                let bytes = bytes.next_multiple_of(ALLOCATION_UNIT);
+                Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
+            }
+            (_, Shape::Allocated) => {
+                Ok(segment(driver.allocate(bytes)?, bytes, bytes, false, true))
+            }
+        }
     }
 
-    /// Bytes that can still be mapped.
+    /// Bytes that can still be mapped behind what is mapped.
     pub(crate) fn room(&self) -> u64 {
         self.bytes - self.mapped
+    }
+
+    /// How many pieces the driver holds for it.
+    pub(crate) fn pieces(&self) -> usize {
+        if self.allocated {
+            1
+        } else {
+            self.pieces.len()
+        }
     }
 
     /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
@@ -74,7 +121,20 @@ impl Segment {
         driver: &D,
         bytes: u64,
     ) -> Result<(), DriverError> {
-        let address = self.address + self.mapped;
+        self.map(driver, self.address + self.mapped, bytes)?;
+        self.mapped += bytes;
+        Ok(())
+    }
+
+    /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has
+    /// changed.
+    pub(crate) fn map<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
+        self.free_stuck(driver);
         let memory = driver.create(bytes)?;
         if let Err(error) = driver.map(address, bytes, memory) {
             // The handle is lost if this fails too; the first error is the one to report.
@@ -82,24 +142,98 @@ impl Segment {
             return Err(error);
         }
         if let Err(error) = driver.set_access(address, bytes) {
-            let _ = driver.unmap(address, bytes);
-            let _ = driver.release(memory);
+            self.stuck.push((address, Piece { bytes, memory }));
+            self.free_stuck(driver);
             return Err(error);
         }
-        self.mappings.push(Mapping { address, bytes, memory });
-        self.mapped += bytes;
+        self.pieces.insert(address, Piece { bytes, memory });
+        Ok(())
+    }
+
+    /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time.
+    fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.stuck.retain(|&(address, Piece { bytes, memory })| {
+            if driver.unmap(address, bytes).is_err() {
+                return true;
+            }
+            // The handle is lost if this fails; the first error is the one to report.
+            let _ = driver.release(memory);
+            false
+        });
+    }
+
+    /// The bytes of the pieces that lie wholly in `start..end`; of an allocation, all or nothing.
+    pub(crate) fn whole(&self, start: u64, end: u64) -> u64 {
+        if !self.growable {
+            let all = start == self.address && end == self.address + self.bytes;
+            return if all { self.bytes } else { 0 };
+        }
+        self.inside(start, end).map(|(_, piece)| piece.bytes).sum()
+    }
+
+    fn inside(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, Piece)> + '_ {
+        let pieces = self.pieces.range(start..end).map(|(&address, &piece)| (address, piece));
+        pieces.filter(move |(address, piece)| address + piece.bytes <= end)
+    }
+
+    /// Unmaps pieces that lie wholly in `start..end`, from the front until at least `most` bytes
+    /// are unmapped or the driver refuses. Returns what is unmapped now, and puts handles that
+    /// could not be released among the `orphans`.
+    ///
+    /// Nobody may use the memory any more.
+    pub(crate) fn unmap<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (start, end): (u64, u64),
+        most: u64,
+        orphans: &mut Vec<MemoryHandle>,
+    ) -> Result<(u64, u64), (u64, u64, DriverError)> {
+        let pieces: Vec<(u64, Piece)> = self.inside(start, end).collect();
+        let first = pieces.first().map_or(start, |piece| piece.0);
+        let mut until = first;
+        for (address, piece) in pieces {
+            if until - first >= most {
+                break;
+            }
+            if let Err(error) = driver.unmap(address, piece.bytes) {
+                return Err((first, until, error));
+            }
+            self.pieces.remove(&address);
+            until = address + piece.bytes;
+            if driver.release(piece.memory).is_err() {
+                orphans.push(piece.memory);
+            }
+        }
+        Ok((first, until))
+    }
+
+    /// Gives a segment that was had whole back to the driver. On failure nothing has changed.
+    pub(crate) fn dismantle<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        orphans: &mut Vec<MemoryHandle>,
+    ) -> Result<(), DriverError> {
+        if self.allocated {
+            return driver.free(self.address);
+        }
+        // One piece, so an error means that it is still mapped.
+        let all = (self.address, self.address + self.bytes);
+        self.unmap(driver, all, u64::MAX, orphans).map_err(|(_, _, error)| error)?;
+        // Addresses that cannot be given back cost no memory.
+        let _ = driver.unreserve(self.address, self.bytes);
         Ok(())
     }
 
     /// Gives everything back to the driver. Goes on after an error and returns the first.
-    pub(crate) fn close<D: Driver + ?Sized>(self, driver: &D) -> Result<(), DriverError> {
-        if self.support == MemorySupport::Allocated {
+    pub(crate) fn close<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        if self.allocated {
             return driver.free(self.address);
         }
         let mut result = Ok(());
-        for mapping in &self.mappings {
-            result = result.and(driver.unmap(mapping.address, mapping.bytes));
-            result = result.and(driver.release(mapping.memory));
+        let stuck = self.stuck.iter().map(|(address, piece)| (address, piece));
+        for (&address, piece) in self.pieces.iter().chain(stuck) {
+            result = result.and(driver.unmap(address, piece.bytes));
+            result = result.and(driver.release(piece.memory));
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }

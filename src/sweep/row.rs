@@ -59,7 +59,7 @@ pub fn run<P: Program>(
     launches: u32,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
-        let config = Config { reuse, ..Config::default() };
+        let config = Config::default().reuse(reuse);
         let options = Options { config, launches, ..Options::default() };
         replay(driver, trace, &options)
     };

@@ -4,8 +4,10 @@ use arbitrary::{Result, Unstructured};
 
 use super::free_list::{Freed, Lies};
 use super::world::{must, Block, LastUse, Launched, Standing, World};
+use crate::driver::sim::Call;
 use crate::driver::{Driver, NodeHandle, Program};
-use crate::engine::{Error, FreeRange};
+use crate::engine::WaitReason::OutsideWork;
+use crate::engine::{Error, FreeRange, Refusal};
 use crate::policy::Reuse;
 
 const MIB: u64 = 1 << 20;
@@ -23,6 +25,11 @@ fn size(u: &mut Unstructured<'_>) -> Result<u64> {
         7 | 8 => MIB * u.int_in_range(1..=12)?,
         _ => u.int_in_range(1..=24 * MIB)?,
     })
+}
+
+/// Whether it is kept for a stream that works outside captures.
+fn is_kept(refusal: Option<&Refusal>) -> bool {
+    matches!(refusal, Some(Refusal::Waiting(OutsideWork(_)) | Refusal::Ordered { .. }))
 }
 
 impl World {
@@ -318,6 +325,12 @@ impl World {
     /// In a plain program the engine knows exactly what is free for whom.
     fn judge_free_range(&self, pool: usize, stream: usize, capture: usize, range: &FreeRange) {
         let mut expected = true;
+        // What lies beside memory that a stream gave back outside captures is kept for that stream
+        // until its work has completed, though nobody ever used it.
+        let lies = self.free[pool].within(range.address, range.address + range.bytes);
+        if lies.is_empty() && is_kept(range.refusal.as_ref()) {
+            return;
+        }
         for (_, _, lies) in self.free[pool].within(range.address, range.address + range.bytes) {
             match lies {
                 Lies::Freed(freed) if freed.capture == capture && !freed.vague => {
@@ -337,22 +350,46 @@ impl World {
         );
     }
 
-    /// Work outside captures that may use memory must be over before the memory is given away.
+    /// Work outside captures that may use memory must be over before the memory is given away, or
+    /// come before the next work of the stream that gets it: its own.
     fn judge_eager_users(&self, later: usize) {
         if self.flaw.is_some() {
             return;
         }
-        let Block { address, .. } = self.blocks[later];
+        let Block { address, home, .. } = self.blocks[later];
         let end = self.blocks[later].end();
+        let owner = self.blocks[later].owner();
         for (number, block) in self.blocks[..later].iter().enumerate() {
             if block.end() <= address || end <= block.address {
                 continue;
             }
             for user in self.users(number) {
-                if let Launched::Eager(event) = self.launches[user].what {
+                let follows = home.is_none() && self.launches[user].stream == owner;
+                if let (Launched::Eager(event), false) = (self.launches[user].what, follows) {
                     let done = must(self.driver.query_event(event.handle()));
                     assert!(done, "block {number} is handed out while work may still use it");
                 }
+            }
+        }
+    }
+
+    /// Gives memory back until `keep` bytes are held, or all of it for [`u64::MAX`].
+    pub(super) fn trim(&mut self, keep: u64) {
+        self.tell(format_args!("trim to {keep}"));
+        let waits = self.driver.calls(Call::SynchronizeEvent);
+        let emptied = match keep {
+            u64::MAX => self.engine.empty_cache(),
+            keep => self.engine.trim(keep),
+        };
+        let emptied = emptied.expect("the engine is sound");
+        assert_eq!(self.driver.calls(Call::SynchronizeEvent), waits, "nothing is waited for");
+        let reserved: u64 = (0..self.pools.len()).map(|pool| self.reserved(pool)).sum();
+        assert_eq!((emptied.reserved, self.driver.used_bytes()), (reserved, reserved));
+        for block in self.live() {
+            let block = &self.blocks[block];
+            for address in [block.address, block.end() - 512] {
+                let mapped = self.driver.read_tags(address, 512).is_ok();
+                assert!(mapped, "{address:#x} of a live block was given back");
             }
         }
     }

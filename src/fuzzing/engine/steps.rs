@@ -66,13 +66,28 @@ impl World {
             }
             82 | 83 => self.begin(u, stream)?,
             84 => self.begin_body(u, stream)?,
-            85 => match u.int_in_range(0..=2u8)? {
+            85 => match u.int_in_range(0..=7u8)? {
                 0 => self.observe(stream),
                 1 => {
                     let pool = u.choose_index(self.pools.len())?;
                     let _ = self.explain(pool, stream);
                 }
-                _ => self.judge_figures(),
+                2 => self.judge_figures(),
+                3 | 4 => self.trim(u64::MAX),
+                5 => {
+                    let keep = u64::from(u.arbitrary::<u8>()?);
+                    self.trim(keep << 19);
+                }
+                6 => {
+                    let marked = self.engine.mark_stream(self.streams[stream]);
+                    marked.expect("a stream of its own");
+                }
+                _ => {
+                    let limit = u64::from(u.arbitrary::<u8>()?) << 20;
+                    let limit = (limit > 0).then_some(limit);
+                    self.tell(format_args!("limit {limit:?}"));
+                    self.engine.set_memory_limit(limit).expect("the engine is sound");
+                }
             },
             86 | 87 => {
                 if self.standing(stream) == Standing::Eager {

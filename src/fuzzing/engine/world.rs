@@ -14,6 +14,7 @@ use crate::driver::{
 };
 use crate::engine::{BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use crate::policy::{Programmatic, Reuse};
+use crate::settings::Settings;
 
 /// Steps after which a program ends, whatever bytes are left.
 pub(super) const LONGEST: u64 = 400;
@@ -176,7 +177,16 @@ impl World {
         let limit = ((shape / 12).is_multiple_of(4)).then_some(48 << 20);
 
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes, support }));
-        let config = Config::default().programmatic(programmatic).reuse(reuse).flaw(flaw);
+        let mut settings = Settings::default();
+        let ways = next();
+        settings.expandable_segments = !ways.is_multiple_of(4);
+        if (ways / 4).is_multiple_of(4) {
+            settings.memory_limit_bytes = Some(total_bytes / 2);
+            settings.garbage_collection_threshold = Some(0.5);
+        }
+        settings.history = if ways >= 192 { 32 } else { 0 };
+        let config = Config::default().settings(settings).report_leaks(false);
+        let config = config.programmatic(programmatic).reuse(reuse).flaw(flaw);
         let engine = Engine::new(driver.clone(), config);
         let pools: Vec<_> = (0..pools)
             .map(|_| {

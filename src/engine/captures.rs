@@ -1,0 +1,124 @@
+//! The calls about captures and graphs.
+
+use super::report::{CaptureReport, GraphId, PoolId};
+use super::{Engine, Error};
+use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
+use crate::journal::Journal;
+
+impl<D: Driver> Engine<D> {
+    /// Tells the engine that `stream` has begun to capture and that the capture uses `pool`.
+    ///
+    /// The first allocation on a stream that captures does the same. A capture whose graph has
+    /// conditional nodes *must* be announced, by either, before one of their bodies is captured into
+    /// the same pool, and ended after: nothing else tells that the bodies run inside it.
+    ///
+    /// A capture that uses blocks of a pool it does not allocate from should be announced for that
+    /// pool too, so that the pool knows of the graph.
+    ///
+    /// # Errors
+    /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`], or the
+    /// driver's.
+    pub fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Result<CaptureId, Error> {
+        const CALL: &str = "begin_capture";
+        self.change(|state| {
+            state.pool(pool, CALL)?;
+            // What the pool's streams gave back stands in the capture's record from its begin.
+            state.settle_everything(&self.driver, Some(pool));
+            match self.driver.capture_status(stream, &mut state.terminals)? {
+                CaptureStatus::Active { capture, .. } => {
+                    let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;
+                    state.look(&self.driver, slot, stream);
+                    Ok(capture)
+                }
+                CaptureStatus::None => Err(Error::NotCapturing { stream }),
+                CaptureStatus::Invalidated => {
+                    state.abandon_invalidated(&self.driver, &self.config, stream);
+                    Err(Error::CaptureInvalidated { call: CALL, stream })
+                }
+            }
+        })
+    }
+
+    /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one
+    /// that ending it gave. The first is better: the engine can then look at the streams once more
+    /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
+    /// otherwise. Every use of the capture's blocks is recorded before.
+    ///
+    /// With [`Config::check`] the checker judges the capture on the finished graph; without it
+    /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency
+    /// may be edited by hand. If it accepts,
+    /// what the capture freed is there for later captures into the same pools, blocks not freed
+    /// stay allocated as the graph's outputs, and the pools belong to one more graph.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the graph must not be launched; the capture is rolled back as by
+    /// [`Engine::abandon_capture`]. [`Error::SetBack`], likewise, where there is no checker.
+    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
+    pub fn end_capture(
+        &self,
+        capture: CaptureId,
+        graph: GraphHandle,
+    ) -> Result<CaptureReport, Error> {
+        self.change(|state| state.end_capture(&self.driver, &self.config, capture, graph))
+    }
+
+    /// Rolls back every decision taken in a capture whose graph will never run. Blocks it
+    /// allocated and did not free stay live until freed; nothing else may be done with them, since
+    /// they may lie on memory of a graph of the pool that lives.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`].
+    pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
+        self.change(|state| {
+            let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
+            let slot = state.slot(capture).ok_or(unknown)?;
+            state.end(&self.driver, &self.config, slot, false);
+            Ok(())
+        })
+    }
+
+    /// Tells the engine that a graph is destroyed and no launch of it is running.
+    ///
+    /// # Errors
+    /// [`Error::UnknownGraph`].
+    pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
+        self.change(|state| state.release_graph(&self.driver, graph))
+    }
+
+    /// Looks at a stream, so that the engine knows its terminals as they are now.
+    ///
+    /// A host that sets a capturing stream's terminals back by hand
+    /// (`cuStreamUpdateCaptureDependencies`) calls this before and after, unless a call that
+    /// concerns the stream comes in between anyway: the engine can only heed what it has seen.
+    ///
+    /// # Errors
+    /// [`Error::CaptureInvalidated`], or the driver's.
+    pub fn observe(&self, stream: StreamHandle) -> Result<(), Error> {
+        self.change(|state| match self.driver.capture_status(stream, &mut state.terminals)? {
+            CaptureStatus::Active { capture, .. } => {
+                if let Some(slot) = state.slot(capture) {
+                    state.look(&self.driver, slot, stream);
+                }
+                Ok(())
+            }
+            CaptureStatus::None => Ok(()),
+            CaptureStatus::Invalidated => {
+                state.abandon_invalidated(&self.driver, &self.config, stream);
+                Err(Error::CaptureInvalidated { call: "observe", stream })
+            }
+        })
+    }
+
+    /// A copy of the record of a capture that is under way; `None` where no journal is kept. Looks
+    /// at the capture's streams first, so that nothing is missing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`].
+    pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
+        let mut state = self.lock()?;
+        let unknown = Error::UnknownCapture { call: "journal", capture };
+        let slot = state.slot(capture).ok_or(unknown)?;
+        state.last_looks(&self.driver, slot);
+        Ok(state.recording(slot).journal.clone())
+    }
+}

@@ -1,0 +1,134 @@
+//! Adding up.
+
+use std::sync::Arc;
+
+use super::ledger::{
+    class, Amounts, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
+    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES,
+};
+use super::report::PoolId;
+use super::state::State;
+use super::statistics::Statistics;
+
+/// What is to be done with the peaks and sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reset {
+    Peaks,
+    Accumulated,
+}
+
+impl State {
+    /// Notes that a heap's figures have changed.
+    pub(super) fn touch(&mut self, heap: u32) {
+        if !self.touched.contains(&heap) {
+            self.touched.push(heap);
+        }
+    }
+
+    /// Counts what has changed. Every call that changes anything ends with this.
+    pub(super) fn account(&mut self, counts: bool) {
+        for heap in std::mem::take(&mut self.touched) {
+            self.note_changes(heap);
+            if self.heaps[heap as usize].is_none() {
+                continue;
+            }
+            let pool = self.pool_of(heap);
+            let (class, mut amounts) = self.amounts(pool, heap);
+            if !counts {
+                let (pieces, held) = (amounts[SEGMENTS], amounts[RESERVED]);
+                amounts = Amounts::default();
+                (amounts[SEGMENTS], amounts[RESERVED]) = (pieces, held);
+            }
+            self.set_tally(pool, class, amounts);
+        }
+        if std::mem::take(&mut self.unsettled) {
+            self.settle();
+        }
+    }
+
+    /// A pool that is gone holds nothing.
+    pub(super) fn count_nothing(&mut self, pool: PoolId, class: usize) {
+        self.set_tally(pool, class, Amounts::default());
+    }
+
+    fn set_tally(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
+        let row = 2 * pool.0 as usize + class;
+        if self.tallies.len() <= row {
+            self.tallies.resize_with((row | 1) + 1, Tally::default);
+        }
+        let tally = &mut self.tallies[row];
+        tally.set(amounts);
+        if tally.is_within() {
+            return;
+        }
+        let mut ledger = self.fronts.ledger();
+        if !ledger.grant(pool, class, tally) && !ledger.adjust(pool, class, tally) {
+            self.unsettled = true;
+        }
+    }
+
+    /// What a heap holds that no front counts.
+    fn amounts(&mut self, pool: PoolId, heap: u32) -> (usize, Amounts) {
+        let row = self.pools[pool.0 as usize].as_ref();
+        let row = row.expect("a pool lives as long as its heaps");
+        let class = class(row.small == heap);
+        let counted = row.counted[class];
+        let heap = self.heap(heap);
+        let (waiting_count, waiting) = (heap.waiting_ranges() as u64, heap.waiting());
+        let (pieces, free) = heap.free_pieces();
+        let mut amounts = Amounts::default();
+        amounts[ALLOCATIONS] = counted.blocks;
+        amounts[ALLOCATED] = counted.bytes;
+        amounts[REQUESTED] = counted.requested;
+        amounts[ACTIVE] = counted.blocks + waiting_count;
+        amounts[ACTIVE_BYTES] = counted.bytes + waiting;
+        amounts[SPLIT] = pieces as u64;
+        amounts[SPLIT_BYTES] = free;
+        amounts[SEGMENTS] = heap.pieces() as u64;
+        amounts[RESERVED] = heap.reserved();
+        (class, amounts)
+    }
+
+    /// Adds everything up, with all locks held, and notes new peaks.
+    pub(super) fn settle(&mut self) -> Totals {
+        self.with_totals(|_, _| {})
+    }
+
+    /// The figures of a pool, or of all.
+    pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
+        let totals = self.settle();
+        let fronts = Arc::clone(&self.fronts);
+        let mut ledger = fronts.ledger();
+        let mut counts = self.counts;
+        counts.num_sync_all_streams = self.lanes.synchronized();
+        Statistics {
+            all: ledger.figures(&totals, pool, Part::All),
+            small_pool: ledger.figures(&totals, pool, Part::Small),
+            large_pool: ledger.figures(&totals, pool, Part::Large),
+            counts,
+        }
+    }
+
+    pub(super) fn reset(&mut self, what: Reset) {
+        self.with_totals(|ledger, totals| match what {
+            Reset::Peaks => ledger.reset_peaks(totals),
+            Reset::Accumulated => ledger.reset_accumulated(totals),
+        });
+    }
+
+    fn with_totals(&mut self, then: impl FnOnce(&mut super::ledger::Ledger, &Totals)) -> Totals {
+        let fronts = Arc::clone(&self.fronts);
+        let mut totals = Totals::default();
+        let mut guards: Vec<_> = fronts.used().collect();
+        for (row, tally) in self.tallies.iter_mut().enumerate() {
+            totals.add(PoolId((row / 2) as u32), row % 2, tally);
+        }
+        for front in &mut guards {
+            front.add_up(&mut totals);
+        }
+        let mut ledger = fronts.ledger();
+        ledger.settle(&totals);
+        then(&mut ledger, &totals);
+        totals
+    }
+}

@@ -1,0 +1,466 @@
+//! Fronts: blocks that a stream gets back at once, without the engine's lock.
+//!
+//! Outside captures a block that only its own stream used may serve that stream again as soon as it
+//! is freed: work that the stream submits from now on comes after all that it submitted before.
+//! This is the one rule by which a front hands out memory, and it asks for nothing else:
+//!
+//! 1. the block was handed out to this stream, and no other was recorded for it;
+//! 2. the stream did not capture when the block was freed, so no graph holds its use;
+//! 3. the stream does not capture now, so the new work is submitted, not recorded.
+//!
+//! A front *leases* places from the engine's tables: there a leased block stays allocated, under
+//! one number, until the front gives it back. What is freed goes on the list of its exact size and
+//! is handed out again from there under a new name. All else (another size, another stream, a
+//! capture, events) is the business of the state behind the engine's lock, which takes leases back
+//! when it is asked for something that a front has no block for.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::count::Count;
+use super::history::{Action, Frames, Ring};
+use super::ledger::{class, Ledger, Totals};
+use super::pool::is_small;
+use super::report::{Block, BlockId, PoolId};
+use crate::driver::{CaptureStatus, Driver, StreamHandle};
+use crate::index::{new_map, Map};
+
+/// What blocks must have in common to stand in for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    stream: StreamHandle,
+    pool: PoolId,
+    bytes: u64,
+}
+
+/// The blocks of one key.
+#[derive(Debug)]
+struct Bucket {
+    key: Key,
+    /// The row that it is counted in.
+    count: usize,
+    /// Rows that can be handed out.
+    cached: Vec<u32>,
+    /// How many rows are of this key.
+    members: usize,
+    /// Whether it stands among those touched.
+    touched: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    Vacant,
+    Live,
+    Cached,
+}
+
+/// A leased place.
+#[derive(Debug)]
+struct Row {
+    held: Held,
+    /// Tells uses of the place apart.
+    number: u64,
+    address: u64,
+    requested: u64,
+    bucket: u32,
+    /// The engine's row of the block.
+    lease: u32,
+    /// Whether its stream was retired: the key then names it no more.
+    retired: bool,
+    /// Streams that were recorded for it.
+    uses: SmallVec<[StreamHandle; 2]>,
+    frames: Option<Arc<Frames>>,
+}
+
+/// The leases of some streams.
+#[derive(Debug)]
+pub(super) struct Front {
+    engine: u32,
+    number: u32,
+    rows: Vec<Row>,
+    vacant: Vec<u32>,
+    buckets: Vec<Bucket>,
+    vacant_buckets: Vec<u32>,
+    by_key: Map<Key, u32>,
+    /// The bucket that was used last.
+    latest: u32,
+    /// Buckets that had something to hand out since leases were last taken back.
+    touched: Vec<u32>,
+    /// By pool and class.
+    counted: Vec<Count>,
+    /// Whether figures are kept at all.
+    counts: bool,
+    next: u64,
+    pub(super) history: Option<Box<Ring>>,
+}
+
+/// What a front could do.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// A block; `settle` says that the grant is exceeded.
+    Block { block: Block, settle: bool },
+    /// It has none.
+    Nothing,
+}
+
+/// What became of a block that was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It can be handed out again; `settle` says that the grant is exceeded.
+    Done { settle: bool },
+    /// It is not for the front to decide.
+    Undecided,
+    /// There is no such live block.
+    Unknown,
+}
+
+/// A block that a front gives up: its lease and what happened under it.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) row: u32,
+    /// What was asked for last, in bytes.
+    pub(super) requested: u64,
+    pub(super) uses: SmallVec<[StreamHandle; 2]>,
+}
+
+/// A live block, for reports.
+#[derive(Clone, Debug)]
+pub(super) struct LiveLease {
+    pub(super) lease: u32,
+    pub(super) id: BlockId,
+    pub(super) requested: u64,
+    /// Whether it was freed and can be handed out again.
+    pub(super) cached: bool,
+    pub(super) frames: Option<Arc<Frames>>,
+}
+
+impl Front {
+    pub(super) fn new(engine: u32, number: u32, counts: bool) -> Self {
+        Self {
+            engine,
+            number,
+            rows: Vec::new(),
+            vacant: Vec::new(),
+            buckets: Vec::new(),
+            vacant_buckets: Vec::new(),
+            by_key: new_map(),
+            latest: 0,
+            touched: Vec::new(),
+            counted: Vec::new(),
+            counts,
+            next: 0,
+            history: None,
+        }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Hands out a block that the stream gave back, if there is one of this size.
+    #[inline]
+    pub(super) fn take<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (pool, stream): (PoolId, StreamHandle),
+        (bytes, requested): (u64, u64),
+        frames: Option<Arc<Frames>>,
+    ) -> Taken {
+        let Some(number) = self.bucket(Key { stream, pool, bytes }) else { return Taken::Nothing };
+        let bucket = &mut self.buckets[number as usize];
+        let Some(&slot) = bucket.cached.last() else { return Taken::Nothing };
+        if !matches!(driver.capture_of(stream), Ok(CaptureStatus::None)) {
+            return Taken::Nothing;
+        }
+        bucket.cached.pop();
+        let count = bucket.count;
+        let row = &mut self.rows[slot as usize];
+        debug_assert!(row.held == Held::Cached && row.uses.is_empty());
+        self.next += 1;
+        row.held = Held::Live;
+        row.number = self.next;
+        row.requested = requested;
+        row.frames = frames;
+        let id = BlockId {
+            engine: self.engine,
+            front: self.number,
+            slot,
+            number: name(self.number, self.next),
+        };
+        let block = Block { id, address: row.address, bytes: requested };
+        if let Some(history) = &mut self.history {
+            let place = (block.address, requested);
+            history.push(Action::Allocate, place, stream, pool, row.frames.clone());
+        }
+        let within = !self.counts || self.counted[count].take(bytes, requested);
+        Taken::Block { block, settle: !within }
+    }
+
+    /// Takes a block back, if nothing but its own stream's order decides who may have it next.
+    #[inline]
+    pub(super) fn give<D: Driver + ?Sized>(&mut self, driver: &D, id: BlockId) -> Given {
+        let Some(row) = self.rows.get_mut(id.slot as usize) else { return Given::Unknown };
+        if row.held != Held::Live || id.number != name(self.number, row.number) {
+            return Given::Unknown;
+        }
+        if !row.uses.is_empty() || row.retired {
+            return Given::Undecided;
+        }
+        let bucket = &mut self.buckets[row.bucket as usize];
+        let Key { stream, pool, bytes } = bucket.key;
+        if !matches!(driver.capture_of(stream), Ok(CaptureStatus::None)) {
+            return Given::Undecided;
+        }
+        row.held = Held::Cached;
+        let frames = row.frames.take();
+        bucket.cached.push(id.slot);
+        if !bucket.touched {
+            bucket.touched = true;
+            self.touched.push(row.bucket);
+        }
+        self.latest = row.bucket;
+        if let Some(history) = &mut self.history {
+            let place = (row.address, row.requested);
+            history.push(Action::FreeCompleted, place, stream, pool, frames);
+        }
+        let count = bucket.count;
+        let within = !self.counts || self.counted[count].give(bytes, row.requested);
+        Given::Done { settle: !within }
+    }
+
+    /// Records a stream for a block. `None` where there is no such live block.
+    pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Option<()> {
+        self.live(id)?;
+        let row = &mut self.rows[id.slot as usize];
+        let own = self.buckets[row.bucket as usize].key.stream;
+        if (stream != own || row.retired) && !row.uses.contains(&stream) {
+            row.uses.push(stream);
+        }
+        Some(())
+    }
+
+    /// The engine's row of a live block.
+    pub(super) fn live(&self, id: BlockId) -> Option<u32> {
+        let row = self.rows.get(id.slot as usize)?;
+        let named = row.held == Held::Live && id.number == name(self.number, row.number);
+        named.then_some(row.lease)
+    }
+
+    /// Takes a place on lease, for a block that is handed out now, and names it.
+    pub(super) fn enroll(
+        &mut self,
+        lease: u32,
+        (pool, stream): (PoolId, StreamHandle),
+        (address, bytes, requested): (u64, u64, u64),
+        frames: Option<Arc<Frames>>,
+    ) -> BlockId {
+        let key = Key { stream, pool, bytes };
+        let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key));
+        self.buckets[bucket as usize].members += 1;
+        self.next += 1;
+        let row = Row {
+            held: Held::Live,
+            number: self.next,
+            address,
+            requested,
+            bucket,
+            lease,
+            retired: false,
+            uses: SmallVec::new(),
+            frames,
+        };
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.rows[slot as usize] = row;
+                slot
+            }
+            None => {
+                self.rows.push(row);
+                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
+            }
+        };
+        let count = self.buckets[bucket as usize].count;
+        if self.counts {
+            self.counted[count].enter(bytes, requested);
+        }
+        BlockId {
+            engine: self.engine,
+            front: self.number,
+            slot,
+            number: name(self.number, self.next),
+        }
+    }
+
+    /// Asks for what is missing of its grants, and keeps the rest: it may be needed again soon.
+    /// False where there may be a new peak.
+    pub(super) fn grant(&mut self, ledger: &mut Ledger) -> bool {
+        let mut within = true;
+        for (row, count) in self.counted.iter_mut().enumerate() {
+            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            within &=
+                count.with_tally(|tally| tally.is_within() || ledger.grant(pool, class, tally));
+        }
+        within
+    }
+
+    /// Asks for what is missing of its grants and hands back what it does not need. False where
+    /// there may be a new peak.
+    pub(super) fn adjust_grants(&mut self, ledger: &mut Ledger) -> bool {
+        let mut within = true;
+        for (row, count) in self.counted.iter_mut().enumerate().filter(|_| self.counts) {
+            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            within &= count.with_tally(|tally| {
+                tally.granted == tally.current || ledger.adjust(pool, class, tally)
+            });
+        }
+        within
+    }
+
+    /// Adds what it counts to the sum, and is granted exactly that.
+    pub(super) fn add_up(&mut self, totals: &mut Totals) {
+        for (row, count) in self.counted.iter_mut().enumerate() {
+            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            count.with_tally(|tally| totals.add(pool, class, tally));
+        }
+    }
+
+    /// Lets no live block of a stream be handed out again from here: the stream is about to go.
+    pub(super) fn retire(&mut self, stream: StreamHandle) {
+        for row in self.rows.iter_mut().filter(|row| row.held == Held::Live) {
+            row.retired |= self.buckets[row.bucket as usize].key.stream == stream;
+        }
+    }
+
+    /// Gives up a live block that is freed now.
+    pub(super) fn give_up(&mut self, id: BlockId) -> Option<Lease> {
+        self.live(id)?;
+        let row = &self.rows[id.slot as usize];
+        let bucket = &self.buckets[row.bucket as usize];
+        let (count, bytes, requested) = (bucket.count, bucket.key.bytes, row.requested);
+        if self.counts {
+            self.counted[count].leave(bytes, requested);
+        }
+        Some(self.drop_row(id.slot))
+    }
+
+    /// Gives up what can be handed out and is of such a pool, stream and class. Returns whether that
+    /// was anything.
+    pub(super) fn drain(
+        &mut self,
+        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
+        leases: &mut Vec<Lease>,
+    ) -> bool {
+        if self.touched.is_empty() {
+            return false;
+        }
+        let before = leases.len();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.retain(|&number| {
+            let bucket = &mut self.buckets[number as usize];
+            let Key { stream, pool, bytes } = bucket.key;
+            if !wanted(pool, stream, is_small(bytes)) {
+                return true;
+            }
+            bucket.touched = false;
+            let count = bucket.count;
+            if self.counts {
+                self.counted[count].drop_cached(bucket.cached.len() as u64, bytes);
+            }
+            while let Some(slot) = self.buckets[number as usize].cached.pop() {
+                leases.push(self.drop_row(slot));
+            }
+            false
+        });
+        self.touched = touched;
+        self.drop_buckets();
+        leases.len() > before
+    }
+
+    /// Forgets sizes that nothing is left of, where there are many.
+    fn drop_buckets(&mut self) {
+        /// So many are kept: their tables are at hand when the size is asked for again.
+        const KEPT: usize = 4096;
+        if self.by_key.len() <= KEPT {
+            return;
+        }
+        let Self { by_key, buckets, vacant_buckets, .. } = self;
+        by_key.retain(|_, &mut number| {
+            let gone = buckets[number as usize].members == 0;
+            if gone {
+                vacant_buckets.push(number);
+            }
+            !gone
+        });
+        self.touched.retain(|&number| self.buckets[number as usize].members > 0);
+        self.latest = u32::MAX;
+        // The order of a table by hash is nobody's business.
+        vacant_buckets.sort_unstable();
+    }
+
+    /// Everything leased.
+    pub(super) fn leases(&self) -> impl Iterator<Item = LiveLease> + '_ {
+        let rows = self.rows.iter().enumerate();
+        rows.filter(|(_, row)| row.held != Held::Vacant).map(|(slot, row)| LiveLease {
+            lease: row.lease,
+            id: BlockId {
+                engine: self.engine,
+                front: self.number,
+                slot: slot as u32,
+                number: name(self.number, row.number),
+            },
+            requested: row.requested,
+            cached: row.held == Held::Cached,
+            frames: row.frames.clone(),
+        })
+    }
+
+    /// The bucket of a key.
+    #[inline]
+    fn bucket(&mut self, key: Key) -> Option<u32> {
+        if self.buckets.get(self.latest as usize).is_some_and(|it| it.key == key) {
+            return Some(self.latest);
+        }
+        let number = *self.by_key.get(&key)?;
+        self.latest = number;
+        Some(number)
+    }
+
+    fn add_bucket(&mut self, key: Key) -> u32 {
+        let count = 2 * key.pool.0 as usize + class(is_small(key.bytes));
+        if self.counted.len() <= count {
+            self.counted.resize_with((count | 1) + 1, Count::default);
+        }
+        let bucket = Bucket { key, count, cached: Vec::new(), members: 0, touched: false };
+        let number = match self.vacant_buckets.pop() {
+            Some(number) => {
+                self.buckets[number as usize] = bucket;
+                number
+            }
+            None => {
+                self.buckets.push(bucket);
+                self.buckets.len() as u32 - 1
+            }
+        };
+        self.by_key.insert(key, number);
+        number
+    }
+
+    fn drop_row(&mut self, slot: u32) -> Lease {
+        let row = &mut self.rows[slot as usize];
+        row.held = Held::Vacant;
+        row.frames = None;
+        let uses = std::mem::take(&mut row.uses);
+        let lease = Lease { row: row.lease, requested: row.requested, uses };
+        self.vacant.push(slot);
+        self.buckets[row.bucket as usize].members -= 1;
+        lease
+    }
+}
+
+/// A name that no other block of the process's engine has: numbers of blocks that no front handed
+/// out stay far below.
+#[inline]
+fn name(front: u32, number: u64) -> u64 {
+    (u64::from(front) + 1) << 48 | number
+}

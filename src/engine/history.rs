@@ -1,0 +1,203 @@
+//! The history: what happened to memory lately, for snapshots.
+//!
+//! Every place that hands out memory keeps a ring of its own, so that keeping it costs no lock; a
+//! snapshot merges them by time.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::report::PoolId;
+use crate::driver::StreamHandle;
+
+/// Return addresses of the host's calls, innermost first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frames(Vec<usize>);
+
+/// One frame of the host's, with what is known of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostFrame {
+    /// The source file, or empty.
+    pub file: String,
+    /// Its line, or zero.
+    pub line: u32,
+    /// The function, or empty.
+    pub function: String,
+}
+
+impl Frames {
+    /// How deep stacks are followed.
+    const DEPTH: usize = 64;
+
+    /// The frames of whoever called the engine.
+    pub(super) fn capture() -> Arc<Self> {
+        let mut addresses = Vec::with_capacity(16);
+        backtrace::trace(|frame| {
+            addresses.push(frame.ip() as usize);
+            addresses.len() < Self::DEPTH
+        });
+        Arc::new(Self(addresses))
+    }
+
+    /// Looks the frames up in debug information; frames of this crate's own engine are left out.
+    pub(super) fn resolve(&self) -> Vec<HostFrame> {
+        let mut frames = Vec::new();
+        for &address in &self.0 {
+            backtrace::resolve(address as *mut c_void, |symbol| {
+                let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
+                let file = symbol.filename().map(|file| file.display().to_string());
+                let line = symbol.lineno().unwrap_or(0);
+                frames.push(HostFrame { file: file.unwrap_or_default(), line, function });
+            });
+        }
+        let inner = |frame: &HostFrame| {
+            frame.function.starts_with("backtrace::")
+                || frame.function.contains("regraph::engine::")
+                || frame.function.is_empty()
+        };
+        let own = frames.iter().take_while(|frame| inner(frame)).count();
+        frames.split_off(own)
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Allocate,
+    /// The host let go of a block that nobody may take yet.
+    Free,
+    /// The host let go of a block, and it could be handed out again at once.
+    FreeCompleted,
+    /// A block that had waited can be handed out again.
+    Completed,
+    /// A whole segment came from the driver.
+    Segment,
+    /// Memory was mapped into one.
+    Map,
+    /// A whole segment went back.
+    SegmentBack,
+    /// Memory was unmapped.
+    Unmap,
+    /// A request failed; the address is what the device had free, in bytes.
+    OutOfMemory,
+    /// A capture began; the address is its number.
+    CaptureBegin,
+    /// A capture ended; likewise.
+    CaptureEnd,
+}
+
+/// One event.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// The clock's reading.
+    pub(super) stamp: u64,
+    pub(super) action: Action,
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) stream: StreamHandle,
+    pub(super) pool: PoolId,
+    pub(super) frames: Option<Arc<Frames>>,
+}
+
+/// An event as it is kept: half a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    stamp: u64,
+    address: u64,
+    bytes: u64,
+    /// The row of its stream and pool.
+    origin: u32,
+    action: Action,
+}
+
+/// The latest events of one place.
+#[derive(Debug)]
+pub(super) struct Ring {
+    clock: quanta::Clock,
+    entries: Vec<Kept>,
+    /// By entry; empty as long as there are none.
+    frames: Vec<Option<Arc<Frames>>>,
+    /// Streams and pools that events were of.
+    origins: Vec<(StreamHandle, PoolId)>,
+    latest: u32,
+    /// The oldest entry, once the ring is full.
+    oldest: usize,
+    most: usize,
+}
+
+impl Ring {
+    pub(super) fn new(clock: quanta::Clock, most: usize) -> Self {
+        Self {
+            clock,
+            entries: Vec::new(),
+            frames: Vec::new(),
+            origins: Vec::new(),
+            latest: 0,
+            oldest: 0,
+            most,
+        }
+    }
+
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        action: Action,
+        (address, bytes): (u64, u64),
+        stream: StreamHandle,
+        pool: PoolId,
+        frames: Option<Arc<Frames>>,
+    ) {
+        if self.origins.get(self.latest as usize) != Some(&(stream, pool)) {
+            self.latest = self.origin(stream, pool);
+        }
+        let kept = Kept { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
+        let mut row = self.entries.len();
+        if row < self.most {
+            self.entries.push(kept);
+        } else {
+            row = self.oldest;
+            self.entries[row] = kept;
+            self.oldest = if row + 1 == self.most { 0 } else { row + 1 };
+        }
+        if frames.is_some() || !self.frames.is_empty() {
+            self.keep_frames(row, frames);
+        }
+    }
+
+    #[cold]
+    fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
+        let known = self.origins.iter().position(|&origin| origin == (stream, pool));
+        known.unwrap_or_else(|| {
+            self.origins.push((stream, pool));
+            self.origins.len() - 1
+        }) as u32
+    }
+
+    #[cold]
+    fn keep_frames(&mut self, row: usize, frames: Option<Arc<Frames>>) {
+        if self.frames.len() <= row {
+            self.frames.resize(row + 1, None);
+        }
+        self.frames[row] = frames;
+    }
+
+    /// Whether events may have been dropped to make room.
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() == self.most
+    }
+
+    pub(super) fn clock(&self) -> &quanta::Clock {
+        &self.clock
+    }
+
+    /// What is kept, in order.
+    pub(super) fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        let rows = (self.oldest..self.entries.len()).chain(0..self.oldest);
+        rows.map(|row| {
+            let Kept { stamp, address, bytes, origin, action } = self.entries[row];
+            let (stream, pool) = self.origins[origin as usize];
+            let frames = self.frames.get(row).cloned().flatten();
+            Event { stamp, action, address, bytes, stream, pool, frames }
+        })
+    }
+}

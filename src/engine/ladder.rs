@@ -1,0 +1,127 @@
+//! What a request for memory tries, in order.
+
+use super::allocate::{Request, POLLED};
+use super::config::{Config, Flaw};
+use super::pool::is_small;
+use super::reclaim::Amount;
+use super::report::PoolId;
+use super::state::State;
+use crate::driver::{Driver, DriverError};
+use crate::heap::{Claim, Placed, Wanted};
+
+impl State {
+    /// A place among what is free, or new memory. In this order: what is free; what has become
+    /// free; growth, after old memory was given back if there is a threshold for that; growth after
+    /// memory was given back for it; outside captures the same after waiting for all streams.
+    pub(super) fn find<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        request: &Request,
+        heap: u32,
+        claim: Claim,
+    ) -> Result<Option<Placed>, DriverError> {
+        let &Request { pool, stream, bytes, .. } = request;
+        let small = is_small(bytes);
+        if let Claim::Outside { .. } = claim {
+            // First of all, so that free neighbours are one range when a place is chosen.
+            self.take_back_own(driver, (pool, stream), small);
+            self.poll_deferred(driver, POLLED);
+        }
+        if let Some(placed) = self.place(config, claim, heap, bytes) {
+            return Ok(Some(placed));
+        }
+        if self.poll_deferred(driver, POLLED) {
+            if let Some(placed) = self.place(config, claim, heap, bytes) {
+                return Ok(Some(placed));
+            }
+        }
+        if self.settle_everything(driver, Some(pool)) || config.lacks(Flaw::StreamOrder) {
+            if config.lacks(Flaw::StreamOrder) {
+                let lanes: Vec<_> = self.lanes.all().collect();
+                for lane in lanes {
+                    self.heap(heap).settle_lane(lane, u64::MAX);
+                }
+            }
+            if let Some(placed) = self.place(config, claim, heap, bytes) {
+                return Ok(Some(placed));
+            }
+        }
+        self.collect_garbage(driver, config, bytes);
+        let first = match self.grow(driver, config, request, heap, claim) {
+            Ok(None) => None,
+            Err(error) if error.is_out_of_memory() => Some(error),
+            done => return done,
+        };
+        self.counts.num_alloc_retries += 1;
+        for most in [bytes, u64::MAX] {
+            let pool = self.is_pool_full(pool, bytes).then_some(pool);
+            if self.give_back(driver, Amount { pool, most }) > 0 {
+                match self.grow(driver, config, request, heap, claim) {
+                    Ok(None) => {}
+                    Err(error) if error.is_out_of_memory() => {}
+                    done => return done,
+                }
+            }
+        }
+        if let Claim::Capture { .. } = claim {
+            return first.map_or(Ok(None), Err);
+        }
+        self.settle_everything(driver, None);
+        self.lanes.synchronize(driver);
+        self.settle_everything(driver, None);
+        if let Some(placed) = self.place(config, claim, heap, bytes) {
+            return Ok(Some(placed));
+        }
+        self.give_back(driver, Amount::ALL);
+        self.grow(driver, config, request, heap, claim)
+    }
+
+    fn place(&mut self, config: &Config, claim: Claim, heap: u32, bytes: u64) -> Option<Placed> {
+        self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
+    }
+
+    fn grow<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        request: &Request,
+        heap: u32,
+        claim: Claim,
+    ) -> Result<Option<Placed>, DriverError> {
+        let &Request { pool, bytes, requested, .. } = request;
+        let limit = self.room(pool).min(self.room_of_all());
+        let wanted = Wanted { bytes, requested };
+        self.search(config, claim, heap, |heap, prove| {
+            heap.grow(driver, wanted, claim, prove, limit)
+        })
+    }
+
+    /// Above the threshold, gives old memory back before more is got for a block of `bytes`.
+    fn collect_garbage<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, bytes: u64) {
+        let threshold = config.settings.garbage_collection_threshold;
+        let Some((threshold, limit)) = threshold.zip(self.limit) else { return };
+        let allowed = (threshold * limit as f64) as u64;
+        let excess = (self.reserved_by_all() + bytes).saturating_sub(allowed);
+        if excess > 0 {
+            self.give_back(driver, Amount { pool: None, most: excess });
+        }
+    }
+
+    /// How much more the pool may hold, in bytes.
+    fn room(&mut self, pool: PoolId) -> u64 {
+        let reserved = self.reserved(pool);
+        let limit = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
+        limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
+    }
+
+    /// How much more all pools may hold, in bytes.
+    fn room_of_all(&self) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.reserved_by_all()))
+    }
+
+    /// Whether it is the pool's own limit that stands in the way of `bytes` more.
+    fn is_pool_full(&mut self, pool: PoolId, bytes: u64) -> bool {
+        self.room(pool) < bytes && self.room_of_all() >= bytes
+    }
+}

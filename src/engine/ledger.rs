@@ -1,0 +1,250 @@
+//! Figures that are exact, peaks included, though nobody sees all memory at once.
+//!
+//! Blocks are counted where they are handed out: by the *fronts* of streams, each under a lock of
+//! its own, and by the state behind the engine's lock. The sum over all of them is known only to
+//! who holds every lock. So that a peak is not missed, each counts against a *grant*: the sum of
+//! all grants never exceeds the peak seen so far, so as long as everyone stays within its grant
+//! there can be no new peak. Who needs more asks the ledger for it; where that would exceed the
+//! peak, everything is added up and a new peak is noted (see `Engine::settle`).
+
+use super::report::PoolId;
+use super::statistics::{Figure, Figures};
+
+/// The figures that are counted.
+pub(super) const ALLOCATIONS: usize = 0;
+pub(super) const ALLOCATED: usize = 1;
+pub(super) const REQUESTED: usize = 2;
+pub(super) const ACTIVE: usize = 3;
+pub(super) const ACTIVE_BYTES: usize = 4;
+pub(super) const SPLIT: usize = 5;
+pub(super) const SPLIT_BYTES: usize = 6;
+pub(super) const SEGMENTS: usize = 7;
+pub(super) const RESERVED: usize = 8;
+const KINDS: usize = 9;
+
+/// One of each figure.
+pub(super) type Amounts = [u64; KINDS];
+
+/// Whether blocks are small, as an index.
+pub(super) fn class(small: bool) -> usize {
+    usize::from(!small)
+}
+
+/// What one place counts of one pool's small or large blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) current: Amounts,
+    pub(super) granted: Amounts,
+    /// By how much each figure has risen in all.
+    pub(super) risen: Amounts,
+}
+
+impl Tally {
+    /// Takes new figures.
+    pub(super) fn set(&mut self, now: Amounts) {
+        for (kind, &value) in now.iter().enumerate() {
+            self.risen[kind] += value.saturating_sub(self.current[kind]);
+        }
+        self.current = now;
+    }
+
+    /// Whether it counts no more than it was granted.
+    pub(super) fn is_within(&self) -> bool {
+        self.current.iter().zip(&self.granted).all(|(current, granted)| current <= granted)
+    }
+}
+
+/// Sums over some of the memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    granted: Amounts,
+    peak: Amounts,
+    /// When sums over time were last reset: what had risen by then, and what there was.
+    reset_risen: Amounts,
+    reset_current: Amounts,
+}
+
+/// Small blocks, large blocks, all blocks.
+type Levels = [Level; 3];
+
+/// Which of a pool's, or the engine's, blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Small,
+    Large,
+    All,
+}
+
+/// Grants and peaks.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pools: Vec<Levels>,
+    engine: Levels,
+}
+
+/// Everything added up, under all locks: by pool and class.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    pools: Vec<[(Amounts, Amounts); 2]>,
+}
+
+impl Totals {
+    /// Adds what one place counts, which is granted exactly that from now on.
+    pub(super) fn add(&mut self, pool: PoolId, class: usize, tally: &mut Tally) {
+        tally.granted = tally.current;
+        let row = pool.0 as usize;
+        if self.pools.len() <= row {
+            self.pools.resize_with(row + 1, Default::default);
+        }
+        let (current, risen) = &mut self.pools[row][class];
+        for kind in 0..KINDS {
+            current[kind] += tally.current[kind];
+            risen[kind] += tally.risen[kind];
+        }
+    }
+
+    fn pool(&self, row: usize, part: Part) -> (Amounts, Amounts) {
+        let empty = Default::default();
+        let [small, large] = self.pools.get(row).copied().unwrap_or(empty);
+        match part {
+            Part::Small => small,
+            Part::Large => large,
+            Part::All => (sum(small.0, large.0), sum(small.1, large.1)),
+        }
+    }
+
+    fn engine(&self, part: Part) -> (Amounts, Amounts) {
+        let pools = (0..self.pools.len()).map(|row| self.pool(row, part));
+        pools.fold(Default::default(), |all, one| (sum(all.0, one.0), sum(all.1, one.1)))
+    }
+}
+
+fn sum(one: Amounts, other: Amounts) -> Amounts {
+    std::array::from_fn(|kind| one[kind] + other[kind])
+}
+
+const PARTS: [Part; 3] = [Part::Small, Part::Large, Part::All];
+
+impl Ledger {
+    fn pool(&mut self, pool: PoolId) -> &mut Levels {
+        let row = pool.0 as usize;
+        if self.pools.len() <= row {
+            self.pools.resize_with(row + 1, Default::default);
+        }
+        &mut self.pools[row]
+    }
+
+    /// Grants a tally what it is missing, if there can be no new peak by that. False where there
+    /// may be; the grant then stays as it is.
+    pub(super) fn grant(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
+        let wanted = std::array::from_fn(|kind| tally.granted[kind].max(tally.current[kind]));
+        self.regrant(pool, class, tally, wanted)
+    }
+
+    /// Makes a tally's grant what it counts now. False where there may be a new peak by that; then
+    /// only what it does not need is taken back.
+    pub(super) fn adjust(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
+        let (granted, current) = (tally.granted, tally.current);
+        let done = self.regrant(pool, class, tally, current);
+        if !done {
+            let least = std::array::from_fn(|kind| granted[kind].min(current[kind]));
+            self.regrant(pool, class, tally, least);
+        }
+        done
+    }
+
+    /// Changes a grant, unless that would bring a sum of grants above its peak.
+    fn regrant(&mut self, pool: PoolId, class: usize, tally: &mut Tally, now: Amounts) -> bool {
+        let before = tally.granted;
+        self.pool(pool);
+        let mut fits = true;
+        for levels in [&mut self.pools[pool.0 as usize], &mut self.engine] {
+            for level in [class, 2] {
+                let Level { granted, peak, .. } = &mut levels[level];
+                for kind in 0..KINDS {
+                    granted[kind] = granted[kind] + now[kind] - before[kind];
+                    fits &= granted[kind] <= peak[kind] || now[kind] <= before[kind];
+                }
+            }
+        }
+        if fits {
+            tally.granted = now;
+            return true;
+        }
+        for levels in [&mut self.pools[pool.0 as usize], &mut self.engine] {
+            for level in [class, 2] {
+                for (kind, granted) in levels[level].granted.iter_mut().enumerate() {
+                    *granted = *granted + before[kind] - now[kind];
+                }
+            }
+        }
+        false
+    }
+
+    /// Takes in everything, added up: new peaks, and grants as they are now.
+    pub(super) fn settle(&mut self, totals: &Totals) {
+        self.update(totals, |level, current, _| {
+            level.granted = current;
+            level.peak = std::array::from_fn(|kind| level.peak[kind].max(current[kind]));
+        });
+    }
+
+    /// Makes the present figures the highest.
+    pub(super) fn reset_peaks(&mut self, totals: &Totals) {
+        self.update(totals, |level, current, _| {
+            level.granted = current;
+            level.peak = current;
+        });
+    }
+
+    /// Makes sums over time begin now.
+    pub(super) fn reset_accumulated(&mut self, totals: &Totals) {
+        self.update(totals, |level, current, risen| {
+            level.reset_risen = risen;
+            level.reset_current = current;
+        });
+    }
+
+    fn update(&mut self, totals: &Totals, change: impl Fn(&mut Level, Amounts, Amounts)) {
+        for row in 0..totals.pools.len() {
+            let levels = self.pool(PoolId(row as u32));
+            for (level, part) in levels.iter_mut().zip(PARTS) {
+                let (current, risen) = totals.pool(row, part);
+                change(level, current, risen);
+            }
+        }
+        for (level, part) in self.engine.iter_mut().zip(PARTS) {
+            let (current, risen) = totals.engine(part);
+            change(level, current, risen);
+        }
+    }
+
+    /// The figures of a pool, or of all.
+    pub(super) fn figures(&mut self, totals: &Totals, pool: Option<PoolId>, part: Part) -> Figures {
+        let which = PARTS.iter().position(|&it| it == part).unwrap_or(2);
+        let (level, (current, risen)) = match pool {
+            Some(pool) => (self.pool(pool)[which], totals.pool(pool.0 as usize, part)),
+            None => (self.engine[which], totals.engine(part)),
+        };
+        let figure = |kind: usize| {
+            let allocated = risen[kind] - level.reset_risen[kind];
+            Figure {
+                current: current[kind],
+                peak: level.peak[kind],
+                allocated,
+                freed: (allocated + level.reset_current[kind]) - current[kind],
+            }
+        };
+        Figures {
+            allocation: figure(ALLOCATIONS),
+            allocated_bytes: figure(ALLOCATED),
+            requested_bytes: figure(REQUESTED),
+            active: figure(ACTIVE),
+            active_bytes: figure(ACTIVE_BYTES),
+            inactive_split: figure(SPLIT),
+            inactive_split_bytes: figure(SPLIT_BYTES),
+            segment: figure(SEGMENTS),
+            reserved_bytes: figure(RESERVED),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Memory as a whole: limits, giving it back, figures, leaks.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::block::LiveBlock;
+use super::figures::Reset;
+use super::history::{Frames, HostFrame};
+use super::report::{BlockId, Emptied, OutOfMemory, PoolId, PoolStatistics};
+use super::state::State;
+use super::statistics::Statistics;
+use super::{one_stream, Engine, Error};
+use crate::driver::{Driver, StreamHandle};
+use crate::settings::Settings;
+
+type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+
+/// Who wants to know of requests that failed for want of memory.
+#[derive(Default)]
+pub(super) struct Observers(RwLock<Vec<Observer>>);
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+impl Observers {
+    pub(super) fn tell(&self, report: &OutOfMemory) {
+        // Not under the lock: an observer may bring another one.
+        let observers = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        observers.iter().for_each(|observer| observer(report));
+    }
+}
+
+/// A block that was never freed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leak {
+    /// The block.
+    pub block: BlockId,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Where it lies.
+    pub address: u64,
+    /// What was asked for, in bytes.
+    pub bytes: u64,
+    /// Its stream.
+    pub stream: StreamHandle,
+    /// The host's frames that asked for it, innermost first; empty where stacks are not recorded.
+    pub origin: Vec<HostFrame>,
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, bytes, stream, pool, .. } = self;
+        write!(f, "{bytes} bytes at {address:#x} of {pool:?}, allocated on {stream:?}")?;
+        for frame in &self.origin {
+            write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
+        }
+        Ok(())
+    }
+}
+
+/// The most that an engine may hold, in bytes, on a device of this size.
+pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
+    let share = settings.memory_fraction.zip(total);
+    let share = share.map(|(share, total)| (total as f64 * share.clamp(0.0, 1.0)) as u64);
+    match (share, settings.memory_limit_bytes) {
+        (Some(share), Some(bytes)) => Some(share.min(bytes)),
+        (share, bytes) => share.or(bytes),
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Sets the most that all pools together may hold, in bytes; `None` takes the limit away. What
+    /// is held already is not given back by this: see [`Engine::trim`].
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
+        self.change(|state| {
+            state.limit = bytes;
+            Ok(())
+        })
+    }
+
+    /// The same as a share of the device's memory, between 0 and 1.
+    ///
+    /// # Errors
+    /// The driver's, where it does not tell the device's size.
+    pub fn set_memory_fraction(&self, fraction: f64) -> Result<(), Error> {
+        let total = self.driver.memory_info()?.total;
+        self.set_memory_limit(Some((total as f64 * fraction.clamp(0.0, 1.0)) as u64))
+    }
+
+    /// The most that all pools together may hold, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn memory_limit(&self) -> Result<Option<u64>, Error> {
+        Ok(self.lock()?.limit)
+    }
+
+    /// Gives all memory back to the driver that is wholly free, without waiting for anything: what
+    /// running work may still use stays, and so does what graphs use. Where the device has no
+    /// virtual memory management, or where segments are fixed and it has none, the driver itself may
+    /// wait for the device.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn empty_cache(&self) -> Result<Emptied, Error> {
+        self.trim(0)
+    }
+
+    /// The same, until no more than `keep` bytes are held; what was unused longest goes first.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
+        self.change(|state| Ok(state.empty(&self.driver, keep)))
+    }
+
+    /// The figures of all pools.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        self.change(|state| Ok(state.statistics(None)))
+    }
+
+    /// The figures of a pool.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
+        self.change(|state| {
+            state.pool(pool, "statistics_of")?;
+            Ok(state.statistics(Some(pool)))
+        })
+    }
+
+    /// Figures of a pool, in short.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
+        let all = self.statistics_of(pool)?.all;
+        Ok(PoolStatistics {
+            reserved: all.reserved_bytes.current,
+            allocated: all.allocated_bytes.current,
+            peak_allocated: all.allocated_bytes.peak,
+            requested: all.requested_bytes.current,
+            active: all.active_bytes.current,
+            blocks: all.allocation.current as usize,
+        })
+    }
+
+    /// Lets all peaks begin anew, at what is now.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn reset_peaks(&self) -> Result<(), Error> {
+        self.change(|state| {
+            state.reset(Reset::Peaks);
+            Ok(())
+        })
+    }
+
+    /// Lets all sums over time and all counts begin anew.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn reset_accumulated(&self) -> Result<(), Error> {
+        self.change(|state| {
+            state.reset(Reset::Accumulated);
+            state.counts = Default::default();
+            Ok(())
+        })
+    }
+
+    /// Marks where a stream stands outside captures, so that what it gave back up to now can be
+    /// told to be free for others once it has completed that. The engine does so by itself when it
+    /// is short of memory, but cannot while the stream captures: worth a call before that.
+    ///
+    /// # Errors
+    /// [`Error::PerThreadStream`].
+    pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        let stream = one_stream(stream, "mark_stream")?;
+        self.change(|state| {
+            state.take_back(&self.driver, |_, of, _| of == stream);
+            if let Some(lane) = state.lanes.known(stream) {
+                state.lanes.fence(&self.driver, lane);
+            }
+            Ok(())
+        })
+    }
+
+    /// Tells the engine that a stream is about to be destroyed. What it gave back becomes free for
+    /// others when its work has completed; blocks of it that are live can be freed later.
+    ///
+    /// # Errors
+    /// [`Error::StreamInUse`] where the driver takes no event on the stream, because it captures for
+    /// instance: then it must live on. [`Error::PerThreadStream`].
+    pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        let stream = one_stream(stream, "retire_stream")?;
+        self.change(|state| state.retire_stream(&self.driver, stream))
+    }
+
+    /// Registers somebody who is told of every request that fails for want of memory, after the
+    /// engine's locks are released and before the request returns. It may call the engine.
+    pub fn observe_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        let mut observers = self.observers.0.write().unwrap_or_else(PoisonError::into_inner);
+        observers.push(Arc::new(observer));
+    }
+
+    /// Every block that has not been freed, in order of addresses. At the engine's end they are
+    /// written to standard error, unless it is dropped in a panic.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
+        Ok(self.lock()?.live())
+    }
+
+    pub(super) fn frames(&self) -> Option<Arc<Frames>> {
+        self.config.settings.stacks.then(Frames::capture)
+    }
+
+    /// Says which blocks were never freed.
+    pub(super) fn report_leaks(&self) {
+        /// So many are written one by one.
+        const SHOWN: usize = 10;
+        if std::thread::panicking() || !self.config.report_leaks {
+            return;
+        }
+        let Ok(leaks) = self.leaks() else { return };
+        if leaks.is_empty() {
+            return;
+        }
+        let bytes: u64 = leaks.iter().map(|leak| leak.bytes).sum();
+        eprintln!("regraph: {} blocks of {bytes} bytes were never freed:", leaks.len());
+        for leak in leaks.iter().take(SHOWN) {
+            eprintln!("  {leak}");
+        }
+        if leaks.len() > SHOWN {
+            eprintln!("  and {} more", leaks.len() - SHOWN);
+        }
+    }
+}
+
+impl State {
+    /// Every live block.
+    fn live(&self) -> Vec<Leak> {
+        let mut live = Vec::new();
+        let leak = |block: &super::block::LiveBlock, id, bytes, frames: Option<&Frames>| {
+            let heap = self.heaps[block.heap as usize].as_ref();
+            Leak {
+                block: id,
+                pool: block.pool,
+                address: heap.map_or(0, |heap| heap.extent(block.range).0),
+                bytes,
+                stream: block.stream,
+                origin: frames.map(Frames::resolve).unwrap_or_default(),
+            }
+        };
+        for (id, block) in self.blocks.named() {
+            if !block.leased {
+                live.push(leak(block, id, block.requested, block.frames.as_deref()));
+            }
+        }
+        for front in self.fronts.used() {
+            for lease in front.leases().filter(|lease| !lease.cached) {
+                let Some(block) = self.blocks.leased(lease.lease) else { continue };
+                live.push(leak(block, lease.id, lease.requested, lease.frames.as_deref()));
+            }
+        }
+        live.sort_by_key(|leak| leak.address);
+        live
+    }
+
+    pub(super) fn retire_stream<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        stream: StreamHandle,
+    ) -> Result<(), Error> {
+        self.fronts.of(stream).retire(stream);
+        self.take_back(driver, |_, of, _| of == stream);
+        // What waits for the stream without an event yet.
+        self.poll_deferred(driver, usize::MAX);
+        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
+        let asks = self.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
+            || held.into_iter().any(|held| held.outside.contains(&stream));
+        if asks {
+            return Err(Error::StreamInUse { stream });
+        }
+        let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
+        if self.blocks.iter().any(mine) {
+            // They are free once it has completed what it holds now, whoever has its handle then.
+            let gone = self.lanes.mark(driver, stream).ok_or(Error::StreamInUse { stream })?;
+            for block in self.blocks.iter_mut().filter(|block| mine(block)) {
+                block.gone = Some(gone);
+            }
+        }
+        let Some(lane) = self.lanes.known(stream) else { return Ok(()) };
+        if self.lanes.retire(driver, lane) {
+            Ok(())
+        } else {
+            Err(Error::StreamInUse { stream })
+        }
+    }
+}

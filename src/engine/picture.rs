@@ -1,0 +1,246 @@
+//! Snapshots: the segments, the blocks in them, why each waits, and the history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::config::Config;
+use super::history::Frames;
+use super::report::{PoolId, WaitReason};
+use super::state::State;
+use super::{Engine, Error};
+use crate::driver::{Driver, StreamHandle};
+use crate::heap::{RangeId, State as RangeState};
+use crate::index::{new_map, Map};
+use crate::snapshot::{Block, BlockState, Frame, Segment, SegmentType, Setting, Snapshot, Waiting};
+
+impl<D: Driver> Engine<D> {
+    /// Everything that the engine holds, block by block, with what each freed block waits for, and
+    /// the history, where one is kept.
+    ///
+    /// Costs a look at every range and every event; nothing else goes on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        self.change(|state| Ok(state.snapshot(&self.config)))
+    }
+
+    /// Keeps the latest `entries` events from now on, for snapshots; zero ends that. What was kept
+    /// before is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
+        self.change(|state| {
+            state.record_history(entries);
+            Ok(())
+        })
+    }
+}
+
+/// What is known of a range that is in a block, or was.
+struct Tenant {
+    requested: u64,
+    state: BlockState,
+    stream: StreamHandle,
+    frames: Option<Arc<Frames>>,
+}
+
+/// Frames are looked up once for each stack.
+#[derive(Default)]
+pub(super) struct Stacks(BTreeMap<usize, Vec<Frame>>);
+
+impl Stacks {
+    pub(super) fn of(&mut self, frames: Option<&Arc<Frames>>) -> Vec<Frame> {
+        let Some(frames) = frames else { return Vec::new() };
+        let resolved = self.0.entry(Arc::as_ptr(frames) as usize).or_insert_with(|| {
+            let frames = frames.resolve().into_iter();
+            frames
+                .map(|frame| Frame { filename: frame.file, line: frame.line, name: frame.function })
+                .collect()
+        });
+        resolved.clone()
+    }
+}
+
+impl State {
+    fn snapshot(&mut self, config: &Config) -> Snapshot {
+        let mut stacks = Stacks::default();
+        let mut segments = Vec::new();
+        for pool in (0..self.pools.len() as u32).map(PoolId) {
+            let Some(row) = &self.pools[pool.0 as usize] else { continue };
+            for heap in row.heaps() {
+                self.segments(config, pool, heap, &mut stacks, &mut segments);
+            }
+        }
+        segments.sort_by_key(|segment| segment.address);
+        let (trace, annotations, full) = self.events(config, &mut stacks);
+        // Viewers take the device's number for a position.
+        let mut device_traces = vec![Vec::new(); config.device as usize];
+        device_traces.push(trace);
+        Snapshot {
+            segments,
+            device_traces,
+            allocator_settings: settings(config, full),
+            external_annotations: annotations,
+        }
+    }
+
+    /// Adds a segment for each run of mapped memory of a heap.
+    fn segments(
+        &self,
+        config: &Config,
+        pool: PoolId,
+        number: u32,
+        stacks: &mut Stacks,
+        segments: &mut Vec<Segment>,
+    ) {
+        let Some(heap) = self.heaps[number as usize].as_ref() else { return };
+        let tenants = self.tenants(number);
+        let reasons = self.wait_reasons(number);
+        let mut open: Option<(usize, u64)> = None;
+        for (id, place, range_of) in heap.mapped() {
+            let (address, bytes) = place;
+            if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
+                segments.push(Segment {
+                    device: config.device,
+                    address,
+                    total_size: 0,
+                    allocated_size: 0,
+                    active_size: 0,
+                    requested_size: 0,
+                    stream: 0,
+                    segment_type: if heap.is_small() {
+                        SegmentType::Small
+                    } else {
+                        SegmentType::Large
+                    },
+                    segment_pool_id: (u64::from(pool.0), 0),
+                    is_expandable: heap.is_growing(),
+                    frames: Vec::new(),
+                    blocks: Vec::new(),
+                });
+            }
+            open = Some((range_of, address + bytes));
+            let Some(segment) = segments.last_mut() else { continue };
+            let tenant = tenants.get(&id);
+            let waiting = self.waiting_for(heap.state(id), reasons.get(&address));
+            let state = tenant.map_or(BlockState::Inactive, |tenant| tenant.state);
+            let requested = tenant.map_or(bytes, |tenant| tenant.requested.min(bytes));
+            segment.total_size += bytes;
+            if state.is_active() {
+                segment.active_size += bytes;
+                segment.requested_size += requested;
+            }
+            if state == BlockState::ActiveAllocated {
+                segment.allocated_size += bytes;
+            }
+            if let Some(tenant) = tenant.filter(|_| segment.stream == 0) {
+                segment.stream = tenant.stream.bits() as u64;
+            }
+            let frames = stacks.of(tenant.and_then(|tenant| tenant.frames.as_ref()));
+            let requested_size = if state.is_active() { requested } else { 0 };
+            let size = bytes;
+            segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
+        }
+    }
+
+    /// Who is in a heap's ranges, or was there and is not quite gone.
+    fn tenants(&self, number: u32) -> Map<RangeId, Tenant> {
+        let mut tenants = new_map();
+        for block in self.blocks.iter().filter(|block| block.heap == number && !block.leased) {
+            tenants.insert(
+                block.range,
+                Tenant {
+                    requested: block.requested,
+                    state: BlockState::ActiveAllocated,
+                    stream: block.stream,
+                    frames: block.frames.clone(),
+                },
+            );
+        }
+        for front in self.fronts.used() {
+            for lease in front.leases() {
+                let block = self.blocks.leased(lease.lease);
+                let Some(block) = block.filter(|block| block.heap == number) else { continue };
+                let state =
+                    if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
+                let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
+                tenants.insert(block.range, Tenant { requested, state, stream, frames });
+            }
+        }
+        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
+        let held = held.map(|held| (held.heap, held.range, Some(held.requested)));
+        let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.requested));
+        for (_, range, requested) in held.chain(deferred).filter(|it| it.0 == number) {
+            // What is no single block counts as free memory that waits.
+            if let Some(requested) = requested {
+                let stream = StreamHandle::from_bits(0);
+                let state = BlockState::ActivePendingFree;
+                tenants.insert(range, Tenant { requested, state, stream, frames: None });
+            }
+        }
+        tenants
+    }
+
+    /// What a range waits for.
+    fn waiting_for(&self, state: &RangeState, reason: Option<&WaitReason>) -> Option<Vec<Waiting>> {
+        let bits = |stream: StreamHandle| Some(stream.bits() as u64);
+        match state {
+            RangeState::Waiting => {
+                let reason = reason?;
+                let stream = match reason {
+                    WaitReason::OutsideStream(stream)
+                    | WaitReason::Untrusted(stream)
+                    | WaitReason::OutsideWork(stream) => bits(*stream),
+                    _ => None,
+                };
+                let text = super::Refusal::Waiting(reason.clone()).to_string();
+                Some(vec![Waiting { stream, marker: None, reason: text }])
+            }
+            RangeState::Ordered { lane, .. } => {
+                let owner = self.lanes.stream(*lane);
+                let reason = super::Refusal::Ordered { owner }.to_string();
+                Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
+            }
+            RangeState::Marked(marked) => {
+                let recording = self.recordings.get(marked.capture.index())?.as_ref()?;
+                let owner = recording.capture.stream_handle(marked.owner);
+                let markers = marked.markers.iter().map(|&marker| {
+                    let node = recording.capture.node_handle(marker);
+                    let reason = super::Refusal::Marker { node, owner }.to_string();
+                    Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
+                });
+                Some(markers.collect())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The settings under the names that viewers know, and our own text.
+fn settings(config: &Config, full: bool) -> BTreeMap<String, Setting> {
+    let settings = &config.settings;
+    let integer = |value: u64| Setting::Integer(i64::try_from(value).unwrap_or(i64::MAX));
+    let text = settings.to_string();
+    let divisions = settings.rounding.divisions();
+    let divisions = divisions.iter().enumerate().map(|(interval, &divisions)| {
+        // Intervals are named by where they begin, in MB.
+        ((1_u64 << interval).to_string(), integer(divisions))
+    });
+    [
+        ("REGRAPH_ALLOC_CONF", Setting::from(text.as_str())),
+        ("max_split_size", settings.max_split_bytes.map_or(Setting::Integer(-1), integer)),
+        (
+            "garbage_collection_threshold",
+            Setting::from(settings.garbage_collection_threshold.unwrap_or(0.0)),
+        ),
+        ("expandable_segments", Setting::from(settings.expandable_segments)),
+        ("roundup_power2_divisions", Setting::Map(divisions.collect())),
+        ("trace_alloc_max_entries", integer(settings.history as u64)),
+        ("trace_alloc_overflowed", Setting::from(full)),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}

@@ -1,0 +1,202 @@
+//! Getting memory back: from fronts, from streams whose work has completed, and to the driver.
+
+use std::sync::Arc;
+
+use super::front::Lease;
+use super::history::Action;
+use super::report::{Emptied, PoolId};
+use super::state::{State, GONE};
+use crate::driver::{Driver, StreamHandle};
+use crate::heap::{Change, LaneIndex, Surplus};
+
+/// How much memory is to be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Amount {
+    /// From this pool alone, or from all.
+    pub(super) pool: Option<PoolId>,
+    /// At least so many bytes, if there are as many.
+    pub(super) most: u64,
+}
+
+impl Amount {
+    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX };
+}
+
+impl State {
+    /// Takes back what fronts have cached, as far as it is wanted. Returns whether there was any.
+    pub(super) fn take_back<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
+    ) -> bool {
+        let mut leases = Vec::new();
+        let fronts = Arc::clone(&self.fronts);
+        for mut front in fronts.used() {
+            if front.drain(&wanted, &mut leases) {
+                self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            }
+        }
+        self.end_leases(driver, leases)
+    }
+
+    /// The same, of the one front that a stream has, and of one class.
+    pub(super) fn take_back_own<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (pool, stream): (PoolId, StreamHandle),
+        small: bool,
+    ) -> bool {
+        let mut leases = Vec::new();
+        let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
+        let fronts = Arc::clone(&self.fronts);
+        let mut front = fronts.of(stream);
+        if front.drain(wanted, &mut leases) {
+            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        }
+        drop(front);
+        self.end_leases(driver, leases)
+    }
+
+    fn end_leases<D: Driver + ?Sized>(&mut self, driver: &D, leases: Vec<Lease>) -> bool {
+        let any = !leases.is_empty();
+        for lease in leases {
+            let Some(block) = self.blocks.end_lease(lease.row) else { continue };
+            if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
+                pool.blocks -= 1;
+            }
+            self.free_cached(driver, block);
+        }
+        any
+    }
+
+    /// Asks every stream that has ordered something where it stands, without waiting, and frees
+    /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
+    /// was anything.
+    pub(super) fn settle_everything<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pool: Option<PoolId>,
+    ) -> bool {
+        let mut freed = self.take_back(driver, |of, _, _| pool.is_none_or(|pool| of == pool));
+        let lanes: Vec<LaneIndex> = self.lanes.all().collect();
+        for &lane in &lanes {
+            self.lanes.fence(driver, lane);
+        }
+        freed |= self.poll_deferred(driver, usize::MAX);
+        for heap in self.heaps_of(pool) {
+            freed |= self.settle_heap(driver, heap);
+        }
+        for lane in lanes {
+            let heaps = self.heaps.iter().flatten();
+            if self.lanes.is_over(lane) && !heaps.clone().any(|heap| heap.is_ordered(lane)) {
+                self.lanes.recycle(lane);
+            }
+        }
+        freed
+    }
+
+    /// Frees for everyone what streams have completed in a heap.
+    pub(super) fn settle_heap<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) -> bool {
+        let Self { lanes, heaps, .. } = self;
+        let row = heaps[heap as usize].as_mut().expect(GONE);
+        let mut settled = false;
+        for lane in lanes.all() {
+            settled |= row.settle_lane(lane, lanes.completed(lane));
+        }
+        if settled {
+            self.touch(heap);
+            self.drop_uncached(driver, heap);
+        }
+        settled
+    }
+
+    /// The heaps of one pool, or of all.
+    pub(super) fn heaps_of(&self, pool: Option<PoolId>) -> Vec<u32> {
+        let pools = self.pools.iter().enumerate().filter_map(|(number, row)| {
+            let wanted = pool.is_none_or(|pool| pool.0 as usize == number);
+            row.as_ref().filter(|_| wanted)
+        });
+        pools.flat_map(|row| row.heaps()).collect()
+    }
+
+    /// Gives memory that is wholly free back to the driver, what was unused longest first, and
+    /// returns how much. Nothing is waited for. What the driver refuses to take stays.
+    pub(super) fn give_back<D: Driver + ?Sized>(&mut self, driver: &D, amount: Amount) -> u64 {
+        let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
+        for heap in self.heaps_of(amount.pool) {
+            let row = self.heap(heap);
+            row.release_orphans(driver);
+            let found = row.surplus();
+            surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
+        }
+        // Of equals what lies highest: what is low is taken first again.
+        surplus.sort_by_key(|&(age, heap, it)| {
+            (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
+        });
+        let mut gone = 0;
+        for (_, heap, Surplus { id, .. }) in surplus {
+            if gone >= amount.most {
+                break;
+            }
+            let (bytes, _) = self.heap(heap).give_back(driver, id, amount.most - gone);
+            gone += bytes;
+            self.touch(heap);
+        }
+        gone
+    }
+
+    /// In a heap that caches nothing: gives back what has become free.
+    pub(super) fn drop_uncached<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) {
+        let row = self.heap(heap);
+        if !row.is_uncached() {
+            return;
+        }
+        for Surplus { id, .. } in row.surplus() {
+            // What the driver does not take stays for the next attempt.
+            let _ = row.give_back(driver, id, u64::MAX);
+        }
+        self.touch(heap);
+    }
+
+    /// Notes in counts and history what a heap got from the driver and gave back.
+    pub(super) fn note_changes(&mut self, heap: u32) {
+        let Some(row) = self.heaps[heap as usize].as_mut() else { return };
+        let changes = row.take_changes();
+        if changes.is_empty() {
+            return;
+        }
+        let pool = self.pool_of(heap);
+        for Change { mapped, whole, address, bytes, pieces } in changes {
+            let action = if mapped {
+                self.counts.num_device_alloc += pieces as u64;
+                if whole {
+                    Action::Segment
+                } else {
+                    Action::Map
+                }
+            } else {
+                self.counts.num_device_free += pieces as u64;
+                if whole {
+                    Action::SegmentBack
+                } else {
+                    Action::Unmap
+                }
+            };
+            self.remember(action, (address, bytes), None, pool);
+        }
+    }
+
+    /// Gives back everything that is free now.
+    pub(super) fn empty<D: Driver + ?Sized>(&mut self, driver: &D, keep: u64) -> Emptied {
+        self.settle_everything(driver, None);
+        let most = self.reserved_by_all().saturating_sub(keep);
+        let released = self.give_back(driver, Amount { pool: None, most });
+        let waiting = self.heaps.iter().flatten().map(|heap| heap.waiting() + heap.ordered_bytes());
+        Emptied { released, waiting: waiting.sum(), reserved: self.reserved_by_all() }
+    }
+
+    /// What all pools hold, in bytes.
+    pub(super) fn reserved_by_all(&self) -> u64 {
+        self.heaps.iter().flatten().map(|heap| heap.reserved()).sum()
+    }
+}

@@ -1,0 +1,230 @@
+//! Growth: where memory from the driver makes a place for a block.
+//!
+//! Memory is mapped where the least of it is missing: behind the free end of the segment that
+//! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened.
+
+use super::carve::Edge;
+use super::place::{Claim, Placed};
+use super::range::{RangeId, SegmentId, State};
+use super::segment::{unit, Segment, Shape};
+use super::{Change, Heap, Supply};
+use crate::capture::NodeIndex;
+use crate::driver::{Driver, DriverError};
+
+/// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
+const SMALL_SEGMENT: u64 = 2 << 20;
+const LARGE_SEGMENT: u64 = 20 << 20;
+/// From this size on a block has a fixed segment of its own size.
+const OWN_SEGMENT: u64 = 10 << 20;
+
+/// A block as it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// What it occupies, a multiple of 512.
+    pub(crate) bytes: u64,
+    /// What was asked for.
+    pub(crate) requested: u64,
+}
+
+/// Where memory can be mapped for a block.
+#[derive(Clone, Copy, Debug)]
+struct Site {
+    /// What must be mapped, in bytes.
+    missing: u64,
+    /// The first free range that the block covers, but for the new one.
+    first: Option<RangeId>,
+    spot: Spot,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    /// Behind everything.
+    End(SegmentId),
+    /// At the low end of a hole.
+    Low(RangeId),
+    /// At the high end of a hole.
+    High(RangeId),
+}
+
+impl Heap {
+    /// Gets memory from the driver and carves a block out of it and of the free ranges beside it.
+    /// `limit` bounds what the driver may be asked for, in bytes.
+    ///
+    /// # Errors
+    /// The driver's. The heap is then as it was.
+    pub(crate) fn grow<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        wanted: Wanted,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        limit: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let bytes = wanted.bytes;
+        let unit = unit(driver.memory_support());
+        if let Some(site) = self.site(bytes, claim, prove, unit) {
+            if site.missing > limit {
+                return Ok(None);
+            }
+            let first = match (site.missing, site.first) {
+                (0, Some(first)) => first,
+                _ => {
+                    let fresh = self.map_at(driver, site)?;
+                    site.first.unwrap_or(fresh)
+                }
+            };
+            return Ok(Some(self.carve(Edge::Low(first), bytes)));
+        }
+        let least = bytes.next_multiple_of(unit);
+        let (segment, shape) = match self.plan.supply {
+            Supply::Growing { reserve } => (least, Shape::Growable { reserve }),
+            Supply::Fixed if self.plan.small => (SMALL_SEGMENT.max(least), Shape::Fixed),
+            Supply::Fixed if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
+                (LARGE_SEGMENT.max(least), Shape::Fixed)
+            }
+            Supply::Fixed => (least, Shape::Fixed),
+            // To the byte, so that a memory checker sees every step beyond the end.
+            Supply::Uncached => (wanted.requested, Shape::Allocated),
+        };
+        if segment > limit {
+            return Ok(None);
+        }
+        let mut opened = Segment::open(driver, segment, shape)?;
+        if opened.growable {
+            if let Err(error) = opened.extend(driver, least) {
+                // Its addresses are of no use now; failing to give them back loses nothing else.
+                let _ = opened.close(driver);
+                return Err(error);
+            }
+        }
+        if shape == Shape::Allocated {
+            // Its last granule counts as whole: blocks are multiples of 512.
+            (opened.bytes, opened.mapped) = (bytes, bytes);
+        }
+        let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
+        self.note_change(Change {
+            mapped: true,
+            whole: !growable,
+            address,
+            bytes: mapped,
+            pieces: 1,
+        });
+        let segment = self.enter(opened);
+        if growable {
+            self.growing = Some(segment);
+        }
+        let fresh = self.append(segment, mapped);
+        Ok(Some(self.carve(Edge::Low(fresh), bytes)))
+    }
+
+    /// The site where the least is missing; of equals a hole, and of holes the lowest.
+    fn site(
+        &self,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        unit: u64,
+    ) -> Option<Site> {
+        let mut best: Option<(u64, u64, Site)> = None;
+        let mut offer = |address: u64, site: Site| {
+            let rank = (site.missing, address);
+            if best.is_none_or(|(missing, at, _)| rank < (missing, at)) {
+                best = Some((site.missing, address, site));
+            }
+        };
+        for &hole in &self.holes {
+            let range = &self.ranges[hole];
+            let (first, below) = self.usable_before(range.previous, bytes, claim, prove);
+            let missing = (bytes - below).next_multiple_of(unit);
+            if missing <= range.bytes {
+                offer(range.address, Site { missing, first, spot: Spot::Low(hole) });
+            }
+            let above = self.usable_after(range.next, bytes, claim, prove);
+            let missing = (bytes - above).next_multiple_of(unit);
+            if missing <= range.bytes {
+                let first = range.next.filter(|_| missing == 0);
+                offer(range.address, Site { missing, first, spot: Spot::High(hole) });
+            } else if below + range.bytes + above >= bytes {
+                offer(range.address, Site { missing: range.bytes, first, spot: Spot::Low(hole) });
+            }
+        }
+        if let Some(segment) = self.growing {
+            let row = self.segments[segment.index()].as_ref()?;
+            let (first, usable) = self.usable_before(row.last, bytes, claim, prove);
+            let missing = (bytes - usable).next_multiple_of(unit);
+            if missing <= row.room() {
+                offer(row.address + row.mapped, Site { missing, first, spot: Spot::End(segment) });
+            }
+        }
+        best.map(|(_, _, site)| site)
+    }
+
+    /// Maps what is missing at a site and returns the range that it makes.
+    fn map_at<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        Site { missing, spot, .. }: Site,
+    ) -> Result<RangeId, DriverError> {
+        let (hole, low) = match spot {
+            Spot::End(segment) => {
+                self.segment(segment).extend(driver, missing)?;
+                let row = self.segment(segment);
+                let address = row.address + row.mapped - missing;
+                self.note_change(mapping(address, missing));
+                return Ok(self.append(segment, missing));
+            }
+            Spot::Low(hole) => (hole, true),
+            Spot::High(hole) => (hole, false),
+        };
+        let range = &self.ranges[hole];
+        let (segment, previous, next) = (range.segment, range.previous, range.next);
+        let address = if low { range.address } else { range.end() - missing };
+        let whole = missing == range.bytes;
+        self.segment(segment).map(driver, address, missing)?;
+        self.note_change(mapping(address, missing));
+        let quiet = State::Quiet { graphs: false };
+        let id = if whole {
+            self.forget_hole(hole);
+            self.ranges.renew(hole);
+            self.ranges.set_state(hole, quiet);
+            hole
+        } else {
+            let rest = &mut self.ranges[hole];
+            rest.bytes -= missing;
+            if low {
+                rest.address += missing;
+            }
+            let sides = if low { (previous, Some(hole)) } else { (Some(hole), next) };
+            self.ranges.insert((address, missing), segment, sides, quiet)
+        };
+        self.list_single(id);
+        Ok(id)
+    }
+
+    /// Enters a new segment.
+    fn enter(&mut self, segment: Segment) -> SegmentId {
+        let vacant = self.segments.iter().position(Option::is_none);
+        let row = vacant.unwrap_or(self.segments.len());
+        if row == self.segments.len() {
+            self.segments.push(None);
+        }
+        self.segments[row] = Some(segment);
+        SegmentId::new(row)
+    }
+
+    /// Enters newly mapped bytes behind a segment's last range.
+    fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
+        let &Segment { address, mapped, last, .. } = &*self.segment(segment);
+        let state = State::Quiet { graphs: false };
+        let start = address + mapped - bytes;
+        let id = self.ranges.insert((start, bytes), segment, (last, None), state);
+        self.segment(segment).last = Some(id);
+        self.list_single(id);
+        id
+    }
+}
+
+/// A piece that was mapped into a segment.
+fn mapping(address: u64, bytes: u64) -> Change {
+    Change { mapped: true, whole: false, address, bytes, pieces: 1 }
+}
