@@ -21,6 +21,7 @@ struct Readme;
 mod capture;
 mod heap;
 mod index;
+mod random;
 mod sync;
 
 pub mod check;
@@ -30,9 +31,13 @@ pub mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod journal;
+pub mod peer;
+#[cfg(feature = "plot")]
+pub mod plot;
 pub mod policy;
 pub mod replay;
 pub mod settings;
 pub mod snapshot;
 pub mod sweep;
 pub mod trace;
+pub mod training;

@@ -2,9 +2,12 @@
 
 mod drivers;
 mod failure;
+mod load;
+mod plot;
 mod replay;
 mod snapshot;
 mod sweep;
+mod training;
 
 use std::process::ExitCode;
 
@@ -29,6 +32,12 @@ enum Command {
     Replay(replay::Arguments),
     /// Print what a snapshot (JSON) holds and what its blocks wait for, or make a pickle of it.
     Snapshot(snapshot::Arguments),
+    /// Draw a trace's memory over its operations, one panel a policy, as an HTML page.
+    ///
+    /// The trace runs on the simulated driver. Exit status: as of `replay`.
+    Plot(plot::Arguments),
+    /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
+    Training(training::Arguments),
 }
 
 /// Runs the command and turns its failure into an exit status.
@@ -37,6 +46,8 @@ pub fn main() -> ExitCode {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
+        Command::Plot(arguments) => plot::main(&arguments),
+        Command::Training(arguments) => training::main(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

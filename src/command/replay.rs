@@ -1,7 +1,7 @@
 //! `regraph replay`.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use regraph::driver::Program;
 use regraph::engine::Config;
 use regraph::policy::{Programmatic, Reuse};
 use regraph::replay::{replay, Options, Placement, Replayed};
-use regraph::trace::{self, ReadError, Trace};
+use regraph::trace::Trace;
 use serde::Serialize;
 
 use super::drivers::{with_driver, Choice, Job};
 use super::failure::Failure;
+use super::load::load;
 
 /// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
 /// between them overlap.
@@ -49,20 +50,6 @@ pub struct Arguments {
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let trace = load(&arguments.trace)?;
     with_driver(arguments.driver, &Run { arguments, trace })
-}
-
-fn load(path: &Path) -> Result<Trace, Failure> {
-    let file = File::open(path).map_err(|error| {
-        Failure::Input(format!("{}: expected a trace: {error}", path.display()))
-    })?;
-    trace::read(BufReader::new(file)).map_err(|error| {
-        Failure::Input(match error {
-            ReadError::Input { source, .. } => {
-                format!("{}: expected a trace: {source}", path.display())
-            }
-            error => format!("{}: {error}", path.display()),
-        })
-    })
 }
 
 struct Run<'a> {

@@ -11,6 +11,7 @@ mod error;
 mod lifetime;
 mod model;
 mod runner;
+mod sample;
 mod streams;
 mod tags;
 
@@ -23,6 +24,7 @@ use crate::engine::Config;
 use crate::trace::{BlockIndex, Trace};
 
 pub use error::ReplayError;
+pub use sample::Sample;
 
 /// How to run a trace.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +109,28 @@ pub fn replay<P: Program>(
     trace: &Trace,
     options: &Options,
 ) -> Result<Replayed, ReplayError> {
-    let mut runner = runner::Runner::new(driver, trace, options);
+    run(runner::Runner::new(driver, trace, options, None))
+}
+
+/// Runs a trace as [`replay`] does, and calls `take` behind each operation with what memory came
+/// to. Placements are the same; times are not to be relied on.
+///
+/// Behind an allocation and a free it looks at every free range, behind an allocation with the
+/// reason why it is refused.
+///
+/// # Errors
+/// As of [`replay`].
+pub fn replay_sampled<P: Program>(
+    driver: &Arc<P>,
+    trace: &Trace,
+    options: &Options,
+    mut take: impl FnMut(Sample),
+) -> Result<Replayed, ReplayError> {
+    let sampler = sample::Sampler::new(&mut take);
+    run(runner::Runner::new(driver, trace, options, Some(sampler)))
+}
+
+fn run<P: Program>(mut runner: runner::Runner<'_, P>) -> Result<Replayed, ReplayError> {
     let result = runner.run();
     let cleaned = runner.clean();
     let replayed = result?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clock::{nanoseconds, Clock};
+use super::sample::Sampler;
 use super::streams::Members;
 use super::tags::{self, Touches};
 use super::{Options, Output, Placement, ReplayError, Replayed};
@@ -29,7 +30,7 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) streams: BTreeMap<StreamIndex, StreamHandle>,
     pub(super) pools: BTreeMap<PoolIndex, PoolId>,
     /// The pool of allocations outside captures.
-    pool: PoolIndex,
+    pub(super) pool: PoolIndex,
     pub(super) blocks: BTreeMap<BlockIndex, Block>,
     tagged: BTreeSet<BlockIndex>,
     pub(super) capture: Option<Capture>,
@@ -42,6 +43,7 @@ pub(super) struct Runner<'a, P: Program> {
     free: Clock,
     captures: Duration,
     work: WorkBuffer,
+    pub(super) sampler: Option<Sampler<'a>>,
 }
 
 /// A capture under way.
@@ -86,7 +88,12 @@ impl WorkBuffer {
 }
 
 impl<'a, P: Program> Runner<'a, P> {
-    pub(super) fn new(driver: &'a Arc<P>, trace: &'a Trace, options: &'a Options) -> Self {
+    pub(super) fn new(
+        driver: &'a Arc<P>,
+        trace: &'a Trace,
+        options: &'a Options,
+        sampler: Option<Sampler<'a>>,
+    ) -> Self {
         let first_pool = trace.operations().iter().find_map(|operation| match operation {
             Operation::Begin { pool, .. } => Some(*pool),
             _ => None,
@@ -111,6 +118,7 @@ impl<'a, P: Program> Runner<'a, P> {
             free: Clock::new(),
             captures: Duration::ZERO,
             work: WorkBuffer::default(),
+            sampler,
         }
     }
 
@@ -141,6 +149,7 @@ impl<'a, P: Program> Runner<'a, P> {
                 }
                 _ => self.step(operation)?,
             }
+            self.sample(operation)?;
         }
         let (reserved, peak) = self.pool_figures()?;
         let replay_ns = self.launch()?;
@@ -165,7 +174,7 @@ impl<'a, P: Program> Runner<'a, P> {
         ReplayError::Driver { operation: self.operation, name: self.name, source }
     }
 
-    fn engine_failed(&self, source: engine::Error) -> ReplayError {
+    pub(super) fn engine_failed(&self, source: engine::Error) -> ReplayError {
         ReplayError::Engine { operation: self.operation, name: self.name, source }
     }
 

@@ -1,6 +1,5 @@
 //! Random multi-stream captures, and what each reuse policy makes of them.
 
-mod random;
 mod row;
 mod workload;
 

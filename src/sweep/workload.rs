@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::random::Random;
+use crate::random::Random;
 use crate::trace::{BlockIndex, InvalidTrace, Operation, StreamIndex, Trace};
 
 const KIB: u64 = 1 << 10;

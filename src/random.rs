@@ -1,14 +1,14 @@
 //! A small random generator (splitmix64), the same on every machine.
 
 /// The generator's state.
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,22 +16,22 @@ impl Random {
     }
 
     /// From 0 to below `limit`, which is not 0.
-    pub(super) fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u32
     }
 
     /// From 0 to below 1.
-    pub(super) fn fraction(&mut self) -> f64 {
+    pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// True with this probability.
-    pub(super) fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.fraction() < probability
     }
 
     /// From `low` to `high`, every factor as likely as any other of the same ratio.
-    pub(super) fn log_uniform(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn log_uniform(&mut self, low: u64, high: u64) -> u64 {
         // Bisection by square roots: exact rounding makes it the same on every machine, which
         // the logarithms of C libraries are not.
         let (mut low, mut high) = (low as f64, high as f64);
