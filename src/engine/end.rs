@@ -243,8 +243,9 @@ impl State {
         }
         let mut result = Ok(());
         for (class, heap) in heaps.into_iter().enumerate() {
+            self.heap(heap).note_close();
+            self.note_changes(heap);
             if let Some(heap) = self.heaps[heap as usize].take() {
-                self.counts.num_device_free += heap.pieces() as u64;
                 result = result.and(heap.close(driver));
             }
             self.count_nothing(id, class);

@@ -116,7 +116,7 @@ impl State {
                         SegmentType::Large
                     },
                     segment_pool_id: (u64::from(pool.0), 0),
-                    is_expandable: heap.is_growing(),
+                    is_expandable: heap.is_growable(range_of),
                     frames: Vec::new(),
                     blocks: Vec::new(),
                 });

@@ -183,9 +183,9 @@ impl Heap {
         self.plan.small
     }
 
-    /// Whether its segments can grow.
-    pub(crate) fn is_growing(&self) -> bool {
-        matches!(self.plan.supply, Supply::Growing { .. })
+    /// Whether a segment can grow.
+    pub(crate) fn is_growable(&self, segment: usize) -> bool {
+        self.segments[segment].as_ref().is_some_and(|segment| segment.growable)
     }
 
     /// How many pieces the driver holds for it.
@@ -337,6 +337,17 @@ impl Heap {
     pub(crate) fn forget_graphs(&mut self) {
         for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
             self.settle(id, false);
+        }
+    }
+
+    /// Counts everything that the driver holds as gone, before [`Heap::close`].
+    pub(crate) fn note_close(&mut self) {
+        let segments = self.segments.iter().flatten();
+        let held: Vec<_> = segments
+            .flat_map(|segment| segment.held().into_iter().map(|it| (it, !segment.growable)))
+            .collect();
+        for ((address, bytes), whole) in held {
+            self.note_change(Change { mapped: false, whole, address, bytes, pieces: 1 });
         }
     }
 

@@ -114,6 +114,14 @@ impl Segment {
         }
     }
 
+    /// Address and size of everything that the driver holds for it.
+    pub(crate) fn held(&self) -> Vec<(u64, u64)> {
+        if self.allocated {
+            return vec![(self.address, self.bytes)];
+        }
+        self.pieces.iter().map(|(&address, piece)| (address, piece.bytes)).collect()
+    }
+
     /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
     /// has changed.
     pub(crate) fn extend<D: Driver + ?Sized>(

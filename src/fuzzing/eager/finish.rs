@@ -7,6 +7,7 @@ impl World {
     /// Ends captures, runs what is to run, frees everything and looks for what is missing.
     pub(super) fn finish(&mut self) {
         self.judge_figures();
+        super::super::judge_snapshot(&self.engine);
         for stream in 0..self.streams.len() {
             self.end(stream, false, stream.is_multiple_of(2));
         }
