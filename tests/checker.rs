@@ -44,6 +44,10 @@ impl Driver for Finished {
         refuse("cuStreamGetCaptureInfo")
     }
 
+    fn is_capturing(&self, _: StreamHandle) -> Result<bool> {
+        refuse("cuStreamGetCaptureInfo")
+    }
+
     fn dependencies(&self, wanted: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
         let is = |found: &&(usize, _)| node(found.0) == wanted;

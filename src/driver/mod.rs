@@ -46,12 +46,19 @@ pub trait Driver: Send + Sync {
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus>;
 
-    /// The same, without a look at the terminals. That may be asked about any stream, also while
-    /// another thread captures on it.
+    /// The same, without a look at the terminals. Of a stream that another thread may be capturing
+    /// on, only [`Driver::is_capturing`] may be asked.
     ///
     /// # Errors
     /// As [`Driver::capture_status`].
     fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus>;
+
+    /// Whether a stream is in a capture, sound or not. This alone may be asked about any stream at
+    /// any time, also while another thread captures on it.
+    ///
+    /// # Errors
+    /// As [`Driver::capture_status`].
+    fn is_capturing(&self, stream: StreamHandle) -> Result<bool>;
 
     /// Fills `dependencies` with the direct predecessors of `node` and the edges they come by.
     ///
@@ -179,6 +186,7 @@ impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
     forward! {
         capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
         capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
+        is_capturing(stream: StreamHandle) -> Result<bool>;
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;

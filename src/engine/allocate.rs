@@ -73,6 +73,7 @@ impl State {
     ) -> Result<Claim, Error> {
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
+                self.claim_stream(stream);
                 let slot = self.enter(driver, config, CALL, capture, pool)?;
                 let stream = self.look(driver, slot, stream);
                 let share = config.settings.reuse == Reuse::CrossStream;
@@ -91,7 +92,7 @@ impl State {
 
     /// The claim of a stream that does not capture.
     fn outside(&mut self, stream: StreamHandle) -> Claim {
-        Claim::Outside { lane: Some(self.lanes.of(stream)) }
+        Claim::Outside { lane: Some(self.claim_stream(stream)) }
     }
 
     /// Runs a search on a heap with the one proof: no range that a capture gave back is taken

@@ -22,8 +22,7 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "begin_capture";
         self.change(|state| {
             state.pool(pool, CALL)?;
-            // What the pool's streams gave back stands in the capture's record from its begin.
-            state.settle_everything(&self.driver, Some(pool));
+            state.claim_stream(stream);
             match self.driver.capture_status(stream, &mut state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {
                     let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::lanes::{Lanes, Mark};
+use super::lanes::{Lanes, Mark, Whereabouts};
 use super::report::{PoolId, WaitReason};
-use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, StreamHandle};
+use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::BlockNumber;
 
@@ -34,6 +34,9 @@ pub(super) struct Deferred {
     /// Whether one of its streams may have been in a capture that nobody announced, so that its
     /// graph may use the memory.
     pub(super) captured: bool,
+    /// Whether one of its streams was last seen capturing, nobody can tell where, when no capture was
+    /// under way as far as the engine knew.
+    pub(super) unclear: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) users: SmallVec<[CaptureId; 1]>,
     /// Its own stream, where that was no reason to wait: what it submits comes after all that it
@@ -57,7 +60,7 @@ pub(super) enum Known {
 impl Deferred {
     /// Takes another look; true once the range is free. The captures that one of its streams is
     /// found in are put into `users`: their graphs may use the memory, and each may be a part of
-    /// one of `beside`, the captures under way in the pool.
+    /// one of `beside`, the captures under way in the pool. `all` are those in any pool.
     ///
     /// Errors of the driver leave it waiting: what cannot be shown is not free.
     pub(super) fn poll<D: Driver + ?Sized>(
@@ -66,10 +69,11 @@ impl Deferred {
         lanes: &mut Lanes,
         known: impl Fn(CaptureId) -> Known,
         beside: &[CaptureId],
+        all: &[CaptureId],
         users: &mut Vec<CaptureId>,
     ) -> bool {
         self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
-        let Self { streams, marks, captures, captured, users: by, .. } = self;
+        let Self { streams, marks, captures, captured, unclear, users: by, .. } = self;
         let mut wait_for = |found: &[CaptureId]| {
             for &capture in found {
                 if !captures.contains(&capture) {
@@ -77,15 +81,15 @@ impl Deferred {
                 }
             }
         };
-        streams.retain(|&mut stream| match driver.capture_of(stream) {
-            Ok(CaptureStatus::None) => match lanes.mark(driver, stream) {
+        streams.retain(|&mut stream| match lanes.ask(driver, stream) {
+            Whereabouts::Outside => match lanes.mark(driver, stream) {
                 Some(mark) => {
                     marks.push(mark);
                     false
                 }
                 None => true,
             },
-            Ok(CaptureStatus::Active { capture, .. }) => {
+            Whereabouts::Inside(capture) => {
                 match known(capture) {
                     Known::UnderWay => {
                         users.push(capture);
@@ -104,13 +108,17 @@ impl Deferred {
                 }
                 true
             }
-            // The legacy stream beside a capture: it does not capture itself.
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => true,
-            Ok(CaptureStatus::Invalidated) => true,
-            Err(_) => {
-                // Perhaps in a capture, and by the next look that may be over.
-                *captured = true;
-                wait_for(beside);
+            Whereabouts::Barred => true,
+            Whereabouts::Unclear => {
+                // By the next look that may be over. Any capture under way may be the one.
+                *unclear = all.is_empty();
+                for &capture in all {
+                    users.push(capture);
+                    if !by.contains(&capture) {
+                        by.push(capture);
+                    }
+                }
+                wait_for(all);
                 true
             }
         });

@@ -138,6 +138,7 @@ impl State {
                         captures: beside.clone(),
                         graphs,
                         captured: false,
+                        unclear: false,
                         users: SmallVec::new(),
                         own: None,
                         requested: None,
@@ -158,6 +159,7 @@ impl State {
                 captures: self.under_way(pool),
                 graphs: graphs || accepted,
                 captured: false,
+                unclear: false,
                 users: SmallVec::new(),
                 own: None,
                 requested: Some(requested),
@@ -211,6 +213,7 @@ impl State {
             waiting.graphs = false;
             // One with a stream that captures may be in use in a capture that nobody announced.
             waiting.captured &= !waiting.streams.is_empty();
+            waiting.unclear &= !waiting.streams.is_empty();
         }
         for block in self.blocks.iter_mut().filter(|block| block.pool == pool) {
             block.before.graphs = false;
@@ -257,6 +260,7 @@ impl State {
     /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
     /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
     pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.lanes.claim_all();
         for pool in 0..self.pools.len() as u32 {
             // Refusals are what the comment above says; driver errors have nobody to go to.
             let _ = self.destroy_pool(driver, PoolId(pool));

@@ -131,8 +131,9 @@ pub enum Error {
     },
     /// A stream cannot be retired.
     #[error(
-        "retire_stream: no event can be recorded on {stream:?}, so nobody could tell when its work \
-         has completed; end its capture first, and keep the stream until this call succeeds"
+        "retire_stream: {stream:?} is in a capture, or was recorded for a block that is live, so \
+         it will be asked about again; end the capture, free the blocks, and keep the stream until \
+         this call succeeds"
     )]
     StreamInUse {
         /// The stream.

@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 use super::block::{Home, LastUse, LiveBlock, Origin, Use};
 use super::config::{Config, Flaw};
 use super::history::Action;
+use super::lanes::Whereabouts;
 use super::recording::Held;
 use super::report::{BlockId, WaitReason};
 use super::state::{Standing, State};
 use super::Error;
 use crate::capture::{Markers, NodeIndex};
-use crate::driver::{CaptureId, CaptureStatus, Driver, StreamHandle};
-use crate::heap::{Before, Freed};
+use crate::driver::{CaptureId, Driver, StreamHandle};
+use crate::heap::{Before, CaptureSlot, Freed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -250,20 +251,30 @@ impl State {
             let mut marks = SmallVec::new();
             let mut graphs = before.graphs;
             outside.retain(|&mut stream| {
-                match driver.capture_of(stream) {
+                match self.lanes.ask(driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
-                    Ok(CaptureStatus::None) => {
+                    Whereabouts::Outside => {
                         self.lanes.mark(driver, stream).map(|mark| marks.push(mark)).is_none()
                     }
                     // Another capture's graph may use the block.
-                    Ok(CaptureStatus::Active { capture, .. }) => {
+                    Whereabouts::Inside(capture) => {
                         graphs = true;
                         if let Some(slot) = self.slot(capture) {
                             self.join_pool(driver, slot, pool);
                         }
                         true
                     }
-                    Ok(CaptureStatus::Invalidated) | Err(_) => true,
+                    // Any capture may be the one.
+                    Whereabouts::Unclear => {
+                        graphs = true;
+                        for row in 0..self.recordings.len() {
+                            if self.recordings[row].is_some() {
+                                self.join_pool(driver, CaptureSlot::new(row), pool);
+                            }
+                        }
+                        true
+                    }
+                    Whereabouts::Barred => true,
                 }
             });
             let held =

@@ -7,7 +7,7 @@ use super::deferred::Deferred;
 use super::history::Action;
 use super::lanes::Mark;
 use super::state::State;
-use crate::driver::{CaptureStatus, Driver, ErrorKind, StreamHandle};
+use crate::driver::{Driver, ErrorKind, StreamHandle};
 
 impl State {
     /// Frees a block that no capture under way allocated. If it was handed out outside captures and
@@ -55,6 +55,7 @@ impl State {
                 captures,
                 graphs,
                 captured: false,
+                unclear: false,
                 users: SmallVec::new(),
                 own,
                 requested: Some(requested),
@@ -92,6 +93,7 @@ impl State {
                 captures: SmallVec::new(),
                 graphs: false,
                 captured: false,
+                unclear: false,
                 users: SmallVec::new(),
                 own: None,
                 requested: None,
@@ -102,8 +104,8 @@ impl State {
     /// Where a stream stands whose own order is enough to have its memory back: one that does not
     /// capture.
     fn own_mark<D: Driver + ?Sized>(&mut self, driver: &D, stream: StreamHandle) -> Option<Mark> {
-        match driver.capture_of(stream) {
-            Ok(CaptureStatus::None) => {}
+        match driver.is_capturing(stream) {
+            Ok(false) => {}
             // The legacy stream while some blocking stream captures: it does not capture itself.
             Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
             Ok(_) | Err(_) => return None,

@@ -20,10 +20,11 @@ use smallvec::SmallVec;
 
 use super::count::Count;
 use super::history::{Action, Frames, Ring};
+use super::lanes::this_thread;
 use super::ledger::{class, Ledger, Totals};
 use super::pool::is_small;
 use super::report::{Block, BlockId, PoolId};
-use crate::driver::{CaptureStatus, Driver, StreamHandle};
+use crate::driver::{Driver, StreamHandle};
 use crate::index::{new_map, Map};
 
 /// What blocks must have in common to stand in for each other.
@@ -46,6 +47,8 @@ struct Bucket {
     members: usize,
     /// Whether it stands among those touched.
     touched: bool,
+    /// The thread that the stream belongs to: the last that named it to the engine.
+    thread: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +173,11 @@ impl Front {
         let Some(number) = self.bucket(Key { stream, pool, bytes }) else { return Taken::Nothing };
         let bucket = &mut self.buckets[number as usize];
         let Some(&slot) = bucket.cached.last() else { return Taken::Nothing };
-        if !matches!(driver.capture_of(stream), Ok(CaptureStatus::None)) {
+        if bucket.thread != this_thread() {
+            // The engine is to learn that the stream has passed to another thread.
+            return Taken::Nothing;
+        }
+        if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Taken::Nothing;
         }
         bucket.cached.pop();
@@ -209,7 +216,7 @@ impl Front {
         }
         let bucket = &mut self.buckets[row.bucket as usize];
         let Key { stream, pool, bytes } = bucket.key;
-        if !matches!(driver.capture_of(stream), Ok(CaptureStatus::None)) {
+        if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Given::Undecided;
         }
         row.held = Held::Cached;
@@ -238,6 +245,19 @@ impl Front {
             row.uses.push(stream);
         }
         Some(())
+    }
+
+    /// Whether a stream was recorded for a live block.
+    pub(super) fn names(&self, stream: StreamHandle) -> bool {
+        let mut live = self.rows.iter().filter(|row| row.held == Held::Live);
+        live.any(|row| row.uses.contains(&stream))
+    }
+
+    /// Notes that a stream has passed to the calling thread.
+    pub(super) fn claim(&mut self, stream: StreamHandle) {
+        for bucket in self.buckets.iter_mut().filter(|bucket| bucket.key.stream == stream) {
+            bucket.thread = this_thread();
+        }
     }
 
     /// The engine's row of a live block.
@@ -431,7 +451,14 @@ impl Front {
         if self.counted.len() <= count {
             self.counted.resize_with((count | 1) + 1, Count::default);
         }
-        let bucket = Bucket { key, count, cached: Vec::new(), members: 0, touched: false };
+        let bucket = Bucket {
+            key,
+            count,
+            cached: Vec::new(),
+            members: 0,
+            touched: false,
+            thread: this_thread(),
+        };
         let number = match self.vacant_buckets.pop() {
             Some(number) => {
                 self.buckets[number as usize] = bucket;

@@ -8,10 +8,16 @@
 //! No event is recorded while the lane's stream captures: it would become a part of the graph. The
 //! lane then *owes* a fence, which is recorded when the capture is over. It comes after all that was
 //! submitted before the capture, so it covers that too.
+//!
+//! Nor is one recorded on a stream that another thread may be about to capture on: between the
+//! question whether it captures and the record it may begin, and the driver's captures are not
+//! thread-safe. A lane belongs to the thread that named its stream last; others leave it owing, and
+//! ask no more of it than whether it captures.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 
-use crate::driver::{CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
+use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
 use crate::heap::LaneIndex;
 use crate::index::{new_map, Map};
 
@@ -20,6 +26,19 @@ use crate::index::{new_map, Map};
 pub(super) struct Mark {
     pub(super) lane: LaneIndex,
     pub(super) epoch: u64,
+}
+
+/// Where a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// In no capture.
+    Outside,
+    /// In this capture.
+    Inside(CaptureId),
+    /// In no capture that gives a graph, and no event can be recorded on it.
+    Barred,
+    /// Perhaps in a capture: nobody can tell in which.
+    Unclear,
 }
 
 #[derive(Debug)]
@@ -38,6 +57,19 @@ struct Lane {
     parked: BTreeMap<u64, Vec<u32>>,
     busy: bool,
     retired: bool,
+    /// The thread that named the stream last, if any has.
+    thread: Option<Weak<()>>,
+}
+
+thread_local! {
+    /// Lives as long as its thread.
+    static HERE: Arc<()> = Arc::new(());
+}
+
+/// Tells threads apart that live at the same time. Those that end while they ask are all one.
+#[inline]
+pub(super) fn this_thread() -> usize {
+    HERE.try_with(|here| Arc::as_ptr(here) as usize).unwrap_or(0)
 }
 
 /// All lanes of an engine.
@@ -75,7 +107,7 @@ impl Lanes {
             // Its epochs go on: what still names an old one finds it completed.
             Some(lane) => {
                 let row = &mut self.rows[lane.index()];
-                (row.stream, row.retired) = (stream, false);
+                (row.stream, row.retired, row.thread) = (stream, false, None);
                 lane
             }
             None => {
@@ -89,12 +121,54 @@ impl Lanes {
                     parked: BTreeMap::new(),
                     busy: false,
                     retired: false,
+                    thread: None,
                 });
                 LaneIndex::new(self.rows.len() - 1)
             }
         };
         self.by_stream.insert(stream, lane);
         lane
+    }
+
+    /// The lane of a stream that the calling thread has named: it is this thread's from now on.
+    /// Says whether it was not before.
+    pub(super) fn claim(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
+        let lane = self.of(stream);
+        let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
+        let before = self.rows[lane.index()].thread.replace(here);
+        (lane, before.is_none_or(|before| before.as_ptr() as usize != this_thread()))
+    }
+
+    /// Whether no other living thread has named a stream last.
+    pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
+        let lane = self.by_stream.get(&stream);
+        let thread = lane.and_then(|lane| self.rows[lane.index()].thread.as_ref());
+        // What a thread that has ended leaves is anybody's.
+        thread.is_none_or(|thread| {
+            thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
+        })
+    }
+
+    /// Asks where a stream is, as far as that may be asked.
+    pub(super) fn ask<D: Driver + ?Sized>(&self, driver: &D, stream: StreamHandle) -> Whereabouts {
+        let status = if self.is_mine(stream) {
+            driver.capture_of(stream)
+        } else {
+            match driver.is_capturing(stream) {
+                Ok(false) => Ok(CaptureStatus::None),
+                Ok(true) => return Whereabouts::Unclear,
+                Err(error) => Err(error),
+            }
+        };
+        match status {
+            Ok(CaptureStatus::None) => Whereabouts::Outside,
+            Ok(CaptureStatus::Active { capture, .. }) => Whereabouts::Inside(capture),
+            // Of a capture that is ruined no graph comes; and the legacy stream beside a capture does
+            // not capture itself. Neither can be marked now.
+            Ok(CaptureStatus::Invalidated) => Whereabouts::Barred,
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => Whereabouts::Barred,
+            Err(_) => Whereabouts::Unclear,
+        }
     }
 
     /// The lane of a stream, if it has one.
@@ -155,8 +229,8 @@ impl Lanes {
     /// Closes the open epoch of a lane with an event; says whether that was possible.
     fn record<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> bool {
         let stream = self.rows[lane.index()].stream;
-        let captures = |driver: &D| !matches!(driver.capture_of(stream), Ok(CaptureStatus::None));
-        if captures(driver) {
+        let captures = |driver: &D| !matches!(driver.is_capturing(stream), Ok(false));
+        if !self.is_mine(stream) || captures(driver) {
             return false;
         }
         let Some(event) = self.spare.pop().or_else(|| driver.create_event().ok()) else {
@@ -215,7 +289,8 @@ impl Lanes {
     }
 
     fn look<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) {
-        if self.rows[lane.index()].owes {
+        let Lane { owes, retired, .. } = self.rows[lane.index()];
+        if owes && !retired {
             self.record(driver, lane);
         }
         let row = &mut self.rows[lane.index()];
@@ -276,6 +351,11 @@ impl Lanes {
         if !self.vacant.contains(&lane) {
             self.vacant.push(lane);
         }
+    }
+
+    /// Makes every lane the calling thread's: there is no other in the engine.
+    pub(super) fn claim_all(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.thread = None);
     }
 
     /// Gives all events back to the driver.

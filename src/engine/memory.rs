@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::block::LiveBlock;
 use super::figures::Reset;
 use super::history::{Frames, HostFrame};
+use super::recording::Recording;
 use super::report::{BlockId, Emptied, OutOfMemory, PoolId, PoolStatistics};
 use super::state::State;
 use super::statistics::Statistics;
@@ -188,6 +189,7 @@ impl<D: Driver> Engine<D> {
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         let stream = one_stream(stream, "mark_stream")?;
         self.change(|state| {
+            state.claim_stream(stream);
             state.take_back(&self.driver, |_, of, _| of == stream);
             if let Some(lane) = state.lanes.known(stream) {
                 state.lanes.fence(&self.driver, lane);
@@ -200,8 +202,8 @@ impl<D: Driver> Engine<D> {
     /// others when its work has completed; blocks of it that are live can be freed later.
     ///
     /// # Errors
-    /// [`Error::StreamInUse`] where the driver takes no event on the stream, because it captures for
-    /// instance: then it must live on. [`Error::PerThreadStream`].
+    /// [`Error::StreamInUse`]: the stream must live on, since it captures, or is in a capture that is
+    /// under way here, or was recorded for a block that is live. [`Error::PerThreadStream`].
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         let stream = one_stream(stream, "retire_stream")?;
         self.change(|state| state.retire_stream(&self.driver, stream))
@@ -284,13 +286,19 @@ impl State {
         driver: &D,
         stream: StreamHandle,
     ) -> Result<(), Error> {
+        self.claim_stream(stream);
         self.fronts.of(stream).retire(stream);
         self.take_back(driver, |_, of, _| of == stream);
         // What waits for the stream without an event yet.
         self.poll_deferred(driver, usize::MAX);
         let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
+        let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
+        let recorded = |recording: &Recording| recording.capture.stream(stream).is_some();
         let asks = self.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
-            || held.into_iter().any(|held| held.outside.contains(&stream));
+            || held.into_iter().any(|held| held.outside.contains(&stream))
+            || self.recordings.iter().flatten().any(recorded)
+            || self.blocks.iter().any(names)
+            || self.fronts.used().any(|front| front.names(stream));
         if asks {
             return Err(Error::StreamInUse { stream });
         }

@@ -68,7 +68,11 @@ use state::State;
 ///
 /// All calls may come from any thread. Calls that concern streams of a capture read its graph and
 /// must not run while another thread captures into the same graph: CUDA's graph objects are not
-/// thread-safe. The engine asks about other streams too, but only whether they capture.
+/// thread-safe. A stream belongs to the thread that named it last (in [`Engine::allocate`],
+/// [`Engine::begin_capture`] or [`Engine::mark_stream`]). Of another thread's stream the engine asks
+/// no more than whether it captures, and records no event on it; a thread that is to capture on a
+/// stream which another one has used names it first. A capture that uses blocks which other threads
+/// free is announced before it uses them.
 ///
 /// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`]
 /// has been told of its end, or until the engine is dropped: a driver may give a new stream the old

@@ -19,7 +19,7 @@ use super::statistics::Counts;
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
-use crate::heap::{CaptureSlot, Heap};
+use crate::heap::{CaptureSlot, Heap, LaneIndex};
 use crate::index::{new_map, Map};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::Programmatic;
@@ -240,6 +240,15 @@ impl State {
         strangers
     }
 
+    /// The lane of a stream that the calling thread has named, which is this thread's from now on.
+    pub(super) fn claim_stream(&mut self, stream: StreamHandle) -> LaneIndex {
+        let (lane, changed) = self.lanes.claim(stream);
+        if changed {
+            self.fronts.of(stream).claim(stream);
+        }
+        lane
+    }
+
     /// Takes in the terminals that the driver has just given for a stream of a capture.
     pub(super) fn look<D: Driver + ?Sized>(
         &mut self,
@@ -307,11 +316,20 @@ impl State {
         (slot, id): (CaptureSlot, CaptureId),
         stream: StreamHandle,
     ) -> Standing {
+        // Another thread's stream is not asked where it is: it may be capturing.
+        if !self.lanes.is_mine(stream) {
+            return Standing::Outside;
+        }
         match driver.capture_status(stream, &mut self.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                 Standing::Inside(self.look(driver, slot, stream))
             }
-            Ok(CaptureStatus::Invalidated) => Standing::Invalidated,
+            // If it was never seen in this capture, it is another that is ruined.
+            Ok(CaptureStatus::Invalidated)
+                if self.recording(slot).capture.stream(stream).is_some() =>
+            {
+                Standing::Invalidated
+            }
             Ok(_) | Err(_) => Standing::Outside,
         }
     }

@@ -52,9 +52,10 @@ impl State {
         let Some(mut waiting) = self.deferred.take(number) else { return false };
         let beside = self.under_way(waiting.pool);
         let mut users = Vec::new();
+        let all: Vec<_> = self.recordings.iter().flatten().map(|recording| recording.id).collect();
         let Self { lanes, recordings, ended, .. } = self;
         let known = |capture| known(recordings, ended, capture);
-        let mut free = waiting.poll(driver, lanes, known, &beside, &mut users);
+        let mut free = waiting.poll(driver, lanes, known, &beside, &all, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
             let pool = waiting.pool;
@@ -68,7 +69,7 @@ impl State {
             waiting = again;
         }
         if free {
-            let graphs = waiting.graphs || waiting.captured;
+            let graphs = waiting.graphs || waiting.captured || waiting.unclear;
             let may_order = !graphs && self.may_order(waiting.pool);
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
@@ -94,7 +95,7 @@ impl State {
     /// Frees a range that waits for nothing any more.
     fn release_waiting<D: Driver + ?Sized>(&mut self, driver: &D, waiting: Deferred) {
         let Deferred { pool, heap, range, number, requested, .. } = waiting;
-        let graphs = waiting.graphs || waiting.captured;
+        let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         if let Some(requested) = requested {
             let (address, _) = self.heap(heap).extent(range);
             self.remember(Action::Completed, (address, requested), None, pool);
@@ -136,6 +137,7 @@ impl State {
                     captures: Default::default(),
                     graphs: false,
                     captured: false,
+                    unclear: false,
                     users: Default::default(),
                     own: None,
                     requested: None,

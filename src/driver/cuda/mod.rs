@@ -293,7 +293,7 @@ impl Driver for CudaDriver {
         let mut graph: Pointer = null_mut();
         let mut ask = || {
             // SAFETY: every out pointer is null, for what is optional, or to a local of the right
-            // type. Nothing is read that another thread's capture may change.
+            // type.
             unsafe {
                 (self.symbols.capture_info)(
                     stream.as_raw(),
@@ -323,6 +323,41 @@ impl Driver for CudaDriver {
             }),
             _ => Err(nonsense(CALL, "unknown capture status")),
         }
+    }
+
+    #[inline]
+    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        const CALL: &str = "cuStreamGetCaptureInfo_v3";
+        if is_default_stream(stream) {
+            // The handle means a stream of whatever context is current.
+            self.bind()?;
+        }
+        let mut status = 0;
+        let mut ask = || {
+            // SAFETY: writes one enum of the size of an unsigned int; all other outputs are
+            // optional. Asked for more, the driver reads what another thread's capture may change:
+            // that was seen to crash.
+            unsafe {
+                (self.symbols.capture_info)(
+                    stream.as_raw(),
+                    &mut status,
+                    null_mut(),
+                    null_mut(),
+                    null_mut(),
+                    null_mut(),
+                    null_mut(),
+                )
+            }
+        };
+        let mut code = ask();
+        if code == raw::INVALID_CONTEXT {
+            self.bind()?;
+            code = ask();
+        }
+        if code != 0 {
+            return Err(failure(&self.symbols, CALL, code));
+        }
+        Ok(status != raw::CAPTURE_NONE)
     }
 
     #[inline]

@@ -33,6 +33,11 @@ impl Driver for SimDriver {
     }
 
     #[inline]
+    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        Ok(self.capture_of(stream)? != CaptureStatus::None)
+    }
+
+    #[inline]
     fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
         dependencies.clear();
         self.call(Call::Dependencies, |state| {

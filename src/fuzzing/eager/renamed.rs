@@ -62,6 +62,10 @@ impl Driver for Renamed {
         self.sim.capture_of(self.stream(stream))
     }
 
+    fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        self.sim.is_capturing(self.stream(stream))
+    }
+
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
         self.sim.record_event(event, self.stream(stream))
     }

@@ -9,7 +9,9 @@ const SCHEDULES: u64 = 3;
 impl World {
     pub(super) fn finish(&mut self) {
         self.judge_figures();
-        super::super::judge_snapshot(&self.engine);
+        if self.flaw.is_none() {
+            super::super::judge_snapshot(&self.engine);
+        }
         for capture in self.under_way().into_iter().rev() {
             self.end_one(capture, true, false, capture.is_multiple_of(2));
         }
