@@ -43,7 +43,7 @@ impl<D: Driver> Engine<D> {
     /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
     /// otherwise. Every use of the capture's blocks is recorded before.
     ///
-    /// With [`Config::check`] the checker judges the capture on the finished graph; without it
+    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph; without it
     /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency
     /// may be edited by hand. If it accepts,
     /// what the capture freed is there for later captures into the same pools, blocks not freed
