@@ -130,3 +130,35 @@ fn a_stream_that_captures_cannot_retire() {
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     assert!(matches!(b.engine.retire_stream(s), Err(Error::StreamInUse { .. })));
 }
+
+#[test]
+fn a_stream_that_a_live_block_names_cannot_retire() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.launch(t);
+    assert!(matches!(b.engine.retire_stream(t), Err(Error::StreamInUse { .. })));
+    b.engine.free(block.id).unwrap();
+    b.engine.retire_stream(t).unwrap();
+}
+
+/// A stream that was recorded for a block is in a capture of its own, which is ruined. The block's
+/// capture is sound all the same, and its graph keeps the memory.
+#[test]
+fn another_capture_s_ruin_is_not_the_block_s() {
+    let b = bench(Config::default());
+    let [s, t, u] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    b.driver.invalidate(t).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.free(block.id).unwrap();
+    let accepted = b.engine.end_capture(capture, graph).is_ok();
+    b.driver.end_capture(t).unwrap_err();
+    b.driver.complete_all();
+    assert!(!accepted || b.allocate(u).address != block.address);
+}
