@@ -43,6 +43,25 @@ fn nor_of_one_that_nobody_announced() {
     assert_eq!(released(&b), 4 * MIB);
 }
 
+/// A thread looks at what waits just when another has begun its next capture and not said so yet.
+#[test]
+fn nor_of_the_next_one_that_another_thread_sees_before_it_is_announced() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let capture = b.begin(s);
+    b.engine.free(block.id).unwrap();
+    b.engine.abandon_capture(capture).unwrap();
+    b.driver.end_capture(s).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| b.engine.empty_cache().unwrap());
+    });
+    b.driver.end_capture(s).unwrap();
+    released(&b);
+    assert_eq!(b.reserved(), 0);
+}
+
 #[test]
 fn a_capture_that_is_abandoned_leaves_nothing_to_its_graph() {
     let b = bench(Config::default());

@@ -5,6 +5,10 @@
 //! any more, and an event recorded on each of them since has completed. A stream that captures
 //! when the block is freed gets its event after that: what is submitted to it then comes after
 //! what was submitted before the capture, so the event covers both.
+//!
+//! Nothing uses a block after its free, so no capture that begins later does: only a look at the
+//! free says whether a graph that nobody announced may use the memory. Later ones find out when the
+//! streams have left their captures.
 
 use std::collections::VecDeque;
 
@@ -37,6 +41,8 @@ pub(super) struct Deferred {
     /// Whether one of its streams was last seen capturing, nobody can tell where, when no capture was
     /// under way as far as the engine knew.
     pub(super) unclear: bool,
+    /// Whether a look was taken at it that told where each of its streams was.
+    pub(super) looked: bool,
     /// Captures under way that one of its streams was found in: their graphs use the memory.
     pub(super) users: SmallVec<[CaptureId; 1]>,
     /// Its own stream, where that was no reason to wait: what it submits comes after all that it
@@ -73,7 +79,9 @@ impl Deferred {
         users: &mut Vec<CaptureId>,
     ) -> bool {
         self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
-        let Self { streams, marks, captures, captured, unclear, users: by, .. } = self;
+        let Self { streams, marks, captures, captured, unclear, looked, users: by, .. } = self;
+        let first = !*looked;
+        *looked = true;
         let mut wait_for = |found: &[CaptureId]| {
             for &capture in found {
                 if !captures.contains(&capture) {
@@ -101,7 +109,7 @@ impl Deferred {
                     }
                     Known::Unknown => {
                         // Nobody has said whose graph it will be.
-                        *captured = true;
+                        *captured |= first;
                         wait_for(beside);
                     }
                     Known::Ended => {}
@@ -111,7 +119,8 @@ impl Deferred {
             Whereabouts::Barred => true,
             Whereabouts::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
-                *unclear = all.is_empty();
+                *unclear = all.is_empty() && (first || *unclear);
+                *looked &= !first;
                 for &capture in all {
                     users.push(capture);
                     if !by.contains(&capture) {

@@ -138,6 +138,7 @@ impl State {
                     graphs: false,
                     captured: false,
                     unclear: false,
+                    looked: false,
                     users: Default::default(),
                     own: None,
                     requested: None,
