@@ -5,6 +5,15 @@
 //! calls [`Program`]; trace replay, the sweep and the tests do. Both are implemented by
 //! [`sim::SimDriver`] and, with the feature `cuda`, by `cuda::CudaDriver`.
 
+/// Methods that go to what an `Arc` holds.
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $kind),*) -> $result {
+            (**self).$name($($argument),*)
+        })*
+    };
+}
+
 mod error;
 mod handle;
 mod program;
@@ -172,14 +181,6 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// Whatever the driver answers.
     fn destroy_event(&self, event: EventHandle) -> Result<()>;
-}
-
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $result {
-            (**self).$name($($argument),*)
-        })*
-    };
 }
 
 impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {

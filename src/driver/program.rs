@@ -1,6 +1,6 @@
 //! What a capturing host does: the calls that the engine never makes.
 
-use super::{Dependency, Driver, GraphHandle, NodeHandle, Result, StreamHandle};
+use super::{Dependency, Driver, EventHandle, GraphHandle, NodeHandle, Result, StreamHandle};
 
 /// Which other calls a capture forbids (`CUstreamCaptureMode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,13 @@ pub trait Program: Driver {
     /// Whatever the driver answers.
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()>;
 
+    /// Makes a stream that does not capture wait for an event that [`Driver::record_event`]
+    /// recorded. An event that was never recorded is no reason to wait.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()>;
+
     /// Replaces a capturing stream's terminals.
     ///
     /// # Errors
@@ -146,6 +153,12 @@ pub trait Program: Driver {
     /// Whatever the driver answers.
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle>;
 
+    /// Puts on the device what an executable graph needs there, so that its first launch does not.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
+
     /// Launches an executable graph on a stream.
     ///
     /// # Errors
@@ -175,4 +188,30 @@ pub trait Program: Driver {
     /// # Errors
     /// Whatever the driver answers.
     fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>>;
+}
+
+impl<P: Program + ?Sized> Program for std::sync::Arc<P> {
+    forward! {
+        create_stream() -> Result<StreamHandle>;
+        destroy_stream(stream: StreamHandle) -> Result<()>;
+        begin_capture(stream: StreamHandle, mode: CaptureMode) -> Result<()>;
+        begin_capture_to_graph(stream: StreamHandle, graph: GraphHandle, mode: CaptureMode) -> Result<()>;
+        end_capture(stream: StreamHandle) -> Result<GraphHandle>;
+        launch(stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()>;
+        wait(stream: StreamHandle, on: StreamHandle) -> Result<()>;
+        wait_for_event(stream: StreamHandle, event: EventHandle) -> Result<()>;
+        set_terminals(stream: StreamHandle, terminals: &[Dependency]) -> Result<()>;
+        add_node(graph: GraphHandle, dependencies: &[Dependency], work: Work<'_>) -> Result<NodeHandle>;
+        add_conditional(graph: GraphHandle, dependencies: &[Dependency]) -> Result<(NodeHandle, GraphHandle)>;
+        add_dependency(graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()>;
+        remove_dependency(graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()>;
+        destroy_graph(graph: GraphHandle) -> Result<()>;
+        instantiate(graph: GraphHandle) -> Result<ExecutableHandle>;
+        upload(executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
+        replay(executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
+        destroy_executable(executable: ExecutableHandle) -> Result<()>;
+        synchronize() -> Result<()>;
+        take_wrong_tags() -> Result<u64>;
+        read_tags(address: u64, bytes: u64) -> Result<Vec<u64>>;
+    }
 }

@@ -4,8 +4,8 @@ use std::ptr::null_mut;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::super::{
-    CaptureMode, Dependency, Driver, ExecutableHandle, GraphHandle, NodeHandle, Program, Result,
-    StreamHandle, Work,
+    CaptureMode, Dependency, Driver, EventHandle, ExecutableHandle, GraphHandle, NodeHandle,
+    Program, Result, StreamHandle, Work,
 };
 use super::error::nonsense;
 use super::kernel::{shape, Kernel, Parameters};
@@ -118,7 +118,6 @@ impl Program for CudaDriver {
     }
 
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
-        self.prepare(&mut self.launcher())?;
         self.bind()?;
         // SAFETY: the stream is the caller's and alive.
         unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
@@ -184,6 +183,12 @@ impl Program for CudaDriver {
         });
         let destroyed = self.destroy_event(event);
         waited.and(destroyed)
+    }
+
+    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
     }
 
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
@@ -317,6 +322,12 @@ impl Program for CudaDriver {
         // SAFETY: the graph is the caller's and alive; writes one handle.
         unsafe { self.symbols.instantiate(&mut executable, graph.as_raw(), 0) }?;
         Ok(ExecutableHandle(executable as usize))
+    }
+
+    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.graph_upload(executable.0 as Pointer, stream.as_raw()) }
     }
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {

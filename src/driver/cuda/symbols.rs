@@ -153,6 +153,7 @@ symbols! {
         graph: Pointer,
         flags: u64,
     );
+    graph_upload = "cuGraphUpload"(executable: Pointer, stream: Pointer);
     graph_launch = "cuGraphLaunch"(executable: Pointer, stream: Pointer);
     executable_destroy = "cuGraphExecDestroy"(executable: Pointer);
 

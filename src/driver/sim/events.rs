@@ -111,8 +111,8 @@ impl State {
         Ok(SimEvent(event))
     }
 
-    pub(super) fn wait_event(&mut self, stream: StreamHandle, event: SimEvent) -> Fallible<()> {
-        let slot = self.event(event.0)?;
+    pub(super) fn wait_event(&mut self, stream: StreamHandle, event: EventHandle) -> Fallible<()> {
+        let slot = self.event(event)?;
         let stream = self.used_stream(stream)?;
         let recorded = self.events[slot].recorded.clone();
         self.wait_for(stream, &recorded)

@@ -5,8 +5,8 @@ use super::graph::NewNode;
 use super::refusal::{Fallible, Refusal};
 use super::{slots, SimDriver, State};
 use crate::driver::{
-    CaptureMode, Dependency, ErrorKind, ExecutableHandle, GraphHandle, NodeHandle, NodeKind,
-    Program, Result, StreamHandle, Tagged, Work,
+    CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle, NodeHandle,
+    NodeKind, Program, Result, StreamHandle, Tagged, Work,
 };
 
 impl State {
@@ -62,6 +62,17 @@ impl State {
         let executable = Executable::new(&self.graphs, graph);
         self.executables.push(Some(executable));
         Ok(slots::executable(self.executables.len() - 1))
+    }
+
+    fn upload(&mut self, executable: ExecutableHandle, stream: StreamHandle) -> Fallible<()> {
+        let slot = self.used_stream(stream)?;
+        let found =
+            self.executables.get(slots::of_executable(executable)).is_some_and(Option::is_some);
+        match (found, self.streams[slot].is_capturing()) {
+            (true, false) => Ok(()),
+            (true, true) => Err(ErrorKind::CaptureUnsupported.into()),
+            (false, _) => Err(ErrorKind::InvalidValue.into()),
+        }
     }
 
     fn replay(&mut self, executable: ExecutableHandle, stream: StreamHandle) -> Fallible<()> {
@@ -139,6 +150,10 @@ impl Program for SimDriver {
         self.program("cuStreamWaitEvent", |state| state.wait(stream, on))
     }
 
+    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        self.program("cuStreamWaitEvent", |state| state.wait_event(stream, event))
+    }
+
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
         self.program("cuStreamUpdateCaptureDependencies", |state| {
             state.set_terminals(stream, terminals)
@@ -187,6 +202,10 @@ impl Program for SimDriver {
 
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {
         self.program("cuGraphInstantiate", |state| state.instantiate(graph))
+    }
+
+    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
+        self.program("cuGraphUpload", |state| state.upload(executable, stream))
     }
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {

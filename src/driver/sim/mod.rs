@@ -188,7 +188,7 @@ impl SimDriver {
     /// # Errors
     /// As for [`Program::wait`](super::Program::wait).
     pub fn wait_event(&self, stream: StreamHandle, event: SimEvent) -> Result<()> {
-        let waited = self.lock().wait_event(stream, event);
+        let waited = self.lock().wait_event(stream, event.handle());
         waited.map_err(|refusal| refusal.of("cuStreamWaitEvent"))
     }
 
