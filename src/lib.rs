@@ -1,6 +1,7 @@
 //! regraph: a CUDA memory allocator for programs that capture CUDA graphs on several streams.
 //!
 //! * [`engine`]: the public face: pools, blocks, captures.
+//! * [`graphs`]: graphs that own their memory, pools that graphs share, blocks that free themselves.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -30,6 +31,7 @@ pub mod engine;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod graphs;
 pub mod journal;
 pub mod peer;
 #[cfg(feature = "plot")]

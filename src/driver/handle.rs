@@ -57,6 +57,26 @@ pointer_handle! {
     EventHandle
 }
 
+/// Something that names a stream: a raw handle, or a host library's own type.
+pub trait AsStream {
+    /// The stream's handle.
+    fn as_stream(&self) -> StreamHandle;
+}
+
+impl AsStream for StreamHandle {
+    #[inline]
+    fn as_stream(&self) -> StreamHandle {
+        *self
+    }
+}
+
+impl<S: AsStream + ?Sized> AsStream for std::sync::Arc<S> {
+    #[inline]
+    fn as_stream(&self) -> StreamHandle {
+        (**self).as_stream()
+    }
+}
+
 /// The driver's number of a capture, unique while the process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CaptureId(pub u64);

@@ -24,8 +24,8 @@ pub mod sim;
 
 pub use error::{DriverError, ErrorKind};
 pub use handle::{
-    CaptureId, CaptureStatus, Dependency, EdgeData, EventHandle, GraphHandle, MemoryHandle,
-    MemoryInfo, MemorySupport, NodeHandle, NodeKind, StreamHandle,
+    AsStream, CaptureId, CaptureStatus, Dependency, EdgeData, EventHandle, GraphHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, StreamHandle,
 };
 pub use program::{CaptureMode, ExecutableHandle, Program, Tagged, Work};
 

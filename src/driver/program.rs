@@ -59,6 +59,12 @@ pub trait Program: Driver {
     /// Whatever the driver answers.
     fn destroy_stream(&self, stream: StreamHandle) -> Result<()>;
 
+    /// The driver's number of a stream. Unlike a handle it is never given again.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64>;
+
     /// Begins a capture into a new graph.
     ///
     /// # Errors
@@ -194,6 +200,7 @@ impl<P: Program + ?Sized> Program for std::sync::Arc<P> {
     forward! {
         create_stream() -> Result<StreamHandle>;
         destroy_stream(stream: StreamHandle) -> Result<()>;
+        stream_id(stream: StreamHandle) -> Result<u64>;
         begin_capture(stream: StreamHandle, mode: CaptureMode) -> Result<()>;
         begin_capture_to_graph(stream: StreamHandle, graph: GraphHandle, mode: CaptureMode) -> Result<()>;
         end_capture(stream: StreamHandle) -> Result<GraphHandle>;

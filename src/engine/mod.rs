@@ -192,7 +192,7 @@ impl<D: Driver> Engine<D> {
 
 /// The stream that a handle names, whoever uses it.
 #[inline]
-fn one_stream(stream: StreamHandle, call: &'static str) -> Result<StreamHandle, Error> {
+pub(crate) fn one_stream(stream: StreamHandle, call: &'static str) -> Result<StreamHandle, Error> {
     /// `CU_STREAM_LEGACY`, another name of the stream with the handle zero.
     const LEGACY: usize = 1;
     /// `CU_STREAM_PER_THREAD`: a different stream in every thread.

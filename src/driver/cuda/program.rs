@@ -117,6 +117,14 @@ impl Program for CudaDriver {
         unsafe { self.symbols.stream_destroy(stream.as_raw()) }
     }
 
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        self.bind()?;
+        let mut id = 0;
+        // SAFETY: the stream is the caller's and alive; writes one number.
+        unsafe { self.symbols.stream_id(stream.as_raw(), &mut id) }?;
+        Ok(id)
+    }
+
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
         self.bind()?;
         // SAFETY: the stream is the caller's and alive.

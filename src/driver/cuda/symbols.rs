@@ -91,6 +91,7 @@ symbols! {
     exchange_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut u32);
     stream_create = "cuStreamCreate"(stream: *mut Pointer, flags: u32);
     stream_destroy = "cuStreamDestroy_v2"(stream: Pointer);
+    stream_id = "cuStreamGetId"(stream: Pointer, id: *mut u64);
     stream_wait = "cuStreamWaitEvent"(stream: Pointer, event: Pointer, flags: u32);
     capture_begin = "cuStreamBeginCapture_v2"(stream: Pointer, mode: u32);
     capture_begin_to_graph = "cuStreamBeginCaptureToGraph"(

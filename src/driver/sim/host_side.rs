@@ -123,6 +123,11 @@ impl Program for SimDriver {
         self.program("cuStreamDestroy", |state| state.destroy_stream(stream))
     }
 
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        // Handles are never given again here.
+        self.program("cuStreamGetId", |state| Ok(state.used_stream(stream)? as u64))
+    }
+
     fn begin_capture(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         self.program("cuStreamBeginCapture", |state| state.begin_capture(stream, None, mode))
     }

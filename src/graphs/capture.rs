@@ -1,0 +1,278 @@
+//! Captures under way.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::graph::Graph;
+use super::lease::Lease;
+use super::memory::Memory;
+use super::pool::{Pool, Shared};
+use super::Error;
+use crate::driver::{
+    AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, Program, StreamHandle,
+};
+use crate::engine::{CaptureReport, Engine};
+
+/// A capture under way. It stays on its thread, as CUDA asks of captures.
+///
+/// Dropped without [`Capture::finish`] or [`Capture::accept`], by an error or a panic for instance,
+/// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
+pub struct Capture<D: Program> {
+    id: CaptureId,
+    stream: StreamHandle,
+    /// The pools that it uses, the first one first.
+    pools: RefCell<SmallVec<[Arc<Shared<D>>; 1]>>,
+    kept: RefCell<Vec<Box<dyn Any + Send>>>,
+    /// Whether it was begun here, so that it is to be ended here.
+    begun: bool,
+    open: bool,
+    thread: PhantomData<*const ()>,
+}
+
+impl<D: Program> Capture<D> {
+    /// Begins a capture on a stream, into a pool.
+    ///
+    /// # Errors
+    /// The driver's, or the engine's: then the stream does not capture.
+    pub fn begin(
+        pool: &Pool<D>,
+        stream: &(impl AsStream + ?Sized),
+        mode: CaptureMode,
+    ) -> Result<Self, Error> {
+        let stream = stream.as_stream();
+        pool.shared().reap();
+        let engine = pool.engine();
+        engine.mark_stream(stream)?;
+        engine.driver().begin_capture(stream, mode)?;
+        let mut capture = Self::adopt(pool, &stream).inspect_err(|_| end(pool.engine(), stream))?;
+        capture.begun = true;
+        Ok(capture)
+    }
+
+    /// Takes part in a capture that the host has begun on a stream, and will end itself.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn adopt(pool: &Pool<D>, stream: &(impl AsStream + ?Sized)) -> Result<Self, Error> {
+        let stream = stream.as_stream();
+        let id = pool.engine().begin_capture(pool.id(), stream)?;
+        Ok(Self {
+            id,
+            stream,
+            pools: RefCell::new([pool.shared().clone()].into_iter().collect()),
+            kept: RefCell::default(),
+            begun: false,
+            open: true,
+            thread: PhantomData,
+        })
+    }
+
+    /// Lets the capture use another pool as well, of this engine or of another device's. `stream` is
+    /// a stream of the capture, on the pool's device.
+    ///
+    /// # Errors
+    /// [`Error::NotInCapture`], the engine's.
+    pub fn join(&self, pool: &Pool<D>, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+        let stream = stream.as_stream();
+        let mut pools = self.pools.borrow_mut();
+        if pools.iter().any(|joined| Arc::ptr_eq(joined, pool.shared())) {
+            return Ok(());
+        }
+        match pool.engine().driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, .. } if capture == self.id => {}
+            _ => return Err(Error::NotInCapture { stream }),
+        }
+        pool.engine().begin_capture(pool.id(), stream)?;
+        pools.push(pool.shared().clone());
+        Ok(())
+    }
+
+    /// A block from the capture's first pool, for `stream` to use from now on.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn allocate(
+        &self,
+        bytes: u64,
+        stream: &(impl AsStream + ?Sized),
+    ) -> Result<Memory<D>, Error> {
+        let pool = self.pools.borrow()[0].clone();
+        let block = pool.engine().allocate(pool.id(), bytes, stream.as_stream())?;
+        Ok(Memory::new(block, pool))
+    }
+
+    /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
+    /// was allocated before, for instance, or what their parameters point to.
+    pub fn keep(&self, value: impl Any + Send) {
+        self.kept.borrow_mut().push(Box::new(value));
+    }
+
+    /// The driver's number of the capture.
+    pub fn id(&self) -> CaptureId {
+        self.id
+    }
+
+    /// The stream that it began on.
+    pub fn stream(&self) -> StreamHandle {
+        self.stream
+    }
+
+    /// Ends the capture: the checker judges it, the graph is instantiated and put on the device.
+    ///
+    /// # Errors
+    /// The engine's, with [`engine::Error::Refused`](crate::engine::Error::Refused) where the checker
+    /// does not accept the capture; the driver's, where a stream has not been joined again for
+    /// instance. The capture is over then, and nothing of it is left.
+    ///
+    /// # Panics
+    /// For a capture that was [adopted](Capture::adopt): its host ends it.
+    pub fn finish(mut self) -> Result<Graph<D>, Error> {
+        assert!(self.begun, "a capture that the host has begun is ended by the host; see `accept`");
+        let engine = self.engine();
+        let graph = self.graph_under_capture()?;
+        let (lease, report) = self.lease(graph)?;
+        self.open = false;
+        let driver = engine.driver();
+        let graph = driver.end_capture(self.stream)?;
+        let before = driver.memory_info().ok();
+        let executable = driver.instantiate(graph).inspect_err(|_| {
+            let _ = driver.destroy_graph(graph);
+        })?;
+        if let Err(error) = driver.upload(executable, self.stream) {
+            let _ = driver.destroy_executable(executable);
+            let _ = driver.destroy_graph(graph);
+            return Err(error.into());
+        }
+        let after = driver.memory_info().ok();
+        let free = before.zip(after).map(|(before, after)| (before.free, after.free));
+        let spent = free.map_or(0, |(before, after)| before.saturating_sub(after));
+        Ok(Graph::new(lease, graph, executable, report, spent))
+    }
+
+    /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the
+    /// handle under capture, just before the host ends it, or the one that ending it gave; the first
+    /// is better (see [`Engine::end_capture`]).
+    ///
+    /// # Errors
+    /// The engine's: then the graph must not be launched, and nothing of the capture is left here.
+    pub fn accept(mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+        let accepted = self.lease(graph)?;
+        self.open = self.begun;
+        Ok(accepted)
+    }
+
+    fn engine(&self) -> Arc<Engine<D>> {
+        self.pools.borrow()[0].engine().clone()
+    }
+
+    fn graph_under_capture(&self) -> Result<GraphHandle, Error> {
+        let engine = self.engine();
+        match engine.driver().capture_of(self.stream)? {
+            CaptureStatus::Active { capture, graph } if capture == self.id => Ok(graph),
+            CaptureStatus::Invalidated => {
+                // The engine says so itself, and in more words.
+                engine.observe(self.stream)?;
+                Err(Error::NotInCapture { stream: self.stream })
+            }
+            _ => Err(Error::NotInCapture { stream: self.stream }),
+        }
+    }
+
+    /// Has each engine judge the capture.
+    fn lease(&mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+        let mut accepted: SmallVec<[(Arc<Shared<D>>, _); 1]> = SmallVec::new();
+        let mut first = None;
+        let mut failed = None;
+        for pool in self.pools.take() {
+            let known =
+                accepted.iter().find(|(other, _)| Arc::ptr_eq(other.engine(), pool.engine()));
+            if let Some(&(_, graph)) = known {
+                // One engine judges all its pools at once.
+                accepted.push((pool, graph));
+                continue;
+            }
+            match pool.engine().end_capture(self.id, graph) {
+                Ok(report) => {
+                    accepted.push((pool, report.graph));
+                    first.get_or_insert(report);
+                }
+                Err(error) => {
+                    failed.get_or_insert((pool, error));
+                }
+            }
+        }
+        let lease = Lease::new(accepted, self.kept.take());
+        match (failed, first) {
+            (None, Some(report)) => Ok((lease, report)),
+            (Some((pool, error)), _) => {
+                // For the end of the capture, when this is dropped.
+                self.pools.borrow_mut().push(pool);
+                Err(error.into())
+            }
+            (None, None) => Err(Error::NotInCapture { stream: self.stream }),
+        }
+    }
+}
+
+/// Ends a capture in the driver and destroys its graph.
+fn end<D: Program>(engine: &Engine<D>, stream: StreamHandle) {
+    if let Ok(graph) = engine.driver().end_capture(stream) {
+        let _ = engine.driver().destroy_graph(graph);
+    }
+}
+
+impl<D: Program> Drop for Capture<D> {
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        let pools = self.pools.take();
+        for pool in &pools {
+            // Unknown by now where the end was refused.
+            let _ = pool.engine().abandon_capture(self.id);
+        }
+        if let Some(pool) = pools.first().filter(|_| self.begun) {
+            end(pool.engine(), self.stream);
+        }
+    }
+}
+
+impl<D: Program> fmt::Debug for Capture<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture")
+            .field("id", &self.id)
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Program> Engine<D> {
+    /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
+    /// owns its memory.
+    ///
+    /// Returns the graph with what `body` returned: the outputs, for instance.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPool`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any
+    /// of them, and after a panic of `body`, the stream does not capture any more and nothing is left
+    /// of the capture but the blocks that `body` gave away.
+    pub fn capture<R, E: From<Error>>(
+        self: &Arc<Self>,
+        stream: &(impl AsStream + ?Sized),
+        pool: &Pool<D>,
+        mode: CaptureMode,
+        body: impl FnOnce(&Capture<D>) -> Result<R, E>,
+    ) -> Result<(Graph<D>, R), E> {
+        if !Arc::ptr_eq(self, pool.engine()) {
+            return Err(Error::ForeignPool { call: "capture", pool: pool.id() }.into());
+        }
+        let capture = Capture::begin(pool, stream, mode)?;
+        let result = body(&capture)?;
+        Ok((capture.finish()?, result))
+    }
+}

@@ -1,0 +1,93 @@
+//! Executable graphs.
+
+use std::fmt;
+
+use super::lease::Lease;
+use super::Error;
+use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program};
+use crate::engine::CaptureReport;
+
+/// An executable graph that owns the lease on its memory.
+///
+/// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at
+/// any time. One that is held is overwritten by no other graph, also by none that is captured later.
+///
+/// Dropped while it runs, the graph is destroyed after it has finished, at a later call on its pool.
+pub struct Graph<D: Program> {
+    lease: Lease<D>,
+    graph: GraphHandle,
+    executable: ExecutableHandle,
+    report: CaptureReport,
+    driver_bytes: u64,
+}
+
+impl<D: Program> Graph<D> {
+    pub(super) fn new(
+        mut lease: Lease<D>,
+        graph: GraphHandle,
+        executable: ExecutableHandle,
+        report: CaptureReport,
+        driver_bytes: u64,
+    ) -> Self {
+        lease.own(graph, executable);
+        if let Some(pool) = lease.pools().next() {
+            pool.add_driver_bytes(driver_bytes);
+        }
+        Self { lease, graph, executable, report, driver_bytes }
+    }
+
+    /// Launches the graph on a stream that does not capture: after every earlier launch of a graph
+    /// of its pool, whatever streams they were on.
+    ///
+    /// Costs one event record, and one wait where the stream is another than the pool's last.
+    ///
+    /// # Errors
+    /// As [`Lease::launch`].
+    pub fn launch(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+        self.lease.launch(stream, |stream| {
+            let Some(pool) = self.lease.pools().next() else { return Ok(()) };
+            Ok(pool.engine().driver().replay(self.executable, stream)?)
+        })
+    }
+
+    /// What its capture came to.
+    pub fn report(&self) -> &CaptureReport {
+        &self.report
+    }
+
+    /// The device memory that the driver took to instantiate and upload the graph, in bytes: by how
+    /// much its free memory shrank meanwhile. What others did on the device in that time counts too,
+    /// and the driver takes memory in large pieces, so single figures say less than their sum.
+    pub fn driver_bytes(&self) -> u64 {
+        self.driver_bytes
+    }
+
+    /// The graph, for reading. It is destroyed with this value.
+    pub fn handle(&self) -> GraphHandle {
+        self.graph
+    }
+
+    /// The executable graph, for parameter updates between launches. A launch by any other way than
+    /// [`Graph::launch`] is not ordered among the graphs of the pool.
+    pub fn executable(&self) -> ExecutableHandle {
+        self.executable
+    }
+}
+
+impl<D: Program> Drop for Graph<D> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.lease.pools().next() {
+            pool.subtract_driver_bytes(self.driver_bytes);
+        }
+    }
+}
+
+impl<D: Program> fmt::Debug for Graph<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("lease", &self.lease)
+            .field("report", &self.report)
+            .field("driver_bytes", &self.driver_bytes)
+            .finish_non_exhaustive()
+    }
+}

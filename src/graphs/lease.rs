@@ -1,0 +1,123 @@
+//! A graph's claim on its memory, and the order of its launches.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::order::Launched;
+use super::pool::Shared;
+use super::retired::{Claim, Retired};
+use super::Error;
+use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program, StreamHandle};
+use crate::engine::{one_stream, GraphId};
+
+/// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
+/// through it has finished, that goes to no work but the graphs of the same pools.
+///
+/// For hosts that instantiate and launch a graph themselves; [`Graph`](super::Graph) has one inside.
+pub struct Lease<D: Program> {
+    /// The graph's pools with its name in each, by address, which is the order of their locks.
+    pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
+    handles: Option<(GraphHandle, ExecutableHandle)>,
+    kept: Vec<Box<dyn Any + Send>>,
+}
+
+impl<D: Program> Lease<D> {
+    pub(super) fn new(
+        mut pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
+        kept: Vec<Box<dyn Any + Send>>,
+    ) -> Self {
+        pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
+        Self { pools, handles: None, kept }
+    }
+
+    /// Makes the lease destroy the graph with itself.
+    pub(super) fn own(&mut self, graph: GraphHandle, executable: ExecutableHandle) {
+        self.handles = Some((graph, executable));
+    }
+
+    pub(super) fn pools(&self) -> impl Iterator<Item = &Arc<Shared<D>>> {
+        self.pools.iter().map(|(pool, _)| pool)
+    }
+
+    /// Launches the graph by `launch`, which gets the stream: after every earlier launch of the
+    /// graph's pools, and before every later one.
+    ///
+    /// Costs one event record, and one wait where the stream is another than last time.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], or what `launch` says: then
+    /// nothing was launched. The driver's, where no event could be recorded behind the launch: the
+    /// host has then waited for it.
+    pub fn launch<E: From<Error>>(
+        &self,
+        stream: &(impl AsStream + ?Sized),
+        launch: impl FnOnce(StreamHandle) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stream = one_stream(stream.as_stream(), "launch").map_err(Error::from)?;
+        let Some((first, _)) = self.pools.first() else { return launch(stream) };
+        let driver = first.engine().driver();
+        if driver.is_capturing(stream).map_err(Error::from)? {
+            return Err(Error::Capturing { stream }.into());
+        }
+        let id = driver.stream_id(stream).map_err(Error::from)?;
+        let launched = Launched { stream, id };
+        let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
+        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
+            order.precede(pool.engine(), pool.id(), launched)?;
+        }
+        launch(stream)?;
+        let mut marked = Ok(());
+        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
+            marked = marked.and(order.mark(pool.engine(), launched));
+        }
+        let finished: SmallVec<[_; 1]> =
+            orders.iter_mut().flat_map(|order| order.finished()).collect();
+        // Releasing takes no order's lock, but what a graph kept may, when it is dropped.
+        drop(orders);
+        finished.into_iter().for_each(Retired::release);
+        Ok(marked.map_err(Error::from)?)
+    }
+}
+
+impl<D: Program> Drop for Lease<D> {
+    fn drop(&mut self) {
+        let mut claims: SmallVec<[Claim<D>; 1]> = SmallVec::new();
+        for (pool, graph) in &self.pools {
+            let engine = pool.engine();
+            // An engine knows the graph by one name, however many of its pools that uses.
+            if !claims.iter().any(|claim| Arc::ptr_eq(&claim.engine, engine)) {
+                claims.push(Claim { engine: engine.clone(), graph: *graph });
+            }
+        }
+        let mut retired = Retired {
+            claims,
+            handles: self.handles.take(),
+            kept: std::mem::take(&mut self.kept),
+            events: SmallVec::new(),
+        };
+        for (pool, _) in &self.pools {
+            match pool.order().pending(pool.id()) {
+                Ok(event) => retired.events.extend(event),
+                // Nobody knows when it has finished: it never is.
+                Err(_) => {
+                    std::mem::forget(retired);
+                    return;
+                }
+            }
+        }
+        match self.pools.first() {
+            Some((pool, _)) if !retired.events.is_empty() => pool.order().retired.push(retired),
+            _ => retired.release(),
+        }
+    }
+}
+
+impl<D: Program> fmt::Debug for Lease<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pools: Vec<_> = self.pools.iter().map(|(pool, graph)| (pool.id(), *graph)).collect();
+        f.debug_struct("Lease").field("pools", &pools).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,83 @@
+//! Blocks that are freed when they are dropped.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::pool::Shared;
+use super::Error;
+use crate::driver::{AsStream, Program};
+use crate::engine::{Block, BlockId};
+
+/// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
+///
+/// Which streams used it must be known by then: its own, and those that
+/// [`Memory::record_stream`] was told of.
+pub struct Memory<D: Program> {
+    block: Block,
+    /// Keeps the pool.
+    pool: Arc<Shared<D>>,
+}
+
+impl<D: Program> Memory<D> {
+    pub(super) fn new(block: Block, pool: Arc<Shared<D>>) -> Self {
+        Self { block, pool }
+    }
+
+    /// Its device address, a multiple of 512.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.block.address
+    }
+
+    /// What was asked for, in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.block.bytes
+    }
+
+    /// The engine's name of the block.
+    #[inline]
+    pub fn id(&self) -> BlockId {
+        self.block.id
+    }
+
+    /// Says that another stream than its own uses it, at any time until it is dropped. See
+    /// [`Engine::record_stream`](crate::engine::Engine::record_stream).
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn record_stream(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+        Ok(self.pool.engine().record_stream(self.block.id, stream.as_stream())?)
+    }
+
+    /// Says that what a stream holds so far includes its last use of the block. See
+    /// [`Engine::record_use`](crate::engine::Engine::record_use).
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn record_use(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+        Ok(self.pool.engine().record_use(self.block.id, stream.as_stream())?)
+    }
+
+    /// Gives the block up without freeing it: that is now up to the caller, by its name.
+    pub fn into_block(self) -> Block {
+        let mut this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the value is never dropped nor used again, so the pool is dropped once, here.
+        unsafe { std::ptr::drop_in_place(&mut this.pool) };
+        this.block
+    }
+}
+
+impl<D: Program> Drop for Memory<D> {
+    fn drop(&mut self) {
+        // It fails only if somebody freed the block by its name, or if the engine is poisoned, which
+        // hands out nothing any more.
+        let _ = self.pool.engine().free(self.block.id);
+    }
+}
+
+impl<D: Program> fmt::Debug for Memory<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("block", &self.block).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! Graphs whose memory is right by construction.
+//!
+//! [`Engine`](crate::engine::Engine) speaks of blocks and captures by name; here they are owned:
+//!
+//! * [`Pool`]: memory that graphs share. Graphs of one pool never run at once, whatever streams they
+//!   are launched on: each launch waits for the one before (`order`).
+//! * [`Memory`]: a block that is freed when it is dropped.
+//! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.
+//! * [`Graph`]: an executable graph with the [`Lease`] on its memory: nobody else gets that while the
+//!   graph lives or runs.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use regraph::driver::sim::{SimConfig, SimDriver};
+//! use regraph::driver::{CaptureMode, Program, Work};
+//! use regraph::engine::{Config, Engine, PoolConfig};
+//! use regraph::graphs::{Error, Pool};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+//! let pool = Pool::new(&engine, PoolConfig::default());
+//! let stream = engine.driver().create_stream()?;
+//! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::Relaxed, |capture| {
+//!     let temporary = capture.allocate(1 << 20, &stream)?;
+//!     engine.driver().launch(stream, Work::default(), false)?; // writes it
+//!     let output = capture.allocate(1 << 20, &stream)?;
+//!     engine.driver().launch(stream, Work::default(), false)?; // reads it, writes the output
+//!     drop(temporary);
+//!     Ok::<_, Error>(output)
+//! })?;
+//! graph.launch(&stream)?;
+//! # drop(output);
+//! # Ok(())
+//! # }
+//! ```
+
+mod capture;
+mod error;
+mod graph;
+mod lease;
+mod memory;
+mod order;
+mod pool;
+mod retired;
+
+pub use capture::Capture;
+pub use error::Error;
+pub use graph::Graph;
+pub use lease::Lease;
+pub use memory::Memory;
+pub use pool::Pool;

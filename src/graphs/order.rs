@@ -1,0 +1,137 @@
+//! The order of a pool's graphs: each launch comes after the one before.
+//!
+//! An event is recorded behind each launch. A launch on the same stream comes after it anyway; one on
+//! another stream is made to wait for it. So at any time one event stands behind everything that the
+//! pool's graphs have been asked to do, and completed, says that none runs.
+
+use std::sync::Arc;
+
+use super::retired::Retired;
+use super::Error;
+use crate::driver::{DriverError, EventHandle, Program, StreamHandle};
+use crate::engine::{Engine, PoolId};
+
+/// An event that is destroyed with its last user.
+pub(super) struct Event<D: Program> {
+    engine: Arc<Engine<D>>,
+    handle: EventHandle,
+}
+
+impl<D: Program> Event<D> {
+    fn new(engine: &Arc<Engine<D>>) -> Result<Arc<Self>, DriverError> {
+        let handle = engine.driver().create_event()?;
+        Ok(Arc::new(Self { engine: engine.clone(), handle }))
+    }
+
+    /// Whether what it was recorded behind has completed. What cannot be told has not.
+    pub(super) fn is_completed(&self) -> bool {
+        matches!(self.engine.driver().query_event(self.handle), Ok(true))
+    }
+
+    pub(super) fn synchronize(&self) -> Result<(), DriverError> {
+        self.engine.driver().synchronize_event(self.handle)
+    }
+}
+
+impl<D: Program> Drop for Event<D> {
+    fn drop(&mut self) {
+        // An event of a context that is gone is gone as well.
+        let _ = self.engine.driver().destroy_event(self.handle);
+    }
+}
+
+/// A stream with the driver's number of it: its handle may be given again when it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Launched {
+    pub(super) stream: StreamHandle,
+    pub(super) id: u64,
+}
+
+/// The last launch of a pool, and what waits for it.
+pub(super) struct Order<D: Program> {
+    /// The stream of the last launch, with the event behind it.
+    last: Option<(Launched, Arc<Event<D>>)>,
+    /// Whether a launch was not marked, so that the event does not stand behind everything.
+    lost: bool,
+    /// Whether the pool has no memory at present.
+    pub(super) suspended: bool,
+    /// Graphs that were dropped while they may have been running.
+    pub(super) retired: Vec<Retired<D>>,
+}
+
+impl<D: Program> Default for Order<D> {
+    fn default() -> Self {
+        Self { last: None, lost: false, suspended: false, retired: Vec::new() }
+    }
+}
+
+impl<D: Program> Order<D> {
+    /// Makes `stream` come after the last launch. Until [`Order::mark`] nothing else is launched.
+    pub(super) fn precede(
+        &mut self,
+        engine: &Engine<D>,
+        pool: PoolId,
+        stream: Launched,
+    ) -> Result<(), Error> {
+        if self.lost {
+            return Err(Error::OrderLost { pool });
+        }
+        if self.suspended {
+            return Err(Error::Suspended { pool });
+        }
+        match &self.last {
+            Some((last, event)) if *last != stream => {
+                Ok(engine.driver().wait_for_event(stream.stream, event.handle)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks the end of what was just launched on `stream`.
+    pub(super) fn mark(
+        &mut self,
+        engine: &Arc<Engine<D>>,
+        stream: Launched,
+    ) -> Result<(), DriverError> {
+        let marked = self.record(engine, stream);
+        if marked.is_err() {
+            // What cannot be marked is waited for. If it cannot be waited for, nothing follows it.
+            self.last = None;
+            self.lost = engine.driver().synchronize().is_err();
+        }
+        marked
+    }
+
+    fn record(&mut self, engine: &Arc<Engine<D>>, stream: Launched) -> Result<(), DriverError> {
+        let event = match self.last.take() {
+            // An event that a retired graph waits for keeps its place.
+            Some((last, event)) if last == stream && Arc::strong_count(&event) == 1 => event,
+            // An event belongs to its stream's device, which another stream may not share.
+            _ => Event::new(engine)?,
+        };
+        engine.driver().record_event(event.handle, stream.stream)?;
+        self.last = Some((stream, event));
+        Ok(())
+    }
+
+    /// The event behind the last launch, if it has not completed; an error where nobody knows.
+    pub(super) fn pending(&self, pool: PoolId) -> Result<Option<Arc<Event<D>>>, Error> {
+        if self.lost {
+            return Err(Error::OrderLost { pool });
+        }
+        Ok(self
+            .last
+            .as_ref()
+            .map(|(_, event)| event)
+            .filter(|event| !event.is_completed())
+            .cloned())
+    }
+
+    /// Takes out the retired graphs that have finished.
+    pub(super) fn finished(&mut self) -> Vec<Retired<D>> {
+        if self.retired.is_empty() {
+            return Vec::new();
+        }
+        self.retired.extract_if(.., |retired| retired.is_finished()).collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! Pools that graphs share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::memory::Memory;
+use super::order::Order;
+use super::retired::Retired;
+use super::Error;
+use crate::driver::{AsStream, Program};
+use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
+
+/// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
+///
+/// Graphs of one pool may lie on the same memory, because they never run at once: a launch on
+/// another stream than the last one's waits for that. A pool for each set of graphs that may run
+/// side by side keeps those apart.
+///
+/// When the last holder goes, the pool's memory goes back to the driver.
+pub struct Pool<D: Program>(Arc<Shared<D>>);
+
+/// What all holders of a pool share.
+pub(super) struct Shared<D: Program> {
+    engine: Arc<Engine<D>>,
+    id: PoolId,
+    order: Mutex<Order<D>>,
+    /// What the driver itself spent on the executables of graphs that live, in bytes.
+    driver_bytes: AtomicU64,
+}
+
+impl<D: Program> Shared<D> {
+    pub(super) fn engine(&self) -> &Arc<Engine<D>> {
+        &self.engine
+    }
+
+    pub(super) fn id(&self) -> PoolId {
+        self.id
+    }
+
+    pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
+        // Every step leaves the order whole or marks it as lost.
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add_driver_bytes(&self, bytes: u64) {
+        self.driver_bytes.fetch_add(bytes, AtomicOrdering::Relaxed);
+    }
+
+    pub(super) fn subtract_driver_bytes(&self, bytes: u64) {
+        self.driver_bytes.fetch_sub(bytes, AtomicOrdering::Relaxed);
+    }
+
+    /// Destroys the graphs that were dropped in flight and have finished since.
+    pub(super) fn reap(&self) {
+        let finished = self.order().finished();
+        finished.into_iter().for_each(Retired::release);
+    }
+}
+
+impl<D: Program> Drop for Shared<D> {
+    fn drop(&mut self) {
+        let order = self.order.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for retired in order.retired.drain(..) {
+            if retired.wait() {
+                retired.release();
+            }
+        }
+        // Where work may still use a freed block, the memory stays until the engine goes.
+        let _ = self.engine.destroy_pool(self.id);
+    }
+}
+
+impl<D: Program> Pool<D> {
+    /// A new pool without memory: that comes with the first block.
+    pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
+        Self(Arc::new(Shared {
+            engine: engine.clone(),
+            id: engine.create_pool(config),
+            order: Mutex::default(),
+            driver_bytes: AtomicU64::new(0),
+        }))
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared<D>> {
+        &self.0
+    }
+
+    /// The engine that the pool was made with.
+    pub fn engine(&self) -> &Arc<Engine<D>> {
+        &self.0.engine
+    }
+
+    /// The engine's name of the pool.
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// A block of at least `bytes`, for `stream` to use from now on, inside a capture or outside.
+    /// See [`Engine::allocate`].
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn allocate(
+        &self,
+        bytes: u64,
+        stream: &(impl AsStream + ?Sized),
+    ) -> Result<Memory<D>, Error> {
+        let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
+        Ok(Memory::new(block, self.0.clone()))
+    }
+
+    /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn reserved(&self) -> Result<u64, Error> {
+        Ok(self.statistics()?.reserved)
+    }
+
+    /// The device memory that the driver itself took for the executables of the pool's living
+    /// graphs, in bytes. It is none of [`Pool::reserved`]. See [`Graph::driver_bytes`] for how it is
+    /// measured.
+    ///
+    /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
+    pub fn driver_bytes(&self) -> u64 {
+        self.0.driver_bytes.load(AtomicOrdering::Relaxed)
+    }
+
+    /// The pool's figures.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn statistics(&self) -> Result<PoolStatistics, Error> {
+        Ok(self.0.engine.pool_statistics(self.0.id)?)
+    }
+
+    /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the driver's.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        let pending = self.0.order().pending(self.0.id)?;
+        if let Some(event) = pending {
+            event.synchronize()?;
+        }
+        self.0.reap();
+        Ok(())
+    }
+}
+
+impl<D: Program> Clone for Pool<D> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<D: Program> fmt::Debug for Pool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}
