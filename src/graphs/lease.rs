@@ -11,7 +11,7 @@ use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
 use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program, StreamHandle};
-use crate::engine::{one_stream, GraphId};
+use crate::engine::GraphId;
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
@@ -21,13 +21,13 @@ pub struct Lease<D: Program> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
-    kept: Vec<Box<dyn Any + Send>>,
+    kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<D: Program> Lease<D> {
     pub(super) fn new(
         mut pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
-        kept: Vec<Box<dyn Any + Send>>,
+        kept: Vec<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
         Self { pools, handles: None, kept }
@@ -56,14 +56,9 @@ impl<D: Program> Lease<D> {
         stream: &(impl AsStream + ?Sized),
         launch: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
-        let stream = one_stream(stream.as_stream(), "launch").map_err(Error::from)?;
-        let Some((first, _)) = self.pools.first() else { return launch(stream) };
-        let driver = first.engine().driver();
-        if driver.is_capturing(stream).map_err(Error::from)? {
-            return Err(Error::Capturing { stream }.into());
-        }
-        let id = driver.stream_id(stream).map_err(Error::from)?;
-        let launched = Launched { stream, id };
+        let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
+        let launched = Launched::on(first.engine().driver(), stream)?;
+        let stream = launched.stream;
         let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
             order.precede(pool.engine(), pool.id(), launched)?;
@@ -109,8 +104,12 @@ impl<D: Program> Drop for Lease<D> {
             }
         }
         match self.pools.first() {
-            Some((pool, _)) if !retired.events.is_empty() => pool.order().retired.push(retired),
-            _ => retired.release(),
+            None => retired.release(),
+            Some(_) if retired.events.is_empty() => retired.release(),
+            Some((pool, _)) if retired.kept.is_empty() => pool.order().retired.push(retired),
+            // Not put aside: what it keeps may keep the pool, which would then never go.
+            Some(_) if retired.wait() => retired.release(),
+            Some(_) => std::mem::forget(retired),
         }
     }
 }
