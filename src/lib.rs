@@ -2,6 +2,8 @@
 //!
 //! * [`engine`]: the public face: pools, blocks, captures.
 //! * [`graphs`]: graphs that own their memory, pools that graphs share, blocks that free themselves.
+//! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
+//! * [`probe`]: how much memory a capture will take, without a device.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -25,6 +27,7 @@ mod index;
 mod random;
 mod sync;
 
+pub mod callables;
 pub mod check;
 pub mod driver;
 pub mod engine;
@@ -37,6 +40,7 @@ pub mod peer;
 #[cfg(feature = "plot")]
 pub mod plot;
 pub mod policy;
+pub mod probe;
 pub mod replay;
 pub mod settings;
 pub mod snapshot;

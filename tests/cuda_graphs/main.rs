@@ -7,6 +7,7 @@
 //! Every test has a twin on the simulated driver, where work is run in a random order that is free
 //! in every way in which streams and events leave it free; that one runs without `--ignored`.
 //!
+//! * [`callables`]: shapes, parts and pools of callables;
 //! * [`captures`]: how captures end, well or not;
 //! * [`launches`]: graphs of one pool, launched on many streams;
 //! * [`lives`]: outputs, graphs and pools that go while work runs.
@@ -16,6 +17,7 @@
 #[path = "../common/device.rs"]
 mod device;
 
+mod callables;
 mod captures;
 mod launches;
 mod lives;
