@@ -33,6 +33,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 type Shared<P> = Arc<P>;
+type Chain<P> = (Graph<Shared<P>>, Memory<Shared<P>>);
 
 /// An engine with a pool and some streams.
 struct Bench<P: Device> {
@@ -78,7 +79,7 @@ impl<P: Device> Bench<P> {
         &self,
         [first, second]: [StreamHandle; 2],
         (tag, steps, bytes, delay): (u64, usize, u64, u32),
-    ) -> Result<(Graph<Shared<P>>, Memory<Shared<P>>), Error> {
+    ) -> Result<Chain<P>, Error> {
         let driver = &*self.driver;
         let body = |capture: &regraph::graphs::Capture<Shared<P>>| {
             let mut last: Option<(Memory<_>, u64)> = None;
