@@ -2,6 +2,7 @@
 //!
 //! * [`engine`]: the public face: pools, blocks, captures.
 //! * [`graphs`]: graphs that own their memory, pools that graphs share, blocks that free themselves.
+//! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -26,6 +27,8 @@ mod random;
 mod sync;
 
 pub mod check;
+#[cfg(feature = "cudarc")]
+pub mod cudarc;
 pub mod driver;
 pub mod engine;
 #[cfg(feature = "fuzzing")]
