@@ -167,7 +167,8 @@ impl<D: Program> Capture<D> {
         Ok(accepted)
     }
 
-    fn engine(&self) -> Arc<Engine<D>> {
+    /// The engine of the capture's first pool.
+    pub fn engine(&self) -> Arc<Engine<D>> {
         self.pools.borrow()[0].engine().clone()
     }
 

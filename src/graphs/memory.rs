@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::pool::Shared;
 use super::Error;
 use crate::driver::{AsStream, Program};
-use crate::engine::{Block, BlockId};
+use crate::engine::{Block, BlockId, Engine};
 
 /// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
 ///
@@ -39,6 +39,11 @@ impl<D: Program> Memory<D> {
     #[inline]
     pub fn id(&self) -> BlockId {
         self.block.id
+    }
+
+    /// The engine that it came from.
+    pub fn engine(&self) -> &Arc<Engine<D>> {
+        self.pool.engine()
     }
 
     /// Says that another stream than its own uses it, at any time until it is dropped. See

@@ -4,6 +4,7 @@
 //! - `raw`: numbers and structure layouts;
 //! - `error`: driver codes as [`DriverError`]s;
 //! - `guard`: the calling thread's context and capture mode;
+//! - `kept`: cudarc's streams that live as long as the driver;
 //! - `program`: [`Program`], with `kernel` and `records` behind its launches.
 //!
 //! # The calling thread
@@ -18,6 +19,7 @@
 
 mod error;
 mod guard;
+mod kept;
 mod kernel;
 mod program;
 mod raw;
@@ -30,7 +32,7 @@ use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cudarc::driver::CudaContext;
+use ::cudarc::driver::CudaContext;
 
 use super::{
     CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
@@ -39,6 +41,7 @@ use super::{
 };
 use error::{failure, nonsense};
 use guard::{bind, Relaxed};
+use kept::Kept;
 use program::Launcher;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
 use symbols::Symbols;
@@ -54,6 +57,7 @@ pub struct CudaDriver {
     device: i32,
     support: MemorySupport,
     launcher: Mutex<Launcher>,
+    kept: Kept,
 }
 
 impl CudaDriver {
@@ -88,6 +92,7 @@ impl CudaDriver {
             device,
             support: MemorySupport::Allocated,
             launcher: Mutex::default(),
+            kept: Kept::default(),
         };
         if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
             driver.support = MemorySupport::Mapped { granularity: driver.granularity()? };

@@ -1,0 +1,42 @@
+//! Buffers as kernel arguments.
+
+use ::cudarc::driver::{LaunchArgs, PushKernelArg};
+
+use super::buf::Buf;
+use super::launched_on::launched_on;
+use super::owner::Owner;
+use super::view::BufView;
+use super::view_mut::BufViewMut;
+
+/// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
+/// freed or a last use be recorded: the launcher borrows it.
+#[inline]
+fn record(owner: &Owner, launcher: &LaunchArgs<'_>) {
+    match launched_on(launcher) {
+        // A launcher has no way to fail here. Where the engine refuses, the memory is lost.
+        Some(user) => drop(owner.record(user)),
+        None => owner.lose(),
+    }
+}
+
+macro_rules! argument {
+    ($([$($outer:tt)*] $argument:ty;)*) => {$(
+        // SAFETY: the argument is an address, `u64` as kernels take pointers, and it is borrowed for
+        // as long as the launcher may read it.
+        unsafe impl<'a, 'b: 'a, $($outer)* T> PushKernelArg<$argument> for LaunchArgs<'a> {
+            #[inline(always)]
+            fn arg(&mut self, argument: $argument) -> &mut Self {
+                record(&argument.owner, self);
+                <Self as PushKernelArg<&'b u64>>::arg(self, &argument.address)
+            }
+        }
+    )*};
+}
+
+argument! {
+    [] &'b Buf<T>;
+    [] &'b mut Buf<T>;
+    ['c: 'b,] &'b BufView<'c, T>;
+    ['c: 'b,] &'b BufViewMut<'c, T>;
+    ['c: 'b,] &'b mut BufViewMut<'c, T>;
+}

@@ -1,0 +1,141 @@
+//! How buffers are made: by pools, and by captures from their first pool.
+
+use std::sync::Arc;
+
+use ::cudarc::driver::{CudaStream, DeviceRepr, ValidAsZeroBits};
+
+use super::buf::Buf;
+use super::owner::Owner;
+use super::Error;
+use crate::driver::cuda::CudaDriver;
+use crate::driver::{AsStream, Driver, ErrorKind};
+use crate::engine::Engine;
+use crate::graphs::{self, Capture, Memory, Pool};
+
+/// Where memory comes from.
+trait Source {
+    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R;
+
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error>;
+}
+
+impl Source for Pool<CudaDriver> {
+    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
+        look(self.engine())
+    }
+
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error> {
+        self.allocate(bytes, stream)
+    }
+}
+
+impl Source for Capture<CudaDriver> {
+    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
+        look(&self.engine())
+    }
+
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error> {
+        self.allocate(bytes, stream)
+    }
+}
+
+/// A buffer of unset memory.
+fn alloc<T>(
+    source: &impl Source,
+    stream: &Arc<CudaStream>,
+    len: usize,
+    call: &'static str,
+) -> Result<Buf<T>, Error> {
+    let size = size_of::<T>();
+    let bytes = len.checked_mul(size).filter(|&bytes| isize::try_from(bytes).is_ok());
+    let bytes = bytes.ok_or(Error::TooLong { call, len, size })?;
+    source.with_engine(|engine| {
+        if stream.context() != engine.driver().context() {
+            return Err(Error::ForeignContext { call, stream: stream.as_stream() });
+        }
+        engine.driver().keep_stream(stream);
+        Ok(())
+    })?;
+    let memory = if bytes == 0 { None } else { Some(source.memory(bytes as u64, stream)?) };
+    Ok(Buf::new(Owner::new(memory, stream.clone()), len))
+}
+
+fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
+    source: &impl Source,
+    stream: &Arc<CudaStream>,
+    len: usize,
+) -> Result<Buf<T>, Error> {
+    let mut buf = alloc(source, stream, len, "alloc_zeros")?;
+    if buf.num_bytes() > 0 {
+        stream.memset_zeros(&mut buf)?;
+    }
+    Ok(buf)
+}
+
+fn clone_htod<T: DeviceRepr>(
+    source: &impl Source,
+    stream: &Arc<CudaStream>,
+    values: &[T],
+) -> Result<Buf<T>, Error> {
+    let capturing = source.with_engine(|engine| engine.driver().is_capturing(stream.as_stream()));
+    match capturing {
+        Ok(false) => {}
+        // The legacy stream while some blocking stream captures: it does not capture itself.
+        Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
+        Ok(true) => return Err(Error::Capturing { stream: stream.as_stream() }),
+        Err(error) => return Err(graphs::Error::from(error).into()),
+    }
+    let mut buf = alloc(source, stream, values.len(), "clone_htod")?;
+    if buf.num_bytes() > 0 {
+        stream.memcpy_htod(values, &mut buf)?;
+    }
+    Ok(buf)
+}
+
+macro_rules! constructors {
+    ($($source:ty),*) => {$(
+        impl $source {
+            /// A buffer of `len` elements, unset, for `stream` to use from now on.
+            ///
+            /// # Safety
+            /// What the memory holds may be no value of `T`: it must be written before it is read.
+            ///
+            /// # Errors
+            /// The engine's; [`Error::TooLong`], [`Error::ForeignContext`].
+            pub unsafe fn alloc<T: DeviceRepr>(
+                &self,
+                stream: &Arc<CudaStream>,
+                len: usize,
+            ) -> Result<Buf<T>, Error> {
+                alloc(self, stream, len, "alloc")
+            }
+
+            /// A buffer of `len` elements, set to zero on `stream`; in a capture, by the graph.
+            ///
+            /// # Errors
+            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`].
+            pub fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
+                &self,
+                stream: &Arc<CudaStream>,
+                len: usize,
+            ) -> Result<Buf<T>, Error> {
+                alloc_zeros(self, stream, len)
+            }
+
+            /// A buffer with a copy of the host's values, made on `stream`, which must not capture.
+            ///
+            /// # Errors
+            /// The engine's, cudarc's; [`Error::Capturing`], [`Error::TooLong`],
+            /// [`Error::ForeignContext`].
+            pub fn clone_htod<T: DeviceRepr>(
+                &self,
+                stream: &Arc<CudaStream>,
+                values: &[T],
+            ) -> Result<Buf<T>, Error> {
+                clone_htod(self, stream, values)
+            }
+        }
+    )*};
+}
+
+constructors!(Pool<CudaDriver>, Capture<CudaDriver>);

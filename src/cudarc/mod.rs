@@ -1,0 +1,77 @@
+//! Typed buffers for programs written with the crate `cudarc`.
+//!
+//! * [`engine`]: an engine on the device of one of cudarc's contexts.
+//! * [`Buf`], [`BufView`], [`BufViewMut`]: device memory that cudarc's kernel launcher, copies and
+//!   cuBLAS accept wherever they accept a `CudaSlice` or a view of one. They are made by methods of
+//!   [`Pool`](crate::graphs::Pool) and [`Capture`](crate::graphs::Capture) that have cudarc's names:
+//!   `alloc`, `alloc_zeros`, `clone_htod`.
+//! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking.
+//! * [`retire_stream`]: before a stream is to be destroyed.
+//!
+//! Whoever uses a buffer tells it on which stream: cudarc asks for the pointer with the stream. So
+//! every use by another stream is recorded, and dropping the buffer is all there is to freeing it:
+//! on any thread, in a capture too.
+//!
+//! A buffer has no events of its own. Streams are ordered by the program, inside captures as
+//! outside, with `CudaStream::join` for instance; what is recorded here only says when memory may be
+//! used again.
+
+mod arguments;
+mod buf;
+mod create;
+mod error;
+mod launched_on;
+mod owner;
+mod pointers;
+mod tracking;
+mod view;
+mod view_mut;
+
+use std::sync::Arc;
+
+use ::cudarc::driver::{CudaContext, CudaStream};
+
+use crate::driver::cuda::CudaDriver;
+use crate::driver::{AsStream, StreamHandle};
+use crate::engine::{Config, Engine};
+use crate::graphs;
+
+pub use buf::Buf;
+pub use error::Error;
+pub use tracking::{capture, untracked, Untracked};
+pub use view::BufView;
+pub use view_mut::BufViewMut;
+
+/// An engine on the device of a context that the program already has.
+///
+/// # Errors
+/// The driver's: where it is older than CUDA 12.3, for instance.
+pub fn engine(
+    context: &Arc<CudaContext>,
+    config: Config,
+) -> Result<Arc<Engine<CudaDriver>>, Error> {
+    let driver = CudaDriver::from_context(context.clone()).map_err(graphs::Error::from)?;
+    Ok(Arc::new(Engine::new(driver, config)))
+}
+
+/// Tells the engine that a stream is about to be destroyed, and keeps it no longer.
+///
+/// An engine keeps every stream that buffers were allocated on, since it knows their memory by the
+/// stream's handle. A program that makes new streams all the time retires the old ones.
+///
+/// # Errors
+/// [`StreamInUse`](crate::engine::Error::StreamInUse), as
+/// [`Engine::retire_stream`].
+pub fn retire_stream(engine: &Engine<CudaDriver>, stream: Arc<CudaStream>) -> Result<(), Error> {
+    let handle = stream.as_stream();
+    engine.retire_stream(handle).map_err(graphs::Error::from)?;
+    engine.driver().release_stream(handle);
+    Ok(())
+}
+
+impl AsStream for CudaStream {
+    #[inline]
+    fn as_stream(&self) -> StreamHandle {
+        StreamHandle::from_raw(self.cu_stream().cast())
+    }
+}

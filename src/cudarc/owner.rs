@@ -1,0 +1,135 @@
+//! The memory of a buffer, and who used it.
+//!
+//! The engine must know of every stream that used a block before the block is freed. A stream is
+//! told to it once and stays recorded; only a last use that is recorded takes that back, so only
+//! then a stream is told again. What cannot be told loses the block: it is never freed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::cudarc::driver::CudaStream;
+use smallvec::SmallVec;
+
+use crate::driver::cuda::CudaDriver;
+use crate::driver::{AsStream, StreamHandle};
+use crate::graphs::{Error, Memory};
+
+/// What the uses so far came to.
+struct Uses {
+    /// The streams that the engine knows to use the block until its free.
+    recorded: SmallVec<[StreamHandle; 3]>,
+    /// Whether somebody uses the block of whom the engine does not know.
+    lost: bool,
+}
+
+/// A block with its stream. Freed when it is dropped.
+pub(super) struct Owner {
+    /// None for a buffer without bytes.
+    memory: Option<Memory<CudaDriver>>,
+    stream: Arc<CudaStream>,
+    uses: Mutex<Uses>,
+}
+
+/// A stream that uses a buffer, by what its handle is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) stream: StreamHandle,
+    /// The handle of its context.
+    pub(super) context: usize,
+}
+
+impl From<&CudaStream> for User {
+    #[inline]
+    fn from(stream: &CudaStream) -> Self {
+        Self { stream: stream.as_stream(), context: stream.context().cu_ctx() as usize }
+    }
+}
+
+impl Owner {
+    pub(super) fn new(memory: Option<Memory<CudaDriver>>, stream: Arc<CudaStream>) -> Self {
+        let recorded = [stream.as_stream()].into_iter().collect();
+        Self { memory, stream, uses: Mutex::new(Uses { recorded, lost: false }) }
+    }
+
+    #[inline]
+    pub(super) fn memory(&self) -> Option<&Memory<CudaDriver>> {
+        self.memory.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        // Every step leaves it whole.
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a stream uses the block, from now on and until it is freed.
+    ///
+    /// # Errors
+    /// Then the block is lost, since the use cannot be stopped from here.
+    pub(super) fn record(&self, user: User) -> Result<(), Error> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let mut uses = self.uses();
+        let own = user.context == self.stream.context().cu_ctx() as usize;
+        if own && uses.recorded.contains(&user.stream) {
+            return Ok(());
+        }
+        if !own && user.stream.bits() <= LAST_DEFAULT {
+            // Such a handle names a stream of whatever context is current.
+            uses.lost = true;
+            return Ok(());
+        }
+        match memory.record_stream(&user.stream) {
+            Ok(()) => {
+                uses.recorded.push(user.stream);
+                Ok(())
+            }
+            Err(error) => {
+                uses.lost = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the block up for lost: somebody uses it, and nobody knows on which stream.
+    pub(super) fn lose(&self) {
+        self.uses().lost = true;
+    }
+
+    /// Whether the block is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.uses().lost
+    }
+
+    /// Records that what a stream holds so far includes its last use.
+    pub(super) fn record_last_use(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        let Some(memory) = &self.memory else { return Ok(()) };
+        let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // From here on a further use is to be told to the engine.
+        uses.recorded.retain(|recorded| *recorded != stream);
+        memory.record_use(&stream)
+    }
+
+    /// Gives the block up without freeing it, also not later.
+    pub(super) fn forget(mut self) {
+        if let Some(memory) = self.memory.take() {
+            let _ = memory.into_block();
+        }
+    }
+}
+
+/// The greatest handle that names a default stream of the current context.
+const LAST_DEFAULT: usize = 2;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.is_lost() {
+            return;
+        }
+        if let Some(memory) = self.memory.take() {
+            let _ = memory.into_block();
+        }
+    }
+}
