@@ -161,9 +161,13 @@ impl<D: Program> Capture<D> {
     ///
     /// # Errors
     /// The engine's: then the graph must not be launched, and nothing of the capture is left here.
+    ///
+    /// # Panics
+    /// For a capture that was [begun](Capture::begin) here: it is ended here.
     pub fn accept(mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+        assert!(!self.begun, "a capture that was begun here is ended here; see `finish`");
         let accepted = self.lease(graph)?;
-        self.open = self.begun;
+        self.open = false;
         Ok(accepted)
     }
 

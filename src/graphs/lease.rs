@@ -2,15 +2,15 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
-use super::order::Launched;
+use super::order::{Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
-use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program, StreamHandle};
+use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, Program, StreamHandle};
 use crate::engine::GraphId;
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
@@ -48,8 +48,8 @@ impl<D: Program> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], or what `launch` says: then
-    /// nothing was launched. The driver's, where no event could be recorded behind the launch: the
+    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`]: then nothing was launched.
+    /// What `launch` says. The driver's, where no event could be recorded behind the launch: the
     /// host has then waited for it.
     pub fn launch<E: From<Error>>(
         &self,
@@ -63,17 +63,45 @@ impl<D: Program> Lease<D> {
         for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
             order.precede(pool.engine(), pool.id(), launched)?;
         }
-        launch(stream)?;
-        let mut marked = Ok(());
-        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
-            marked = marked.and(order.mark(pool.engine(), launched));
-        }
+        let mut marks = Marks { lease: self, orders, launched, pending: true };
+        let result = launch(stream);
+        let marked = marks.set();
         let finished: SmallVec<[_; 1]> =
-            orders.iter_mut().flat_map(|order| order.finished()).collect();
+            marks.orders.iter_mut().flat_map(|order| order.finished()).collect();
         // Releasing takes no order's lock, but what a graph kept may, when it is dropped.
-        drop(orders);
+        drop(marks);
         finished.into_iter().for_each(Retired::release);
+        result?;
         Ok(marked.map_err(Error::from)?)
+    }
+}
+
+/// Marks the end of a launch in each of its pools, whatever becomes of the launch: one that failed
+/// or panicked may have been submitted.
+struct Marks<'a, D: Program> {
+    lease: &'a Lease<D>,
+    orders: SmallVec<[MutexGuard<'a, Order<D>>; 1]>,
+    launched: Launched,
+    pending: bool,
+}
+
+impl<D: Program> Marks<'_, D> {
+    fn set(&mut self) -> Result<(), DriverError> {
+        self.pending = false;
+        let mut marked = Ok(());
+        for (pool, order) in self.lease.pools().zip(&mut self.orders) {
+            marked = marked.and(order.mark(pool.engine(), self.launched));
+        }
+        marked
+    }
+}
+
+impl<D: Program> Drop for Marks<'_, D> {
+    fn drop(&mut self) {
+        if self.pending {
+            // What cannot be marked is remembered by the order itself.
+            let _ = self.set();
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Outputs, graphs and pools that go while work runs.
 
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use regraph::driver::CaptureMode;
-use regraph::graphs::Error;
+use regraph::driver::{CaptureMode, CaptureStatus};
+use regraph::graphs::{Capture, Error};
 
 use super::{launch, range, Bench, Device, MIB};
 
@@ -13,6 +14,7 @@ twins! {
     an_output_s_place_goes_to_a_later_graph_once_it_is_dropped
     a_graph_dropped_in_flight_keeps_its_memory_until_it_has_finished
     what_a_graph_keeps_goes_when_it_has_finished
+    a_launch_that_panics_is_ordered_too
     a_pool_outlives_its_name
 }
 
@@ -130,4 +132,35 @@ fn a_pool_outlives_its_name<P: Device>(driver: &Arc<P>) {
     assert!(engine.statistics().unwrap().all.reserved_bytes.current > 0);
     drop(output);
     assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
+}
+
+/// A host that panics after its launch: what it launched still runs.
+fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
+    for seed in 0..8 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let [s, t, u] = bench.streams();
+        let (slow, _) = bench.chain([s, t], (100, 6, MIB, 100_000)).unwrap();
+        let (quick, _) = bench.chain([s, t], (200, 6, MIB, 0)).unwrap();
+        driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
+        let capture = Capture::adopt(&bench.pool, &u).unwrap();
+        launch(&**driver, u, (&[], &[]), 0);
+        let CaptureStatus::Active { graph, .. } = driver.capture_of(u).unwrap() else { panic!() };
+        let (lease, _) = capture.accept(graph).unwrap();
+        let graph = driver.end_capture(u).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            lease.launch(&s, |on| {
+                driver.replay(slow.executable(), on).unwrap();
+                panic!("the host's own fault");
+                #[allow(unreachable_code, reason = "it tells the type")]
+                Ok::<_, Error>(())
+            })
+        }));
+        assert!(panicked.is_err());
+        quick.launch(&u).unwrap();
+        assert_eq!(bench.wrong(), 0, "seed {seed}");
+        driver.destroy_graph(graph).unwrap();
+        drop((slow, quick, lease));
+        bench.close();
+    }
 }
