@@ -116,17 +116,24 @@ impl State {
     /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
     /// first takes back what fronts have and asks every stream how far it is.
     fn must_be_quiet<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<(), Error> {
+        /// How often events are asked about: one that was recorded by the first look, on a stream that
+        /// is idle, takes the device a moment.
+        const LOOKS: usize = 256;
         // Barred before all is taken back: what comes back to a front meanwhile could be handed out
         // from there after this.
         self.fronts.used().for_each(|mut front| front.bar(pool));
-        self.settle_everything(driver, Some(pool));
-        let (heaps, captures) =
-            self.pool(pool, SUSPEND).map(|row| (row.heaps(), row.recordings))?;
-        let waits = |heap: u32| {
-            let heap = self.heaps[heap as usize].as_ref();
-            heap.map_or(0, |heap| heap.waiting_ranges() + heap.ordered_ranges())
-        };
-        let waiting = heaps.into_iter().map(waits).sum();
+        let (mut captures, mut waiting) = (0, 0);
+        for _ in 0..LOOKS {
+            self.settle_everything(driver, Some(pool));
+            let row = self.pool(pool, SUSPEND)?;
+            let heaps = row.heaps();
+            captures = row.recordings;
+            let waits = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::unsettled);
+            waiting = heaps.into_iter().map(waits).sum();
+            if captures > 0 || waiting == 0 {
+                break;
+            }
+        }
         if captures + waiting > 0 {
             return Err(Error::PoolBusy { pool, captures, waiting });
         }

@@ -133,6 +133,11 @@ impl Heap {
         self.suspended
     }
 
+    /// How many ranges were given back and may still be in use, as far as the table says.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.waiting_ranges() + self.ordered_ranges()
+    }
+
     /// Whether every piece of its memory is mapped.
     pub(crate) fn is_whole(&self) -> bool {
         self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
