@@ -11,7 +11,8 @@
 //! * [`giving_back`]: memory that goes back to the device under a running kernel;
 //! * [`limits`]: limits as the device sees them;
 //! * [`captures`]: calls of the engine beside captures of other threads and of its own;
-//! * [`handles`]: streams that come and go while their work runs.
+//! * [`handles`]: streams that come and go while their work runs;
+//! * [`suspend`]: pools that give their memory back while their graphs stay.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]
@@ -24,6 +25,7 @@ mod handles;
 mod host;
 mod limits;
 mod random;
+mod suspend;
 
 use device::{launch, tagged, Device};
 
