@@ -11,10 +11,11 @@ use super::view_mut::BufViewMut;
 /// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
 /// freed or a last use be recorded: the launcher borrows it.
 #[inline]
-fn record(owner: &Owner, launcher: &LaunchArgs<'_>) {
+fn record(owner: &Owner, told: bool, launcher: &LaunchArgs<'_>) {
     match launched_on(launcher) {
         // A launcher has no way to fail here. Where the engine refuses, the memory is lost.
         Some(user) => drop(owner.record(user)),
+        None if told => {}
         None => owner.lose(),
     }
 }
@@ -26,7 +27,7 @@ macro_rules! argument {
         unsafe impl<'a, 'b: 'a, $($outer)* T> PushKernelArg<$argument> for LaunchArgs<'a> {
             #[inline(always)]
             fn arg(&mut self, argument: $argument) -> &mut Self {
-                record(&argument.owner, self);
+                record(&argument.owner, argument.is_told(), self);
                 <Self as PushKernelArg<&'b u64>>::arg(self, &argument.address)
             }
         }

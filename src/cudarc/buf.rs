@@ -14,7 +14,92 @@ use super::Error;
 use crate::driver::AsStream;
 use crate::engine::BlockId;
 
-/// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is.
+/// A typed, owned device buffer, accepted by cudarc wherever a `CudaSlice` is: by its copies and by
+/// cuBLAS (`DevicePtr`, `DevicePtrMut`), and as a kernel argument by reference.
+///
+/// Dropping it frees it, on any thread, in a capture too. Streams that used it are recorded by these
+/// uses; the program orders them, by `CudaStream::join` for instance. A stream that was only lent,
+/// for a launch or a copy, is known by its handle from then on: it must not be destroyed before the
+/// buffer is dropped. The buffer's own stream is kept, and those of [`Buf::record_stream`].
+///
+/// A graph uses the memory whenever it is launched. What was allocated in its capture stays with it;
+/// a buffer from before is handed to [`Capture::keep`](crate::graphs::Capture::keep), or outlives the
+/// graph otherwise.
+///
+/// Where a use cannot be recorded, by the per-thread default stream for instance, the memory
+/// [is lost](Buf::is_lost): never freed, and so never somebody else's meanwhile.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+/// # use regraph::{cudarc::Error, driver::cuda::CudaDriver, graphs::Pool};
+/// # fn example(
+/// #     pool: &Pool<CudaDriver>, a: &Arc<CudaStream>, b: &Arc<CudaStream>, kernel: &CudaFunction,
+/// # ) -> Result<(), Error> {
+/// let input = pool.clone_htod(a, &[1.0_f32; 100])?;
+/// let mut output = pool.alloc_zeros::<f32>(a, 100)?;
+/// b.join(a)?;
+/// let config = LaunchConfig::for_num_elems(100);
+/// // SAFETY: the kernel takes two pointers, and 100 elements of each.
+/// unsafe { b.launch_builder(kernel).arg(&input).arg(&mut output).launch(config) }?;
+/// drop(input); // `b` reads it: it is free when `b` has done so
+/// let first = b.clone_dtoh(&output.slice(..10))?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What does not compile
+/// A view that outlives its buffer:
+/// ```compile_fail,E0505
+/// # fn example<T>(buf: regraph::cudarc::Buf<T>) {
+/// let view = buf.slice(..);
+/// drop(buf);
+/// view.len();
+/// # }
+/// ```
+/// Two views to write, unless made by [`Buf::split_at_mut`]:
+/// ```compile_fail,E0499
+/// # fn example<T>(mut buf: regraph::cudarc::Buf<T>) {
+/// let mut first = buf.slice_mut(..10);
+/// let mut second = buf.slice_mut(10..);
+/// first.slice_mut(..);
+/// # }
+/// ```
+/// A view to write beside one to read:
+/// ```compile_fail,E0502
+/// # fn example<T>(mut buf: regraph::cudarc::Buf<T>) {
+/// let read = buf.slice(..10);
+/// let write = buf.slice_mut(10..);
+/// read.len();
+/// # }
+/// ```
+/// A buffer dropped between being an argument and the launch:
+/// ```compile_fail,E0505
+/// # use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+/// # fn example(buf: regraph::cudarc::Buf<f32>, stream: &CudaStream, kernel: &CudaFunction) {
+/// let mut launcher = stream.launch_builder(kernel);
+/// launcher.arg(&buf);
+/// drop(buf);
+/// unsafe { launcher.launch(LaunchConfig::for_num_elems(1)) };
+/// # }
+/// ```
+/// A last use recorded before the use:
+/// ```compile_fail,E0502
+/// # use cudarc::driver::{CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
+/// # fn example(mut buf: regraph::cudarc::Buf<f32>, stream: &CudaStream, kernel: &CudaFunction) {
+/// let mut launcher = stream.launch_builder(kernel);
+/// launcher.arg(&buf);
+/// buf.record_use(stream);
+/// unsafe { launcher.launch(LaunchConfig::for_num_elems(1)) };
+/// # }
+/// ```
+/// A capture that another thread goes on with:
+/// ```compile_fail,E0277
+/// # use regraph::{driver::cuda::CudaDriver, graphs::Capture};
+/// # fn example(capture: Capture<CudaDriver>) {
+/// std::thread::spawn(move || capture.finish());
+/// # }
+/// ```
 pub struct Buf<T> {
     pub(super) owner: Owner,
     /// Kernel arguments point here.
@@ -91,6 +176,34 @@ impl<T> Buf<T> {
     /// The engine's.
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
         Ok(self.owner.record_last_use(stream.as_stream())?)
+    }
+
+    /// All of it, to read in kernels that are launched on `stream`, which is recorded.
+    ///
+    /// A kernel argument records its launcher's stream anyway. It does so by what cudarc shows of a
+    /// launcher; should a later version show something else, the memory of an argument [is
+    /// lost](Buf::is_lost), but for one that was made by this.
+    ///
+    /// # Errors
+    /// As [`Buf::record_stream`].
+    pub fn on(&self, stream: &Arc<CudaStream>) -> Result<BufView<'_, T>, Error> {
+        self.record_stream(stream)?;
+        Ok(self.as_view().told(true))
+    }
+
+    /// All of it, to write in kernels that are launched on `stream`. See [`Buf::on`].
+    ///
+    /// # Errors
+    /// As [`Buf::record_stream`].
+    pub fn on_mut(&mut self, stream: &Arc<CudaStream>) -> Result<BufViewMut<'_, T>, Error> {
+        self.record_stream(stream)?;
+        Ok(self.as_view_mut().told(true))
+    }
+
+    /// As an argument, no.
+    #[inline]
+    pub(super) fn is_told(&self) -> bool {
+        false
     }
 
     /// Gives the memory up without ever freeing it, and returns its address. It goes back to the

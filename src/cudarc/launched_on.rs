@@ -51,3 +51,90 @@ fn read(text: &str) -> Option<User> {
     let number = |digits| usize::from_str_radix(digits, 16).ok();
     Some(User { stream: StreamHandle::from_bits(number(stream)?), context: number(context)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cudarc's launcher looks like, of which it shows its `Debug` text alone.
+    #[derive(Debug)]
+    #[allow(dead_code, reason = "read through Debug")]
+    struct LaunchArgs<'a> {
+        stream: &'a CudaStream,
+        func: Unread,
+    }
+
+    #[derive(Debug)]
+    #[allow(dead_code, reason = "read through Debug")]
+    struct CudaStream {
+        cu_stream: *mut u8,
+        ctx: std::sync::Arc<CudaContext>,
+        owned: bool,
+    }
+
+    #[derive(Debug)]
+    #[allow(dead_code, reason = "read through Debug")]
+    struct CudaContext {
+        cu_device: i32,
+        cu_ctx: *mut u8,
+        ordinal: usize,
+        error_state: [u64; 16],
+    }
+
+    /// What must not be formatted: it may be long.
+    struct Unread;
+
+    impl Debug for Unread {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("more was formatted than is read");
+        }
+    }
+
+    fn of(stream: usize, device: i32, context: usize) -> Option<User> {
+        let ctx = CudaContext {
+            cu_device: device,
+            cu_ctx: context as *mut u8,
+            ordinal: 0,
+            error_state: [u64::MAX; 16],
+        };
+        let stream = CudaStream { cu_stream: stream as *mut u8, ctx: ctx.into(), owned: true };
+        launched_on(&LaunchArgs { stream: &stream, func: Unread })
+    }
+
+    #[test]
+    fn the_stream_and_its_context_are_read() {
+        let cases = [
+            (0, 0, 0x5555_0000_1000),
+            (0x7fff_1234_5678, 7, 0x5555_0000_1000),
+            (usize::MAX, i32::MIN, usize::MAX),
+        ];
+        for (stream, device, context) in cases {
+            let user = User { stream: StreamHandle::from_bits(stream), context };
+            assert_eq!(of(stream, device, context), Some(user));
+        }
+    }
+
+    #[test]
+    fn any_other_text_gives_nothing() {
+        let texts = [
+            "",
+            "LaunchArgs { stream: CudaStream { cu_stream: 0x",
+            "LaunchArgs { stream: CudaStream { cu_stream: 0x10, ctx: CudaContext { cu_device: 0, \
+             cu_ctx: 0x20",
+            "LaunchArgs { func: CudaFunction { cu_function: 0x30 }, stream: CudaStream { \
+             cu_stream: 0x10, ctx: CudaContext { cu_device: 0, cu_ctx: 0x20, ordinal: 0",
+            "LaunchArgs { stream: CudaStream { cu_stream: 0x10, id: 3, ctx: CudaContext { \
+             cu_device: 0, cu_ctx: 0x20, ordinal: 0",
+            "LaunchArgs { stream: CudaStream { cu_stream: 0xffffffffffffffff0, ctx: CudaContext { \
+             cu_device: 0, cu_ctx: 0x20, ordinal: 0",
+            "LaunchArgs {\n    stream: CudaStream {\n        cu_stream: 0x10,\n",
+        ];
+        for text in texts {
+            assert_eq!(launched_on(&format_args!("{text}")), None, "{text}");
+        }
+        let known = "LaunchArgs { stream: CudaStream { cu_stream: 0x10, ctx: CudaContext { \
+                     cu_device: 0, cu_ctx: 0x20, ordinal: 0";
+        let user = User { stream: StreamHandle::from_bits(0x10), context: 0x20 };
+        assert_eq!(launched_on(&format_args!("{known}")), Some(user));
+    }
+}

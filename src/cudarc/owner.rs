@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, StreamHandle};
+use crate::engine::one_stream;
 use crate::graphs::{Error, Memory};
 
 /// What the uses so far came to.
@@ -46,7 +47,7 @@ impl From<&CudaStream> for User {
 
 impl Owner {
     pub(super) fn new(memory: Option<Memory<CudaDriver>>, stream: Arc<CudaStream>) -> Self {
-        let recorded = [stream.as_stream()].into_iter().collect();
+        let recorded = [name(stream.as_stream())].into_iter().collect();
         Self { memory, stream, uses: Mutex::new(Uses { recorded, lost: false }) }
     }
 
@@ -71,19 +72,20 @@ impl Owner {
     /// Then the block is lost, since the use cannot be stopped from here.
     pub(super) fn record(&self, user: User) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
+        let stream = name(user.stream);
         let mut uses = self.uses();
         let own = user.context == self.stream.context().cu_ctx() as usize;
-        if own && uses.recorded.contains(&user.stream) {
+        if own && uses.recorded.contains(&stream) {
             return Ok(());
         }
-        if !own && user.stream.bits() <= LAST_DEFAULT {
+        if !own && stream.bits() <= LAST_DEFAULT {
             // Such a handle names a stream of whatever context is current.
             uses.lost = true;
             return Ok(());
         }
-        match memory.record_stream(&user.stream) {
+        match memory.record_stream(&stream) {
             Ok(()) => {
-                uses.recorded.push(user.stream);
+                uses.recorded.push(stream);
                 Ok(())
             }
             Err(error) => {
@@ -107,21 +109,26 @@ impl Owner {
     pub(super) fn record_last_use(&mut self, stream: StreamHandle) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
         let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let stream = name(stream);
         // From here on a further use is to be told to the engine.
         uses.recorded.retain(|recorded| *recorded != stream);
         memory.record_use(&stream)
     }
 
     /// Gives the block up without freeing it, also not later.
-    pub(super) fn forget(mut self) {
-        if let Some(memory) = self.memory.take() {
-            let _ = memory.into_block();
-        }
+    pub(super) fn forget(self) {
+        self.lose();
     }
 }
 
 /// The greatest handle that names a default stream of the current context.
 const LAST_DEFAULT: usize = 2;
+
+/// The one handle of a stream: the legacy stream has two.
+fn name(stream: StreamHandle) -> StreamHandle {
+    // The engine refuses the per-thread stream itself.
+    one_stream(stream, "record_stream").unwrap_or(stream)
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {

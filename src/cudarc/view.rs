@@ -18,13 +18,25 @@ pub struct BufView<'a, T> {
     /// Kernel arguments point here.
     pub(super) address: u64,
     pub(super) len: usize,
+    /// Whether the stream of its launches was named.
+    told: bool,
     kind: PhantomData<&'a [T]>,
 }
 
 impl<'a, T> BufView<'a, T> {
     #[inline]
     pub(super) fn new(owner: &'a Owner, address: u64, len: usize) -> Self {
-        Self { owner, address, len, kind: PhantomData }
+        Self { owner, address, len, told: false, kind: PhantomData }
+    }
+
+    /// The same view, of which [`Buf::on`](super::Buf::on) knows the stream of its launches.
+    pub(super) fn told(self, told: bool) -> Self {
+        Self { told, ..self }
+    }
+
+    #[inline]
+    pub(super) fn is_told(&self) -> bool {
+        self.told
     }
 
     /// Its device address.
@@ -62,7 +74,7 @@ impl<'a, T> BufView<'a, T> {
     /// A part of it; none where the bounds are not within the view.
     pub fn try_slice(&self, bounds: impl RangeBounds<usize>) -> Option<Self> {
         let (offset, len) = part::<T>(bounds, self.len)?;
-        Some(Self::new(self.owner, self.address + offset, len))
+        Some(Self { address: self.address + offset, len, ..*self })
     }
 
     /// Two parts of it: up to an element, and from there on.
@@ -83,7 +95,8 @@ impl<'a, T> BufView<'a, T> {
     /// # Safety
     /// The bytes must be valid for that type.
     pub unsafe fn transmute<S>(&self, len: usize) -> Option<BufView<'a, S>> {
-        fits::<T, S>(self.len, len).then(|| BufView::new(self.owner, self.address, len))
+        fits::<T, S>(self.len, len)
+            .then(|| BufView::new(self.owner, self.address, len).told(self.told))
     }
 }
 

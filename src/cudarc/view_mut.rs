@@ -16,6 +16,8 @@ pub struct BufViewMut<'a, T> {
     /// Kernel arguments point here.
     pub(super) address: u64,
     pub(super) len: usize,
+    /// Whether the stream of its launches was named.
+    told: bool,
     kind: PhantomData<&'a mut [T]>,
 }
 
@@ -23,28 +25,39 @@ impl<'a, T> BufViewMut<'a, T> {
     /// The caller makes sure that no other view of these bytes lives as long.
     #[inline]
     pub(super) fn new(owner: &'a Owner, address: u64, len: usize) -> Self {
-        Self { owner, address, len, kind: PhantomData }
+        Self { owner, address, len, told: false, kind: PhantomData }
     }
 
     pub(super) fn into_slice(self, bounds: impl RangeBounds<usize>) -> Option<Self> {
         let (offset, len) = part::<T>(bounds, self.len)?;
-        Some(Self::new(self.owner, self.address + offset, len))
+        Some(Self { address: self.address + offset, len, ..self })
     }
 
     pub(super) fn into_split(self, mid: usize) -> Option<(Self, Self)> {
         let (offset, rest) = part::<T>(mid.., self.len)?;
-        let first = Self::new(self.owner, self.address, mid);
-        Some((first, Self::new(self.owner, self.address + offset, rest)))
+        let first = Self { len: mid, ..self };
+        Some((first, Self { address: self.address + offset, len: rest, ..self }))
     }
 
     /// # Safety
     /// The bytes must be valid for `S`, and what is written for `T`.
     pub(super) unsafe fn into_transmuted<S>(self, len: usize) -> Option<BufViewMut<'a, S>> {
-        fits::<T, S>(self.len, len).then(|| BufViewMut::new(self.owner, self.address, len))
+        fits::<T, S>(self.len, len)
+            .then(|| BufViewMut::new(self.owner, self.address, len).told(self.told))
     }
 
     fn reborrow(&mut self) -> BufViewMut<'_, T> {
-        BufViewMut::new(self.owner, self.address, self.len)
+        BufViewMut { ..*self }
+    }
+
+    /// The same view, of which [`Buf::on_mut`](super::Buf::on_mut) knows the stream of its launches.
+    pub(super) fn told(self, told: bool) -> Self {
+        Self { told, ..self }
+    }
+
+    #[inline]
+    pub(super) fn is_told(&self) -> bool {
+        self.told
     }
 
     /// Its device address.
@@ -74,13 +87,13 @@ impl<'a, T> BufViewMut<'a, T> {
     /// All of it, to read.
     #[inline]
     pub fn as_view(&self) -> BufView<'_, T> {
-        BufView::new(self.owner, self.address, self.len)
+        BufView::new(self.owner, self.address, self.len).told(self.told)
     }
 
     /// All of it, only to read from now on.
     #[inline]
     pub fn into_view(self) -> BufView<'a, T> {
-        BufView::new(self.owner, self.address, self.len)
+        BufView::new(self.owner, self.address, self.len).told(self.told)
     }
 
     /// A part of it, to read.
