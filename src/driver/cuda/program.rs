@@ -119,7 +119,7 @@ impl Program for CudaDriver {
 
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
         self.prepare(&mut self.launcher())?;
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: the stream is the caller's and alive.
         unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
     }
@@ -131,7 +131,7 @@ impl Program for CudaDriver {
         capture: CaptureMode,
     ) -> Result<()> {
         self.prepare(&mut self.launcher())?;
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: stream and graph are the caller's and alive; no dependencies are given.
         unsafe {
             self.symbols.capture_begin_to_graph(
@@ -146,7 +146,7 @@ impl Program for CudaDriver {
     }
 
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        self.bind()?;
+        let _current = self.bind()?;
         let mut graph: Pointer = null_mut();
         // SAFETY: the stream is the caller's and alive; writes one handle.
         unsafe { self.symbols.capture_end(stream.as_raw(), &mut graph) }?;
@@ -169,14 +169,14 @@ impl Program for CudaDriver {
             attribute_count: u32::from(programmatic),
         };
         let mut pointers = parameters.pointers();
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: configuration, attribute and parameters outlive the call, which copies them;
         // the parameters are those that the kernel declares.
         unsafe { self.symbols.launch(&config, function, pointers.as_mut_ptr(), null_mut()) }
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
-        let event = self.create_event()?;
+        let event = self.create_event_on(self.device_of_stream(on)?)?;
         let waited = self.record_event(event, on).and_then(|()| {
             let _relaxed = self.enter()?;
             // SAFETY: the stream is the caller's, the event is ours, and both are alive.
@@ -188,7 +188,7 @@ impl Program for CudaDriver {
 
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
         let (nodes, edges) = split(terminals);
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both arrays have as many entries as said and are only read.
         unsafe {
             self.symbols.update_dependencies(
@@ -225,7 +225,7 @@ impl Program for CudaDriver {
             dependencies.iter().partition(|dependency| is_full(dependency));
         let (nodes, _) = split(&full);
         let mut node: Pointer = null_mut();
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: the arrays and parameters outlive the call, which copies them; the parameters
         // are those that the kernel declares.
         unsafe {
@@ -320,7 +320,7 @@ impl Program for CudaDriver {
     }
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
     }
@@ -332,7 +332,7 @@ impl Program for CudaDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: takes nothing.
         unsafe { self.symbols.synchronize() }
     }
