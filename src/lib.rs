@@ -1,6 +1,7 @@
 //! regraph: a CUDA memory allocator for programs that capture CUDA graphs on several streams.
 //!
 //! * [`engine`]: the public face: pools, blocks, captures.
+//! * [`devices`]: the engines of several devices in one process.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -25,6 +26,7 @@ mod random;
 mod sync;
 
 pub mod check;
+pub mod devices;
 pub mod driver;
 pub mod engine;
 #[cfg(feature = "fuzzing")]
