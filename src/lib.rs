@@ -5,6 +5,7 @@
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
 //! * [`probe`]: how much memory a capture will take, without a device.
 //! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
+//! * [`devices`]: the engines of several devices in one process.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -32,6 +33,7 @@ pub mod callables;
 pub mod check;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
+pub mod devices;
 pub mod driver;
 pub mod engine;
 #[cfg(feature = "fuzzing")]

@@ -1,6 +1,6 @@
 //! The public face: pools, blocks, captures.
 //!
-//! * `captures`, `blocks`, `memory`, `picture`: the calls.
+//! * `captures`, `blocks`, `memory`, `owns`, `picture`: the calls.
 //! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
@@ -30,6 +30,7 @@ mod ladder;
 mod lanes;
 mod ledger;
 mod memory;
+mod owns;
 mod picture;
 mod pool;
 mod reclaim;

@@ -6,7 +6,8 @@
 //! * [`ordered`]: what streams gave back outside captures.
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
-//! * [`grow`]: more memory from the driver; [`give_back`]: less; [`suspend`]: none for a while.
+//! * [`grow`]: more memory from the driver; [`give_back`]: less; [`suspend`]: none for a while; [`owned`]:
+//!   what it has.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
 //! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
@@ -22,6 +23,7 @@ mod give_back;
 mod grow;
 mod joined;
 mod ordered;
+mod owned;
 mod place;
 mod range;
 mod runs;
