@@ -107,7 +107,8 @@ where
     /// were added, and a call launches them in that order.
     ///
     /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
-    /// output, and is overwritten by no other graph. It must do the same each time it runs.
+    /// output, and is overwritten by no graph that is captured later (see
+    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs.
     #[must_use]
     pub fn part(
         mut self,
@@ -118,7 +119,7 @@ where
     }
 
     /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the
-    /// outputs, which hold until the next call. At a shape's first call its graphs are captured.
+    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its graphs are captured.
     ///
     /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
     ///

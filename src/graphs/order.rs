@@ -18,8 +18,10 @@ pub(super) struct Event<D: Program> {
 }
 
 impl<D: Program> Event<D> {
-    fn new(engine: &Arc<Engine<D>>) -> Result<Arc<Self>, DriverError> {
-        let handle = engine.driver().create_event()?;
+    /// An event for a stream, of whatever device that is.
+    fn new(engine: &Arc<Engine<D>>, stream: StreamHandle) -> Result<Arc<Self>, DriverError> {
+        let driver = engine.driver();
+        let handle = driver.create_event_on(driver.device_of_stream(stream)?)?;
         Ok(Arc::new(Self { engine: engine.clone(), handle }))
     }
 
@@ -132,7 +134,7 @@ impl<D: Program> Order<D> {
             // An event that a retired graph waits for keeps its place.
             Some((last, event)) if last == stream && Arc::strong_count(&event) == 1 => event,
             // An event belongs to its stream's device, which another stream may not share.
-            _ => Event::new(engine)?,
+            _ => Event::new(engine, stream.stream)?,
         };
         engine.driver().record_event(event.handle, stream.stream)?;
         self.last = Some((stream, event));

@@ -146,6 +146,45 @@ impl<D: Program> Pool<D> {
         self.0.order().follow(&self.0.engine, self.0.id, launched)
     }
 
+    /// Gives the pool's device memory back, after a wait for its graphs, and returns how many bytes
+    /// that was. Graphs stay instantiated and blocks keep their addresses, but **all contents are
+    /// lost**: of outputs, of static inputs, of whatever was allocated from the pool. Until
+    /// [`Pool::resume`] a launch is refused, and so are blocks and captures.
+    ///
+    /// Other work that uses the pool's blocks must have completed. See
+    /// [`Engine::suspend_pool`].
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the engine's.
+    pub fn suspend(&self) -> Result<u64, Error> {
+        // No launch comes in between.
+        let mut order = self.0.order();
+        if let Some(event) = order.pending(self.0.id)? {
+            event.synchronize()?;
+        }
+        let suspended = self.0.engine.suspend_pool(self.0.id);
+        // It may have got half way.
+        order.suspended = self.0.engine.is_suspended(self.0.id)?;
+        Ok(suspended?)
+    }
+
+    /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
+    /// returns how many bytes it is.
+    ///
+    /// # Errors
+    /// The engine's, when the device has no room for instance: the pool is suspended still.
+    pub fn resume(&self) -> Result<u64, Error> {
+        let mut order = self.0.order();
+        let resumed = self.0.engine.resume_pool(self.0.id);
+        order.suspended = self.0.engine.is_suspended(self.0.id)?;
+        Ok(resumed?)
+    }
+
+    /// Whether the pool has given its memory back for the time being.
+    pub fn is_suspended(&self) -> bool {
+        self.0.order().suspended
+    }
+
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ twins! {
     a_graph_dropped_in_flight_keeps_its_memory_until_it_has_finished
     what_a_graph_keeps_goes_when_it_has_finished
     a_launch_that_panics_is_ordered_too
+    a_suspended_pool_launches_nothing_until_it_is_resumed
     a_pool_outlives_its_name
 }
 
@@ -161,6 +162,37 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         driver.destroy_graph(graph).unwrap();
         drop((slow, quick, lease));
+        bench.close();
+    }
+}
+
+fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc<P>) {
+    for seed in 0..4 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let [s, t] = bench.streams();
+        let graphs: Vec<_> = (1..4)
+            .map(|number| bench.chain([s, t], (100 * number, 6, number * MIB, 20_000)).unwrap())
+            .collect();
+        let reserved = bench.pool.reserved().unwrap();
+        for round in 0..3 {
+            graphs.iter().for_each(|(graph, _)| graph.launch(&s).unwrap());
+            // While they run.
+            let free = bench.driver.memory_info().unwrap().free;
+            assert_eq!(bench.pool.suspend().unwrap(), reserved, "round {round}");
+            assert_eq!(bench.pool.reserved().unwrap(), 0);
+            assert!(bench.driver.memory_info().unwrap().free >= free + reserved);
+            let launched = graphs[0].0.launch(&t);
+            assert!(matches!(launched, Err(Error::Suspended { .. })), "{launched:?}");
+            assert!(bench.pool.allocate(MIB, &s).is_err());
+            assert!(bench.pool.is_suspended());
+            assert_eq!(bench.pool.resume().unwrap(), reserved);
+            assert_eq!(bench.pool.resume().unwrap(), 0);
+            graphs.iter().rev().for_each(|(graph, _)| graph.launch(&t).unwrap());
+            assert_eq!(bench.wrong(), 0, "seed {seed}");
+        }
+        bench.pool.suspend().unwrap();
+        drop(graphs);
         bench.close();
     }
 }
