@@ -2,7 +2,10 @@
 //!
 //! * [`engine`]: the public face: pools, blocks, captures.
 //! * [`graphs`]: graphs that own their memory, pools that graphs share, blocks that free themselves.
+//! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
+//! * [`probe`]: how much memory a capture will take, without a device.
 //! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
+//! * [`devices`]: the engines of several devices in one process.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -26,9 +29,11 @@ mod index;
 mod random;
 mod sync;
 
+pub mod callables;
 pub mod check;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
+pub mod devices;
 pub mod driver;
 pub mod engine;
 #[cfg(feature = "fuzzing")]
@@ -40,6 +45,7 @@ pub mod peer;
 #[cfg(feature = "plot")]
 pub mod plot;
 pub mod policy;
+pub mod probe;
 pub mod replay;
 pub mod settings;
 pub mod snapshot;

@@ -267,3 +267,56 @@ fn a_stream_retires_while_its_block_is_freed() {
         ]
     });
 }
+
+/// While a pool is suspended, nobody gets anything of it, and what is freed stays where it is.
+#[test]
+fn a_suspended_pool_is_shut() {
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    let run = || {
+        let stage = Stage::new(64);
+        // Odd while the pool is suspended for certain.
+        let turns = Arc::new(AtomicU64::new(0));
+        let workers = [(); 2].map(|()| {
+            let turns = turns.clone();
+            spawn(&stage, move |stage| {
+                let stream = stage.stream();
+                for _ in 0..4 {
+                    let before = turns.load(Ordering::SeqCst);
+                    let got = stage.engine.allocate(stage.pool, 2 * MIB, stream);
+                    let shut = before % 2 == 1 && before == turns.load(Ordering::SeqCst);
+                    match got {
+                        Ok(block) => {
+                            assert!(!shut, "handed out of a suspended pool");
+                            stage.engine.free(block.id).unwrap();
+                        }
+                        Err(Error::PoolSuspended { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    stage.engine.mark_stream(stream).unwrap();
+                }
+            })
+        });
+        let host = spawn(&stage, move |stage| {
+            for _ in 0..3 {
+                match stage.engine.suspend_pool(stage.pool) {
+                    Ok(_) => {
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        assert_eq!(stage.driver.used_bytes(), 0);
+                        thread::yield_now();
+                        assert_eq!(stage.driver.used_bytes(), 0);
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        stage.engine.resume_pool(stage.pool).unwrap();
+                    }
+                    Err(Error::PoolBusy { .. }) => thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        workers.into_iter().chain([host]).for_each(|thread| thread.join().unwrap());
+        stage.driver.complete_all();
+        let all = stage.engine.statistics().unwrap().all;
+        assert_eq!((all.allocation.current, all.suspended_bytes.current), (0, 0));
+        assert_eq!(all.reserved_bytes.current, stage.driver.used_bytes());
+    };
+    shuttle::check_random(run, RUNS / 4);
+}

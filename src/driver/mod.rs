@@ -41,6 +41,25 @@ pub type Result<T> = std::result::Result<T, DriverError>;
 /// driver's graph objects are not thread-safe (CUDA documents this with every graph query). The
 /// engine calls them from the thread that called the engine.
 pub trait Driver: Send + Sync {
+    /// The ordinal of the device that this drives. All else in this trait that names no stream, no
+    /// event and no graph is about this device; the default is for drivers of one device.
+    fn device(&self) -> u32 {
+        0
+    }
+
+    /// The ordinal of the device that a stream belongs to, which need not be this driver's. The
+    /// default streams, whose handles are the same for all devices, are this driver's own. May be
+    /// asked of any stream at any time, also while another thread captures on it.
+    ///
+    /// The default is for drivers of one device: every stream is this driver's.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn device_of_stream(&self, stream: StreamHandle) -> Result<u32> {
+        let _ = stream;
+        Ok(self.device())
+    }
+
     /// Says whether `stream` is capturing, and fills `terminals` with the nodes that its next
     /// node would depend on, each with the edge that dependency would have.
     ///
@@ -126,7 +145,8 @@ pub trait Driver: Send + Sync {
     /// Whatever the driver answers.
     fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
 
-    /// Lets the device read and write a mapped range.
+    /// Lets the device, and those that the driver was told to give access, read and write a mapped
+    /// range.
     ///
     /// # Errors
     /// Whatever the driver answers.
@@ -150,13 +170,28 @@ pub trait Driver: Send + Sync {
     /// Whatever the driver answers.
     fn free(&self, address: u64) -> Result<()>;
 
-    /// Creates an event without timing.
+    /// Creates an event without timing, for streams of this device.
     ///
     /// # Errors
     /// Whatever the driver answers.
     fn create_event(&self) -> Result<EventHandle>;
 
-    /// Records the event behind the work of a stream that is not capturing.
+    /// Creates an event without timing for streams of another device: events and the streams they
+    /// are recorded on must belong together. Asking and waiting for it works as for any other.
+    ///
+    /// The default is for drivers of one device, and knows no other.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    fn create_event_on(&self, device: u32) -> Result<EventHandle> {
+        if device == self.device() {
+            return self.create_event();
+        }
+        Err(DriverError::new("cuEventCreate", 0, ErrorKind::NotSupported))
+    }
+
+    /// Records the event behind the work of a stream that is not capturing, and that is of the
+    /// event's device.
     ///
     /// # Errors
     /// Whatever the driver answers.
@@ -185,6 +220,9 @@ pub trait Driver: Send + Sync {
 
 impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
     forward! {
+        device() -> u32;
+        device_of_stream(stream: StreamHandle) -> Result<u32>;
+        create_event_on(device: u32) -> Result<EventHandle>;
         capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
         capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
         is_capturing(stream: StreamHandle) -> Result<bool>;

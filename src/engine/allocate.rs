@@ -46,7 +46,7 @@ impl State {
         request: Request,
     ) -> Result<Block, Error> {
         let Request { pool, stream, requested, bytes, .. } = request;
-        self.pool(pool, CALL)?;
+        self.must_be_awake(pool, CALL)?;
         let claim = self.claim(driver, config, pool, stream)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(driver, config, &request, claim));
@@ -210,6 +210,12 @@ impl State {
         self.account(config.statistics);
         let of_pool = self.statistics(Some(pool)).all;
         let of_all = self.statistics(None).all;
+        let suspended: Vec<PoolId> = (0..self.pools.len() as u32)
+            .map(PoolId)
+            .filter(|&pool| self.is_suspended(pool))
+            .collect();
+        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
+        let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
         let graphs = self.pools.iter().enumerate().filter_map(|(row, pool)| {
             let pool = pool.as_ref()?;
             (pool.graphs + pool.recordings > 0).then_some(PoolId(row as u32))
@@ -234,7 +240,8 @@ impl State {
             waiting,
             engine_limit: self.limit,
             engine_reserved: of_all.reserved_bytes.current,
-            engine_allocated: of_all.allocated_bytes.current,
+            engine_allocated: of_all.allocated_bytes.current - asleep,
+            engine_suspended: of_all.suspended_bytes.current,
             in_graphs,
             capturing: matches!(claim, Claim::Capture { .. }),
             growable: config.settings.expandable_segments,

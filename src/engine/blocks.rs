@@ -29,8 +29,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
-    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PerThreadStream`]; the
-    /// driver's.
+    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
+    /// [`Error::PerThreadStream`]; the driver's.
     pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
         const CALL: &str = "allocate";
         if bytes == 0 {

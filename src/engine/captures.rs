@@ -16,12 +16,12 @@ impl<D: Driver> Engine<D> {
     /// pool too, so that the pool knows of the graph.
     ///
     /// # Errors
-    /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`], or the
-    /// driver's.
+    /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`],
+    /// [`Error::PoolSuspended`], or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
         self.change(|state| {
-            state.pool(pool, CALL)?;
+            state.must_be_awake(pool, CALL)?;
             state.claim_stream(stream);
             match self.driver.capture_status(stream, &mut state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {

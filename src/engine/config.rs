@@ -19,7 +19,7 @@ pub struct Config {
     /// Whether blocks that were never freed are written to standard error when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
-    /// The device's number, for snapshots. Default: 0.
+    /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
     pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
     #[cfg(feature = "fuzzing")]

@@ -105,6 +105,57 @@ pub enum Error {
         /// Freed blocks that wait.
         waiting: usize,
     },
+    /// The pool cannot be suspended now: work that the engine knows of may use its memory. Nothing was
+    /// given back.
+    #[error(
+        "suspend_pool: {pool:?} is busy: {captures} captures under way use it, {waiting} freed blocks \
+         wait for work that may still use them; end the captures, let the work complete and try again"
+    )]
+    PoolBusy {
+        /// The pool.
+        pool: PoolId,
+        /// Captures under way that use the pool.
+        captures: usize,
+        /// Freed blocks that wait, or are free for one stream only until its work has completed.
+        waiting: usize,
+    },
+    /// The pool's memory cannot come back at the same addresses once it is given back.
+    #[error(
+        "suspend_pool: the memory of {pool:?} is allocated, not mapped, and would not come back at the \
+         same addresses; this needs a device with virtual memory management, and caching"
+    )]
+    CannotSuspend {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// The pool is suspended: there is no memory behind its addresses.
+    #[error("{call}: {pool:?} is suspended; resume it first (Engine::resume_pool)")]
+    PoolSuspended {
+        /// The engine's call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolId,
+    },
+    /// There is not enough memory to resume the pool. It stays suspended and holds nothing.
+    #[error(
+        "resume_pool: {pool:?} stays suspended: it needs {bytes} bytes; the device has {} free; this \
+         engine holds {reserved} of {} that it may; give memory back elsewhere, suspend another pool \
+         or raise the limit, and try again",
+        .free.map_or("an unknown number".to_owned(), |free| free.to_string()),
+        .limit.map_or("any number".to_owned(), |limit| limit.to_string())
+    )]
+    ResumeOutOfMemory {
+        /// The pool.
+        pool: PoolId,
+        /// What it needs.
+        bytes: u64,
+        /// Free on the device, where the driver told.
+        free: Option<u64>,
+        /// Held by all pools of the engine.
+        reserved: u64,
+        /// The most that all pools may hold, where there is a limit.
+        limit: Option<u64>,
+    },
     /// A stream was set back behind the users of a block whose place another block had been given
     /// on the strength of the old order. The capture was rolled back; its graph must not be
     /// launched.

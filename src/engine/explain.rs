@@ -27,6 +27,7 @@ impl State {
             let Some(heap) = &self.heaps[number as usize] else {
                 continue;
             };
+            let suspended = heap.is_suspended().then_some(Refusal::Suspended);
             let mut reasons = self.wait_reasons(number);
             for (address, bytes, state, block) in heap.free_ranges() {
                 let refusal = match state {
@@ -62,6 +63,7 @@ impl State {
                     },
                     RangeState::Allocated | RangeState::Vacant | RangeState::Hole => continue,
                 };
+                let refusal = refusal.or(suspended.clone());
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ledger::{
     class, Amounts, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
-    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES,
+    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
 use super::report::PoolId;
 use super::state::State;
@@ -35,9 +35,10 @@ impl State {
             let pool = self.pool_of(heap);
             let (class, mut amounts) = self.amounts(pool, heap);
             if !counts {
-                let (pieces, held) = (amounts[SEGMENTS], amounts[RESERVED]);
-                amounts = Amounts::default();
-                (amounts[SEGMENTS], amounts[RESERVED]) = (pieces, held);
+                let all = std::mem::take(&mut amounts);
+                for kind in [SEGMENTS, RESERVED, SUSPENDED] {
+                    amounts[kind] = all[kind];
+                }
             }
             self.set_tally(pool, class, amounts);
         }
@@ -86,6 +87,7 @@ impl State {
         amounts[SPLIT_BYTES] = free;
         amounts[SEGMENTS] = heap.pieces() as u64;
         amounts[RESERVED] = heap.reserved();
+        amounts[SUSPENDED] = heap.suspended();
         (class, amounts)
     }
 

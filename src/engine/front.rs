@@ -71,6 +71,9 @@ struct Row {
     lease: u32,
     /// Whether its stream was retired: the key then names it no more.
     retired: bool,
+    /// Whether it may not be handed out again from here: its stream was retired, or its pool was
+    /// suspended.
+    barred: bool,
     /// Streams that were recorded for it.
     uses: SmallVec<[StreamHandle; 2]>,
     frames: Option<Arc<Frames>>,
@@ -211,7 +214,7 @@ impl Front {
         if row.held != Held::Live || id.number != name(self.number, row.number) {
             return Given::Unknown;
         }
-        if !row.uses.is_empty() || row.retired {
+        if !row.uses.is_empty() || row.barred {
             return Given::Undecided;
         }
         let bucket = &mut self.buckets[row.bucket as usize];
@@ -287,6 +290,7 @@ impl Front {
             bucket,
             lease,
             retired: false,
+            barred: false,
             uses: SmallVec::new(),
             frames,
         };
@@ -349,6 +353,15 @@ impl Front {
     pub(super) fn retire(&mut self, stream: StreamHandle) {
         for row in self.rows.iter_mut().filter(|row| row.held == Held::Live) {
             row.retired |= self.buckets[row.bucket as usize].key.stream == stream;
+            row.barred |= row.retired;
+        }
+    }
+
+    /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken
+    /// back: the pool is about to be suspended.
+    pub(super) fn bar(&mut self, pool: PoolId) {
+        for row in self.rows.iter_mut().filter(|row| row.held != Held::Vacant) {
+            row.barred |= self.buckets[row.bucket as usize].key.pool == pool;
         }
     }
 

@@ -98,7 +98,12 @@ impl State {
     }
 
     /// Above the threshold, gives old memory back before more is got for a block of `bytes`.
-    fn collect_garbage<D: Driver + ?Sized>(&mut self, driver: &D, config: &Config, bytes: u64) {
+    pub(super) fn collect_garbage<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        bytes: u64,
+    ) {
         let threshold = config.settings.garbage_collection_threshold;
         let Some((threshold, limit)) = threshold.zip(self.limit) else { return };
         let allowed = (threshold * limit as f64) as u64;
@@ -109,14 +114,14 @@ impl State {
     }
 
     /// How much more the pool may hold, in bytes.
-    fn room(&mut self, pool: PoolId) -> u64 {
+    pub(super) fn room(&mut self, pool: PoolId) -> u64 {
         let reserved = self.reserved(pool);
         let limit = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
     }
 
     /// How much more all pools may hold, in bytes.
-    fn room_of_all(&self) -> u64 {
+    pub(super) fn room_of_all(&self) -> u64 {
         self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.reserved_by_all()))
     }
 

@@ -13,6 +13,10 @@
 //! question whether it captures and the record it may begin, and the driver's captures are not
 //! thread-safe. A lane belongs to the thread that named its stream last; others leave it owing, and
 //! ask no more of it than whether it captures.
+//!
+//! A stream may belong to another device than the engine's. An event is recorded on streams of its
+//! own device alone, so each lane learns its device before its first fence, and owes it as long as
+//! nobody can tell.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -59,6 +63,8 @@ struct Lane {
     retired: bool,
     /// The thread that named the stream last, if any has.
     thread: Option<Weak<()>>,
+    /// The device that the stream belongs to, once it was asked for.
+    device: Option<u32>,
 }
 
 thread_local! {
@@ -80,8 +86,8 @@ pub(super) struct Lanes {
     vacant: Vec<LaneIndex>,
     /// Lanes with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<LaneIndex>,
-    /// Events that have completed.
-    spare: Vec<EventHandle>,
+    /// Events that have completed, by device.
+    spare: BTreeMap<u32, Vec<EventHandle>>,
     /// How often the host was made to wait for a lane.
     synchronized: u64,
 }
@@ -93,7 +99,7 @@ impl Lanes {
             by_stream: new_map(),
             vacant: Vec::new(),
             busy: VecDeque::new(),
-            spare: Vec::new(),
+            spare: BTreeMap::new(),
             synchronized: 0,
         }
     }
@@ -107,7 +113,8 @@ impl Lanes {
             // Its epochs go on: what still names an old one finds it completed.
             Some(lane) => {
                 let row = &mut self.rows[lane.index()];
-                (row.stream, row.retired, row.thread) = (stream, false, None);
+                (row.stream, row.retired) = (stream, false);
+                (row.thread, row.device) = (None, None);
                 lane
             }
             None => {
@@ -122,6 +129,7 @@ impl Lanes {
                     busy: false,
                     retired: false,
                     thread: None,
+                    device: None,
                 });
                 LaneIndex::new(self.rows.len() - 1)
             }
@@ -233,7 +241,9 @@ impl Lanes {
         if !self.is_mine(stream) || captures(driver) {
             return false;
         }
-        let Some(event) = self.spare.pop().or_else(|| driver.create_event().ok()) else {
+        let Some(device) = self.device(driver, lane) else { return false };
+        let spare = self.spare.get_mut(&device).and_then(Vec::pop);
+        let Some(event) = spare.or_else(|| driver.create_event_on(device).ok()) else {
             return false;
         };
         // If another thread has begun to capture on the stream since the question, the event may be
@@ -248,6 +258,15 @@ impl Lanes {
         (row.wanted, row.owes) = (false, false);
         self.note_busy(lane);
         true
+    }
+
+    /// The device that a lane's stream belongs to; `None` where nobody can tell.
+    fn device<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> Option<u32> {
+        let row = &mut self.rows[lane.index()];
+        if row.device.is_none() {
+            row.device = driver.device_of_stream(row.stream).ok();
+        }
+        row.device
     }
 
     fn note_busy(&mut self, lane: LaneIndex) {
@@ -299,7 +318,8 @@ impl Lanes {
                 Ok(true) => {
                     row.fences.pop_front();
                     row.completed = epoch;
-                    self.spare.push(event);
+                    let device = row.device.expect("a fence was recorded with its device known");
+                    self.spare.entry(device).or_default().push(event);
                 }
                 Err(error)
                     if matches!(error.kind, ErrorKind::CapturedEvent | ErrorKind::InvalidValue) =>
@@ -361,7 +381,8 @@ impl Lanes {
     /// Gives all events back to the driver.
     pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {
         let pending = self.rows.iter_mut().flat_map(|row| row.fences.drain(..));
-        for event in pending.map(|(_, event)| event).chain(self.spare.drain(..)) {
+        let spare = std::mem::take(&mut self.spare).into_values().flatten();
+        for event in pending.map(|(_, event)| event).chain(spare) {
             let _ = driver.destroy_event(event);
         }
     }

@@ -20,7 +20,8 @@ pub(super) const SPLIT: usize = 5;
 pub(super) const SPLIT_BYTES: usize = 6;
 pub(super) const SEGMENTS: usize = 7;
 pub(super) const RESERVED: usize = 8;
-const KINDS: usize = 9;
+pub(super) const SUSPENDED: usize = 9;
+const KINDS: usize = 10;
 
 /// One of each figure.
 pub(super) type Amounts = [u64; KINDS];
@@ -245,6 +246,7 @@ impl Ledger {
             inactive_split_bytes: figure(SPLIT_BYTES),
             segment: figure(SEGMENTS),
             reserved_bytes: figure(RESERVED),
+            suspended_bytes: figure(SUSPENDED),
         }
     }
 }

@@ -149,6 +149,7 @@ impl<D: Driver> Engine<D> {
         let all = self.statistics_of(pool)?.all;
         Ok(PoolStatistics {
             reserved: all.reserved_bytes.current,
+            suspended: all.suspended_bytes.current,
             allocated: all.allocated_bytes.current,
             peak_allocated: all.allocated_bytes.peak,
             requested: all.requested_bytes.current,

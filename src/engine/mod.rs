@@ -1,11 +1,11 @@
 //! The public face: pools, blocks, captures.
 //!
-//! * `captures`, `blocks`, `memory`, `picture`: the calls.
+//! * `captures`, `blocks`, `memory`, `owns`, `picture`: the calls.
 //! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
-//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `wait`: what the
-//!   calls do to it.
+//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `suspend`, `wait`: what
+//!   the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
@@ -30,6 +30,7 @@ mod ladder;
 mod lanes;
 mod ledger;
 mod memory;
+mod owns;
 mod picture;
 mod pool;
 mod reclaim;
@@ -38,6 +39,7 @@ mod remember;
 mod report;
 mod state;
 mod statistics;
+mod suspend;
 mod wait;
 
 use std::fmt;

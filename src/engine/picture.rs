@@ -39,11 +39,11 @@ impl<D: Driver> Engine<D> {
 }
 
 /// What is known of a range that is in a block, or was.
-struct Tenant {
-    requested: u64,
-    state: BlockState,
-    stream: StreamHandle,
-    frames: Option<Arc<Frames>>,
+pub(super) struct Tenant {
+    pub(super) requested: u64,
+    pub(super) state: BlockState,
+    pub(super) stream: StreamHandle,
+    pub(super) frames: Option<Arc<Frames>>,
 }
 
 /// Frames are looked up once for each stack.
@@ -86,7 +86,8 @@ impl State {
         }
     }
 
-    /// Adds a segment for each run of mapped memory of a heap.
+    /// Adds a segment for each run of mapped memory of a heap; of a suspended one only for what it
+    /// still holds, in which there are no blocks any more.
     fn segments(
         &self,
         config: &Config,
@@ -98,28 +99,34 @@ impl State {
         let Some(heap) = self.heaps[number as usize].as_ref() else { return };
         let tenants = self.tenants(number);
         let reasons = self.wait_reasons(number);
+        let empty = |address: u64, number: usize| Segment {
+            device: config.device,
+            address,
+            total_size: 0,
+            allocated_size: 0,
+            active_size: 0,
+            requested_size: 0,
+            stream: 0,
+            segment_type: if heap.is_small() { SegmentType::Small } else { SegmentType::Large },
+            segment_pool_id: (u64::from(pool.0), 0),
+            is_expandable: heap.is_growable(number),
+            frames: Vec::new(),
+            blocks: Vec::new(),
+        };
+        if heap.is_suspended() {
+            segments.extend(heap.still_held().into_iter().map(|((address, size), number)| {
+                let (state, requested_size) = (BlockState::Inactive, 0);
+                let (frames, waiting) = (Vec::new(), None);
+                let block = Block { address, size, requested_size, state, frames, waiting };
+                Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
+            }));
+            return;
+        }
         let mut open: Option<(usize, u64)> = None;
         for (id, place, range_of) in heap.mapped() {
             let (address, bytes) = place;
             if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
-                segments.push(Segment {
-                    device: config.device,
-                    address,
-                    total_size: 0,
-                    allocated_size: 0,
-                    active_size: 0,
-                    requested_size: 0,
-                    stream: 0,
-                    segment_type: if heap.is_small() {
-                        SegmentType::Small
-                    } else {
-                        SegmentType::Large
-                    },
-                    segment_pool_id: (u64::from(pool.0), 0),
-                    is_expandable: heap.is_growable(range_of),
-                    frames: Vec::new(),
-                    blocks: Vec::new(),
-                });
+                segments.push(empty(address, range_of));
             }
             open = Some((range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
@@ -146,7 +153,7 @@ impl State {
     }
 
     /// Who is in a heap's ranges, or was there and is not quite gone.
-    fn tenants(&self, number: u32) -> Map<RangeId, Tenant> {
+    pub(super) fn tenants(&self, number: u32) -> Map<RangeId, Tenant> {
         let mut tenants = new_map();
         for block in self.blocks.iter().filter(|block| block.heap == number && !block.leased) {
             tenants.insert(

@@ -124,6 +124,7 @@ impl State {
     pub(super) fn give_back<D: Driver + ?Sized>(&mut self, driver: &D, amount: Amount) -> u64 {
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
         for heap in self.heaps_of(amount.pool) {
+            // Of a suspended pool there is nothing to give back.
             let row = self.heap(heap);
             row.release_orphans(driver);
             let found = row.surplus();
@@ -191,7 +192,8 @@ impl State {
         self.settle_everything(driver, None);
         let most = self.reserved_by_all().saturating_sub(keep);
         let released = self.give_back(driver, Amount { pool: None, most });
-        let waiting = self.heaps.iter().flatten().map(|heap| heap.waiting() + heap.ordered_bytes());
+        let awake = self.heaps.iter().flatten().filter(|heap| !heap.is_suspended());
+        let waiting = awake.map(|heap| heap.waiting() + heap.ordered_bytes());
         Emptied { released, waiting: waiting.sum(), reserved: self.reserved_by_all() }
     }
 

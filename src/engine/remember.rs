@@ -39,6 +39,14 @@ impl State {
         pool: PoolId,
         frames: Option<Arc<Frames>>,
     ) {
+        // To the history a suspended pool has no blocks: they left with its memory.
+        let of_block = matches!(
+            action,
+            Action::Allocate | Action::Free | Action::FreeCompleted | Action::Completed
+        );
+        if of_block && self.history.is_some() && self.is_suspended(pool) {
+            return;
+        }
         if let Some(history) = &mut self.history {
             let stream = stream.unwrap_or(StreamHandle::from_bits(0));
             history.push(action, place, stream, pool, frames);

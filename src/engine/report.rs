@@ -70,6 +70,8 @@ pub struct CaptureReport {
 pub struct PoolStatistics {
     /// Held from the driver.
     pub reserved: u64,
+    /// Given back by a suspension, until the pool is resumed.
+    pub suspended: u64,
     /// In blocks that have not been freed, as placed (rounded up to 512).
     pub allocated: u64,
     /// The highest `allocated` has been.
@@ -118,8 +120,10 @@ pub struct OutOfMemory {
     pub engine_limit: Option<u64>,
     /// Held by all pools of the engine.
     pub engine_reserved: u64,
-    /// In blocks of all pools that have not been freed.
+    /// In blocks of all pools that have not been freed, but for suspended pools.
     pub engine_allocated: u64,
+    /// Given back by suspended pools, which ask for it again when they are resumed.
+    pub engine_suspended: u64,
     /// Held by pools that belong to graphs, or to captures under way.
     pub in_graphs: u64,
     /// Whether the stream captures, so that nothing could be waited for.
@@ -160,6 +164,9 @@ impl fmt::Display for OutOfMemory {
         )?;
         if self.in_graphs > 0 {
             write!(f, ", {} of it all in pools of graphs", mib(self.in_graphs))?;
+        }
+        if self.engine_suspended > 0 {
+            write!(f, ", besides {} that suspended pools gave back", mib(self.engine_suspended))?;
         }
         write!(f, "; the pool holds {}", mib(self.reserved))?;
         if let Some(limit) = self.limit {
@@ -257,6 +264,8 @@ pub enum Refusal {
     OtherCapture,
     /// A graph of the pool uses it, and the stream is not capturing.
     UsedByGraph,
+    /// Its pool is suspended: there is no memory behind it.
+    Suspended,
 }
 
 /// Why a freed block is held back from everyone.
@@ -306,6 +315,7 @@ impl fmt::Display for Refusal {
             }
             Self::OtherCapture => write!(f, "it belongs to another capture"),
             Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
+            Self::Suspended => write!(f, "its pool is suspended"),
         }
     }
 }

@@ -39,12 +39,16 @@ pub struct Figures {
     pub segment: Figure,
     /// Their bytes.
     pub reserved_bytes: Figure,
+    /// Bytes of suspended pools that were given back to the driver, and that the pool asks for again
+    /// when it is resumed.
+    pub suspended_bytes: Figure,
 }
 
 /// The figures of an engine or of a pool.
 ///
-/// At any time `reserved_bytes = active_bytes + inactive_split_bytes`, to the byte, and
-/// `active_bytes` is `allocated_bytes` and what waits.
+/// At any time `reserved_bytes + suspended_bytes = active_bytes + inactive_split_bytes`, to the byte,
+/// and `active_bytes` is `allocated_bytes` and what waits. Without suspended pools
+/// ([`Engine::suspend_pool`](super::Engine::suspend_pool)) `suspended_bytes` is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Statistics {

@@ -27,7 +27,7 @@ pub struct Capture<D: Program> {
     stream: StreamHandle,
     /// The pools that it uses, the first one first.
     pools: RefCell<SmallVec<[Arc<Shared<D>>; 1]>>,
-    kept: RefCell<Vec<Box<dyn Any + Send>>>,
+    kept: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
     /// Whether it was begun here, so that it is to be ended here.
     begun: bool,
     open: bool,
@@ -107,8 +107,9 @@ impl<D: Program> Capture<D> {
     }
 
     /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
-    /// was allocated before, for instance, or what their parameters point to.
-    pub fn keep(&self, value: impl Any + Send) {
+    /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
+    /// waits until it has finished.
+    pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
 
@@ -160,9 +161,13 @@ impl<D: Program> Capture<D> {
     ///
     /// # Errors
     /// The engine's: then the graph must not be launched, and nothing of the capture is left here.
+    ///
+    /// # Panics
+    /// For a capture that was [begun](Capture::begin) here: it is ended here.
     pub fn accept(mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+        assert!(!self.begun, "a capture that was begun here is ended here; see `finish`");
         let accepted = self.lease(graph)?;
-        self.open = self.begun;
+        self.open = false;
         Ok(accepted)
     }
 

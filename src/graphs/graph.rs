@@ -12,7 +12,8 @@ use crate::engine::CaptureReport;
 /// Its outputs, blocks that were allocated in the capture and not dropped there, may be dropped at
 /// any time. One that is held is overwritten by no other graph, also by none that is captured later.
 ///
-/// Dropped while it runs, the graph is destroyed after it has finished, at a later call on its pool.
+/// Dropped while it runs, the graph is destroyed after it has finished: at a later call on its pool,
+/// or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: Program> {
     lease: Lease<D>,
     graph: GraphHandle,

@@ -2,16 +2,16 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
-use super::order::Launched;
+use super::order::{Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
-use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program, StreamHandle};
-use crate::engine::{one_stream, GraphId};
+use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, Program, StreamHandle};
+use crate::engine::GraphId;
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
@@ -21,13 +21,13 @@ pub struct Lease<D: Program> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
-    kept: Vec<Box<dyn Any + Send>>,
+    kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<D: Program> Lease<D> {
     pub(super) fn new(
         mut pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
-        kept: Vec<Box<dyn Any + Send>>,
+        kept: Vec<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
         Self { pools, handles: None, kept }
@@ -48,37 +48,60 @@ impl<D: Program> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], or what `launch` says: then
-    /// nothing was launched. The driver's, where no event could be recorded behind the launch: the
+    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`]: then nothing was launched.
+    /// What `launch` says. The driver's, where no event could be recorded behind the launch: the
     /// host has then waited for it.
     pub fn launch<E: From<Error>>(
         &self,
         stream: &(impl AsStream + ?Sized),
         launch: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
-        let stream = one_stream(stream.as_stream(), "launch").map_err(Error::from)?;
-        let Some((first, _)) = self.pools.first() else { return launch(stream) };
-        let driver = first.engine().driver();
-        if driver.is_capturing(stream).map_err(Error::from)? {
-            return Err(Error::Capturing { stream }.into());
-        }
-        let id = driver.stream_id(stream).map_err(Error::from)?;
-        let launched = Launched { stream, id };
+        let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
+        let launched = Launched::on(first.engine().driver(), stream)?;
+        let stream = launched.stream;
         let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
             order.precede(pool.engine(), pool.id(), launched)?;
         }
-        launch(stream)?;
-        let mut marked = Ok(());
-        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
-            marked = marked.and(order.mark(pool.engine(), launched));
-        }
+        let mut marks = Marks { lease: self, orders, launched, pending: true };
+        let result = launch(stream);
+        let marked = marks.set();
         let finished: SmallVec<[_; 1]> =
-            orders.iter_mut().flat_map(|order| order.finished()).collect();
+            marks.orders.iter_mut().flat_map(|order| order.finished()).collect();
         // Releasing takes no order's lock, but what a graph kept may, when it is dropped.
-        drop(orders);
+        drop(marks);
         finished.into_iter().for_each(Retired::release);
+        result?;
         Ok(marked.map_err(Error::from)?)
+    }
+}
+
+/// Marks the end of a launch in each of its pools, whatever becomes of the launch: one that failed
+/// or panicked may have been submitted.
+struct Marks<'a, D: Program> {
+    lease: &'a Lease<D>,
+    orders: SmallVec<[MutexGuard<'a, Order<D>>; 1]>,
+    launched: Launched,
+    pending: bool,
+}
+
+impl<D: Program> Marks<'_, D> {
+    fn set(&mut self) -> Result<(), DriverError> {
+        self.pending = false;
+        let mut marked = Ok(());
+        for (pool, order) in self.lease.pools().zip(&mut self.orders) {
+            marked = marked.and(order.mark(pool.engine(), self.launched));
+        }
+        marked
+    }
+}
+
+impl<D: Program> Drop for Marks<'_, D> {
+    fn drop(&mut self) {
+        if self.pending {
+            // What cannot be marked is remembered by the order itself.
+            let _ = self.set();
+        }
     }
 }
 
@@ -109,8 +132,12 @@ impl<D: Program> Drop for Lease<D> {
             }
         }
         match self.pools.first() {
-            Some((pool, _)) if !retired.events.is_empty() => pool.order().retired.push(retired),
-            _ => retired.release(),
+            None => retired.release(),
+            Some(_) if retired.events.is_empty() => retired.release(),
+            Some((pool, _)) if retired.kept.is_empty() => pool.order().retired.push(retired),
+            // Not put aside: what it keeps may keep the pool, which would then never go.
+            Some(_) if retired.wait() => retired.release(),
+            Some(_) => std::mem::forget(retired),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::retired::Retired;
 use super::Error;
-use crate::driver::{DriverError, EventHandle, Program, StreamHandle};
-use crate::engine::{Engine, PoolId};
+use crate::driver::{AsStream, DriverError, EventHandle, Program, StreamHandle};
+use crate::engine::{one_stream, Engine, PoolId};
 
 /// An event that is destroyed with its last user.
 pub(super) struct Event<D: Program> {
@@ -47,6 +47,20 @@ pub(super) struct Launched {
     pub(super) id: u64,
 }
 
+impl Launched {
+    /// A stream that does not capture, as the driver knows it.
+    pub(super) fn on<D: Program>(
+        driver: &D,
+        stream: &(impl AsStream + ?Sized),
+    ) -> Result<Self, Error> {
+        let stream = one_stream(stream.as_stream(), "launch")?;
+        if driver.is_capturing(stream)? {
+            return Err(Error::Capturing { stream });
+        }
+        Ok(Self { stream, id: driver.stream_id(stream)? })
+    }
+}
+
 /// The last launch of a pool, and what waits for it.
 pub(super) struct Order<D: Program> {
     /// The stream of the last launch, with the event behind it.
@@ -66,8 +80,22 @@ impl<D: Program> Default for Order<D> {
 }
 
 impl<D: Program> Order<D> {
-    /// Makes `stream` come after the last launch. Until [`Order::mark`] nothing else is launched.
+    /// Makes a launch on `stream` come after the last one. Until [`Order::mark`] nothing else is
+    /// launched.
     pub(super) fn precede(
+        &mut self,
+        engine: &Engine<D>,
+        pool: PoolId,
+        stream: Launched,
+    ) -> Result<(), Error> {
+        if self.suspended {
+            return Err(Error::Suspended { pool });
+        }
+        self.follow(engine, pool, stream)
+    }
+
+    /// Makes `stream` come after the last launch.
+    pub(super) fn follow(
         &mut self,
         engine: &Engine<D>,
         pool: PoolId,
@@ -75,9 +103,6 @@ impl<D: Program> Order<D> {
     ) -> Result<(), Error> {
         if self.lost {
             return Err(Error::OrderLost { pool });
-        }
-        if self.suspended {
-            return Err(Error::Suspended { pool });
         }
         match &self.last {
             Some((last, event)) if *last != stream => {

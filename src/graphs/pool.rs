@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::Memory;
-use super::order::Order;
+use super::order::{Launched, Order};
 use super::retired::Retired;
 use super::Error;
 use crate::driver::{AsStream, Program};
@@ -133,6 +133,17 @@ impl<D: Program> Pool<D> {
     /// The engine's.
     pub fn statistics(&self) -> Result<PoolStatistics, Error> {
         Ok(self.0.engine.pool_statistics(self.0.id)?)
+    }
+
+    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far:
+    /// before a graph's inputs are filled anew, for instance. Costs nothing on the stream of the last
+    /// launch.
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the driver's.
+    pub fn follow(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+        let launched = Launched::on(self.0.engine.driver(), stream)?;
+        self.0.order().follow(&self.0.engine, self.0.id, launched)
     }
 
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.

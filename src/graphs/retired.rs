@@ -20,7 +20,7 @@ pub(super) struct Retired<D: Program> {
     /// Where the graph is ours to destroy.
     pub(super) handles: Option<(GraphHandle, ExecutableHandle)>,
     /// What the graph was to keep alive.
-    pub(super) kept: Vec<Box<dyn std::any::Any + Send>>,
+    pub(super) kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
     /// Behind its last launch, in each of its pools that had one under way.
     pub(super) events: SmallVec<[Arc<Event<D>>; 1]>,
 }

@@ -21,8 +21,12 @@ pub(crate) struct Surplus {
 }
 
 impl Heap {
-    /// Every range that memory can be given back from, in no promised order.
+    /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
+    /// its ranges have no memory in them.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
+        if self.is_suspended() {
+            return Vec::new();
+        }
         let quiet = self.quiet[0].iter().map(|listed| listed.id);
         let surplus = quiet.map(|id| {
             let range = &self.ranges[id];
@@ -41,6 +45,9 @@ impl Heap {
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
         debug_assert!(matches!(self.ranges[id].state, State::Quiet { graphs: false }));
+        if self.is_suspended() {
+            return (0, Ok(()));
+        }
         let Range { address, bytes, segment, .. } = self.ranges[id];
         let number = segment.index();
         let Some(row) = self.segments[number].as_mut() else { return (0, Ok(())) };

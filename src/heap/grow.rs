@@ -60,6 +60,9 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
+        if self.is_suspended() {
+            return Ok(None);
+        }
         let bytes = wanted.bytes;
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(bytes, claim, prove, unit) {

@@ -6,7 +6,8 @@
 //! * [`ordered`]: what streams gave back outside captures.
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
-//! * [`grow`]: more memory from the driver; [`give_back`]: less.
+//! * [`grow`]: more memory from the driver; [`give_back`]: less; [`suspend`]: none for a while; [`owned`]:
+//!   what it has.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
 //! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
@@ -22,11 +23,13 @@ mod give_back;
 mod grow;
 mod joined;
 mod ordered;
+mod owned;
 mod place;
 mod range;
 mod runs;
 mod segment;
 mod shelf;
+mod suspend;
 
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
@@ -93,6 +96,10 @@ pub(crate) struct Heap {
     /// Memory that is mapped nowhere and could not be released.
     orphans: Vec<MemoryHandle>,
     reserved: u64,
+    /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
+    is_suspended: bool,
+    /// Bytes that the driver has until the heap is resumed.
+    suspended: u64,
     pieces: usize,
     in_blocks: u64,
     waiting: u64,
@@ -130,6 +137,8 @@ impl Heap {
             unproven: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
+            is_suspended: false,
+            suspended: 0,
             pieces: 0,
             in_blocks: 0,
             waiting: 0,
@@ -206,7 +215,7 @@ impl Heap {
 
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
-        (self.ranges.free(), self.reserved - self.in_blocks - self.waiting)
+        (self.ranges.free(), self.reserved + self.suspended - self.in_blocks - self.waiting)
     }
 
     /// Address and size of every range that a capture under way gave back.

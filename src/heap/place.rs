@@ -55,7 +55,7 @@ impl Heap {
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
-        if self.is_uncached() {
+        if self.is_uncached() || self.is_suspended() {
             return None;
         }
         self.clock += 1;

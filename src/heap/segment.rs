@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::range::RangeId;
+use super::suspend::Absent;
 use crate::driver::{Driver, DriverError, MemoryHandle, MemorySupport};
 
 /// Unit of allocation where mapping is not supported, in bytes.
@@ -24,7 +25,9 @@ pub(crate) struct Segment {
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, by address; empty for an allocation.
-    pieces: BTreeMap<u64, Piece>,
+    pub(super) pieces: BTreeMap<u64, Piece>,
+    /// What is to be mapped again when the heap is resumed, by address.
+    pub(super) absent: BTreeMap<u64, Absent>,
     /// What was mapped in vain and could not be unmapped, by address.
     stuck: Vec<(u64, Piece)>,
     /// Whether pieces may come and go.
@@ -34,9 +37,9 @@ pub(crate) struct Segment {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    bytes: u64,
-    memory: MemoryHandle,
+pub(super) struct Piece {
+    pub(super) bytes: u64,
+    pub(super) memory: MemoryHandle,
 }
 
 /// How a segment is made.
@@ -71,6 +74,7 @@ impl Segment {
             mapped,
             last: None,
             pieces: BTreeMap::new(),
+            absent: BTreeMap::new(),
             stuck: Vec::new(),
             growable,
             allocated,
@@ -119,7 +123,12 @@ impl Segment {
         if self.allocated {
             return vec![(self.address, self.bytes)];
         }
-        self.pieces.iter().map(|(&address, piece)| (address, piece.bytes)).collect()
+        let pieces = self.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
+        let absent = self.absent.iter().filter(|(_, absent)| absent.is_held());
+        let mut held: Vec<_> =
+            pieces.chain(absent.map(|(&address, absent)| (address, absent.bytes))).collect();
+        held.sort_unstable();
+        held
     }
 
     /// Maps `bytes` more, a multiple of the granularity, behind what is mapped. On failure nothing
@@ -159,7 +168,7 @@ impl Segment {
     }
 
     /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time.
-    fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) {
+    pub(super) fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) {
         self.stuck.retain(|&(address, Piece { bytes, memory })| {
             if driver.unmap(address, bytes).is_err() {
                 return true;
@@ -242,6 +251,9 @@ impl Segment {
         for (&address, piece) in self.pieces.iter().chain(stuck) {
             result = result.and(driver.unmap(address, piece.bytes));
             result = result.and(driver.release(piece.memory));
+        }
+        for (&address, absent) in &self.absent {
+            result = result.and(absent.clone().lower(driver, address).map(|_| ()));
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }

@@ -76,7 +76,7 @@ impl<P: Device> Bench<P> {
 }
 
 /// The device has so much more free than before, or little less: it may take some for itself.
-fn came_back(before: u64, after: u64, bytes: u64) {
+pub(super) fn came_back(before: u64, after: u64, bytes: u64) {
     let more = after.saturating_sub(before);
     assert!(more >= bytes - bytes / 16, "{more} of {bytes} bytes came back");
 }

@@ -7,21 +7,60 @@ use super::super::Result;
 use super::raw::{Pointer, MODE_RELAXED};
 use super::symbols::Symbols;
 
-/// Makes `context` current to the calling thread, unless it is.
-#[inline]
-pub(super) fn bind(symbols: &Symbols, context: Pointer) -> Result<()> {
-    let mut current: Pointer = null_mut();
-    // SAFETY: writes one pointer.
-    unsafe { symbols.current_context(&mut current) }?;
-    if current == context {
-        return Ok(());
+/// While this lives, a context is current to the calling thread. Afterwards the one that was so
+/// before is again; a thread that had none keeps this one.
+#[must_use]
+pub(super) struct Current<'a> {
+    symbols: &'a Symbols,
+    /// What to go back to.
+    before: Option<Pointer>,
+}
+
+impl<'a> Current<'a> {
+    /// Makes `context`, which is alive, current to the calling thread, unless it is.
+    #[inline]
+    pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
+        let mut before: Pointer = null_mut();
+        // SAFETY: writes one pointer.
+        unsafe { symbols.current_context(&mut before) }?;
+        if before == context {
+            return Ok(Self { symbols, before: None });
+        }
+        // SAFETY: the caller keeps the context alive.
+        unsafe { symbols.set_context(context) }?;
+        Ok(Self { symbols, before: (!before.is_null()).then_some(before) })
     }
-    // SAFETY: the driver object that calls this keeps the context alive.
-    unsafe { symbols.set_context(context) }
+}
+
+impl Drop for Current<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: it was current when this began. If the host has destroyed it since, the call
+            // fails, and there is nobody to tell.
+            let _ = unsafe { (self.symbols.set_context)(before) };
+        }
+    }
+}
+
+/// Both at once: a context is current, and the thread is in the relaxed mode.
+#[must_use]
+pub(super) struct Entered<'a> {
+    _relaxed: Relaxed<'a>,
+    _current: Current<'a>,
+}
+
+impl<'a> Entered<'a> {
+    /// Makes `context`, which is alive, current and the calling thread relaxed.
+    pub fn enter(symbols: &'a Symbols, context: Pointer) -> Result<Self> {
+        let current = Current::enter(symbols, context)?;
+        Ok(Self { _relaxed: Relaxed::enter(symbols)?, _current: current })
+    }
 }
 
 /// While this lives, the calling thread is in the relaxed capture mode: calls that a capture
 /// forbids neither fail nor invalidate it.
+#[must_use]
 pub(super) struct Relaxed<'a> {
     symbols: &'a Symbols,
     before: u32,

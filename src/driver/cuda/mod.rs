@@ -4,12 +4,14 @@
 //! - `raw`: numbers and structure layouts;
 //! - `error`: driver codes as [`DriverError`]s;
 //! - `guard`: the calling thread's context and capture mode;
+//! - `devices`: other devices' streams, and access for their kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `program`: [`Program`], with `kernel` and `records` behind its launches.
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
-//! thread, where it is not, and leave it so. Calls that a capture forbids run with the thread in
+//! thread, where it is not, and go back to the one that was; where there was none they leave it so.
+//! Calls that a capture forbids run with the thread in
 //! the relaxed capture mode and restore the mode, so no call of [`Driver`] invalidates a capture;
 //! but for a question about an event that was captured, which its caller must not ask.
 //!
@@ -17,6 +19,7 @@
 //! recorded there is refused before the driver sees it. [`Program`]'s `synchronize`, `read_tags`
 //! and `take_wrong_tags`, and its first call, which loads the kernel, invalidate such a capture.
 
+mod devices;
 mod error;
 mod guard;
 mod kept;
@@ -28,6 +31,7 @@ mod symbols;
 
 use std::ffi::{c_char, CStr};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -39,8 +43,9 @@ use super::{
     ExecutableHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
     Program, Result, StreamHandle,
 };
+use devices::Neighbours;
 use error::{failure, nonsense};
-use guard::{bind, Relaxed};
+use guard::{Current, Entered};
 use kept::Kept;
 use program::Launcher;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
@@ -53,9 +58,12 @@ const FIRST_CAPACITY: usize = 16;
 pub struct CudaDriver {
     symbols: Symbols,
     /// Keeps the context alive; dropped last.
-    context: Arc<CudaContext>,
+    context: ManuallyDrop<Arc<CudaContext>>,
     device: i32,
     support: MemorySupport,
+    /// Who may touch what is mapped: this device, and its peers.
+    access: Vec<AccessDesc>,
+    neighbours: ManuallyDrop<Neighbours>,
     launcher: Mutex<Launcher>,
     kept: Kept,
 }
@@ -71,8 +79,7 @@ impl CudaDriver {
         let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.
         unsafe { symbols.init(0) }?;
-        let context = CudaContext::new(ordinal)
-            .map_err(|error| failure(&symbols, "cuDevicePrimaryCtxRetain", error.0 as u32))?;
+        let context = devices::retain(&symbols, ordinal)?;
         Self::open(symbols, context)
     }
 
@@ -88,9 +95,11 @@ impl CudaDriver {
         let device = context.cu_device();
         let mut driver = Self {
             symbols,
-            context,
+            context: ManuallyDrop::new(context),
             device,
             support: MemorySupport::Allocated,
+            access: vec![AccessDesc::read_write(device)],
+            neighbours: ManuallyDrop::default(),
             launcher: Mutex::default(),
             kept: Kept::default(),
         };
@@ -182,16 +191,26 @@ impl CudaDriver {
         self.context.cu_ctx().cast()
     }
 
-    /// Makes the context current to the calling thread.
+    /// Makes the context current to the calling thread while the guard lives.
     #[inline]
-    fn bind(&self) -> Result<()> {
-        bind(&self.symbols, self.raw_context())
+    fn bind(&self) -> Result<Current<'_>> {
+        Current::enter(&self.symbols, self.raw_context())
     }
 
-    /// Makes the context current and the thread relaxed, the latter while the guard lives.
-    fn enter(&self) -> Result<Relaxed<'_>> {
-        self.bind()?;
-        Relaxed::enter(&self.symbols)
+    /// Makes the context current for a default stream: its handle means a stream of whatever context
+    /// is current. Of any other stream it is not needed.
+    #[inline]
+    fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {
+        if is_default_stream(stream) {
+            self.bind().map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Makes the context current and the thread relaxed while the guard lives.
+    fn enter(&self) -> Result<Entered<'_>> {
+        Entered::enter(&self.symbols, self.raw_context())
     }
 }
 
@@ -206,17 +225,39 @@ impl fmt::Debug for CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
+        let context = self.raw_context();
         let launcher = self.launcher.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if launcher.is_empty() || bind(&self.symbols, self.context.cu_ctx().cast()).is_err() {
-            return;
+        if !launcher.is_empty() {
+            if let Ok(_relaxed) = Entered::enter(&self.symbols, context) {
+                launcher.free(&self.symbols);
+            }
         }
-        if let Ok(_relaxed) = Relaxed::enter(&self.symbols) {
-            launcher.free(&self.symbols);
+        let mut before: Pointer = null_mut();
+        // SAFETY: writes one pointer.
+        let known = unsafe { self.symbols.current_context(&mut before) }.is_ok();
+        // SAFETY: neither is used again; this is the only place that drops them.
+        unsafe {
+            ManuallyDrop::drop(&mut self.neighbours);
+            ManuallyDrop::drop(&mut self.context);
+        }
+        // Letting go of a context makes it current first.
+        if known && before != context {
+            // SAFETY: no context, or one that was current and is not ours. There is nobody to tell
+            // about a failure.
+            let _ = unsafe { (self.symbols.set_context)(before) };
         }
     }
 }
 
 impl Driver for CudaDriver {
+    fn device(&self) -> u32 {
+        self.context.ordinal() as u32
+    }
+
+    fn device_of_stream(&self, stream: StreamHandle) -> Result<u32> {
+        self.owner(stream)
+    }
+
     #[inline]
     fn capture_status(
         &self,
@@ -225,10 +266,7 @@ impl Driver for CudaDriver {
     ) -> Result<CaptureStatus> {
         const CALL: &str = "cuStreamGetCaptureInfo_v3";
         terminals.clear();
-        if is_default_stream(stream) {
-            // The handle means a stream of whatever context is current.
-            self.bind()?;
-        }
+        let current = self.bind_for(stream)?;
         let mut status = 0;
         let mut id = 0;
         let mut graph: Pointer = null_mut();
@@ -250,8 +288,9 @@ impl Driver for CudaDriver {
             }
         };
         let mut code = ask();
-        if code == raw::INVALID_CONTEXT {
-            self.bind()?;
+        let _rebound;
+        if code == raw::INVALID_CONTEXT && current.is_none() {
+            _rebound = self.bind()?;
             code = ask();
         }
         if code != 0 {
@@ -289,10 +328,7 @@ impl Driver for CudaDriver {
     #[inline]
     fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
         const CALL: &str = "cuStreamGetCaptureInfo_v3";
-        if is_default_stream(stream) {
-            // The handle means a stream of whatever context is current.
-            self.bind()?;
-        }
+        let current = self.bind_for(stream)?;
         let mut status = 0;
         let mut id = 0;
         let mut graph: Pointer = null_mut();
@@ -312,8 +348,9 @@ impl Driver for CudaDriver {
             }
         };
         let mut code = ask();
-        if code == raw::INVALID_CONTEXT {
-            self.bind()?;
+        let _rebound;
+        if code == raw::INVALID_CONTEXT && current.is_none() {
+            _rebound = self.bind()?;
             code = ask();
         }
         if code != 0 {
@@ -333,10 +370,7 @@ impl Driver for CudaDriver {
     #[inline]
     fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         const CALL: &str = "cuStreamGetCaptureInfo_v3";
-        if is_default_stream(stream) {
-            // The handle means a stream of whatever context is current.
-            self.bind()?;
-        }
+        let current = self.bind_for(stream)?;
         let mut status = 0;
         let mut ask = || {
             // SAFETY: writes one enum of the size of an unsigned int; all other outputs are
@@ -355,8 +389,9 @@ impl Driver for CudaDriver {
             }
         };
         let mut code = ask();
-        if code == raw::INVALID_CONTEXT {
-            self.bind()?;
+        let _rebound;
+        if code == raw::INVALID_CONTEXT && current.is_none() {
+            _rebound = self.bind()?;
             code = ask();
         }
         if code != 0 {
@@ -449,10 +484,10 @@ impl Driver for CudaDriver {
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
-        let access = AccessDesc::read_write(self.device);
+        let (access, count) = (self.access.as_ptr(), self.access.len());
         let _relaxed = self.enter()?;
-        // SAFETY: reads one access description; the driver refuses what is not mapped.
-        unsafe { self.symbols.memory_set_access(address, bytes as usize, &access, 1) }
+        // SAFETY: reads so many access descriptions; the driver refuses what is not mapped.
+        unsafe { self.symbols.memory_set_access(address, bytes as usize, access, count) }
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
@@ -462,6 +497,7 @@ impl Driver for CudaDriver {
     }
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
+        self.open_to_peers()?;
         let mut address = 0;
         let _relaxed = self.enter()?;
         // SAFETY: writes one address.
@@ -478,6 +514,18 @@ impl Driver for CudaDriver {
     fn create_event(&self) -> Result<EventHandle> {
         let mut event: Pointer = null_mut();
         let _relaxed = self.enter()?;
+        // SAFETY: writes one handle.
+        unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
+        Ok(EventHandle::from_raw(event))
+    }
+
+    fn create_event_on(&self, device: u32) -> Result<EventHandle> {
+        if device == self.device() {
+            return self.create_event();
+        }
+        let mut event: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        let _current = self.enter_neighbour(device)?;
         // SAFETY: writes one handle.
         unsafe { self.symbols.event_create(&mut event, raw::EVENT_DISABLE_TIMING) }?;
         Ok(EventHandle::from_raw(event))

@@ -118,7 +118,7 @@ impl Program for CudaDriver {
     }
 
     fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
-        self.bind()?;
+        let _current = self.bind()?;
         let mut id = 0;
         // SAFETY: the stream is the caller's and alive; writes one number.
         unsafe { self.symbols.stream_id(stream.as_raw(), &mut id) }?;
@@ -126,7 +126,7 @@ impl Program for CudaDriver {
     }
 
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: the stream is the caller's and alive.
         unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
     }
@@ -138,7 +138,7 @@ impl Program for CudaDriver {
         capture: CaptureMode,
     ) -> Result<()> {
         self.prepare(&mut self.launcher())?;
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: stream and graph are the caller's and alive; no dependencies are given.
         unsafe {
             self.symbols.capture_begin_to_graph(
@@ -153,7 +153,7 @@ impl Program for CudaDriver {
     }
 
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        self.bind()?;
+        let _current = self.bind()?;
         let mut graph: Pointer = null_mut();
         // SAFETY: the stream is the caller's and alive; writes one handle.
         unsafe { self.symbols.capture_end(stream.as_raw(), &mut graph) }?;
@@ -176,14 +176,14 @@ impl Program for CudaDriver {
             attribute_count: u32::from(programmatic),
         };
         let mut pointers = parameters.pointers();
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: configuration, attribute and parameters outlive the call, which copies them;
         // the parameters are those that the kernel declares.
         unsafe { self.symbols.launch(&config, function, pointers.as_mut_ptr(), null_mut()) }
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
-        let event = self.create_event()?;
+        let event = self.create_event_on(self.device_of_stream(on)?)?;
         let waited = self.record_event(event, on).and_then(|()| {
             let _relaxed = self.enter()?;
             // SAFETY: the stream is the caller's, the event is ours, and both are alive.
@@ -194,14 +194,14 @@ impl Program for CudaDriver {
     }
 
     fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
     }
 
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
         let (nodes, edges) = split(terminals);
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both arrays have as many entries as said and are only read.
         unsafe {
             self.symbols.update_dependencies(
@@ -238,7 +238,7 @@ impl Program for CudaDriver {
             dependencies.iter().partition(|dependency| is_full(dependency));
         let (nodes, _) = split(&full);
         let mut node: Pointer = null_mut();
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: the arrays and parameters outlive the call, which copies them; the parameters
         // are those that the kernel declares.
         unsafe {
@@ -333,13 +333,13 @@ impl Program for CudaDriver {
     }
 
     fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.graph_upload(executable.0 as Pointer, stream.as_raw()) }
     }
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: both handles are the caller's and alive.
         unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
     }
@@ -351,7 +351,7 @@ impl Program for CudaDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.bind()?;
+        let _current = self.bind()?;
         // SAFETY: takes nothing.
         unsafe { self.symbols.synchronize() }
     }

@@ -14,6 +14,7 @@ pub(super) type Pointer = *mut c_void;
 pub(super) const INVALID_VALUE: u32 = 1;
 pub(super) const INVALID_CONTEXT: u32 = 201;
 pub(super) const NOT_READY: u32 = 600;
+pub(super) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 
 pub(super) const CAPTURE_NONE: u32 = 0;
 pub(super) const CAPTURE_ACTIVE: u32 = 1;

@@ -70,6 +70,9 @@ symbols! {
     device_name = "cuDeviceGetName"(name: *mut c_char, length: i32, device: i32);
     current_context = "cuCtxGetCurrent"(context: *mut Pointer);
     set_context = "cuCtxSetCurrent"(context: Pointer);
+    context_device = "cuCtxGetDevice"(device: *mut i32);
+    can_access_peer = "cuDeviceCanAccessPeer"(reaches: *mut i32, device: i32, peer: i32);
+    enable_peer_access = "cuCtxEnablePeerAccess"(peer: Pointer, flags: u32);
     synchronize = "cuCtxSynchronize"();
 
     capture_info = "cuStreamGetCaptureInfo_v3"(
@@ -92,6 +95,7 @@ symbols! {
     stream_create = "cuStreamCreate"(stream: *mut Pointer, flags: u32);
     stream_destroy = "cuStreamDestroy_v2"(stream: Pointer);
     stream_id = "cuStreamGetId"(stream: Pointer, id: *mut u64);
+    stream_context = "cuStreamGetCtx"(stream: Pointer, context: *mut Pointer);
     stream_wait = "cuStreamWaitEvent"(stream: Pointer, event: Pointer, flags: u32);
     capture_begin = "cuStreamBeginCapture_v2"(stream: Pointer, mode: u32);
     capture_begin_to_graph = "cuStreamBeginCaptureToGraph"(

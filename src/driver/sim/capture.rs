@@ -15,6 +15,7 @@ use crate::driver::{
 
 #[derive(Debug)]
 pub(super) struct Stream {
+    pub(super) device: u32,
     alive: bool,
     blocking: bool,
     capture: Option<u32>,
@@ -25,8 +26,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(blocking: bool) -> Self {
+    pub(super) fn new(blocking: bool, device: u32) -> Self {
         Self {
+            device,
             alive: true,
             blocking,
             capture: None,
@@ -135,9 +137,9 @@ impl State {
         Ok(slot)
     }
 
-    pub(super) fn create_stream(&mut self, blocking: bool) -> StreamHandle {
+    pub(super) fn create_stream(&mut self, blocking: bool, device: u32) -> StreamHandle {
         let slot = self.streams.len();
-        self.streams.push(Stream::new(blocking));
+        self.streams.push(Stream::new(blocking, device));
         self.set_gate(slot);
         slots::stream(slot)
     }
@@ -245,12 +247,15 @@ impl State {
     pub(super) fn launch(
         &mut self,
         stream: StreamHandle,
-        work: &Work<'_>,
+        (device, work): (u32, &Work<'_>),
         programmatic: bool,
     ) -> Fallible<()> {
         let slot = self.used_stream(stream)?;
+        if self.streams[slot].device != device {
+            return Err(Refusal::invalid_handle());
+        }
         let Some(capture) = self.sound_capture_of(slot)? else {
-            let work = self.graphs.store(work);
+            let work = self.graphs.store(device, work);
             let stream = &mut self.streams[slot];
             let order = if programmatic && stream.last_is_kernel {
                 Order::Programmatic
@@ -262,7 +267,7 @@ impl State {
             stream.last_is_kernel = true;
             return Ok(());
         };
-        let work = self.graphs.store(work);
+        let work = self.graphs.store(device, work);
         let terminals = &mut self.streams[slot].terminals;
         if programmatic {
             for terminal in terminals.iter_mut() {

@@ -3,11 +3,19 @@
 use super::faults::Call;
 use super::{slots, SimDriver};
 use crate::driver::{
-    CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, MemoryHandle, MemoryInfo,
-    MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, GraphHandle, MemoryHandle,
+    MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
 
 impl Driver for SimDriver {
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    fn device_of_stream(&self, stream: StreamHandle) -> Result<u32> {
+        self.call(Call::DeviceOfStream, |state| state.device_of_stream(stream))
+    }
+
     #[inline]
     fn capture_status(
         &self,
@@ -65,19 +73,19 @@ impl Driver for SimDriver {
     }
 
     fn memory_info(&self) -> Result<MemoryInfo> {
-        self.call(Call::MemoryInfo, |state| Ok(state.memory.info()))
+        self.call(Call::MemoryInfo, |state| Ok(state.memory.info(self.device)))
     }
 
     fn reserve(&self, bytes: u64) -> Result<u64> {
-        self.call(Call::Reserve, |state| state.memory.reserve(bytes))
+        self.call(Call::Reserve, |state| state.memory.reserve(self.device, bytes))
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Unreserve, |state| state.memory.unreserve(address, bytes))
+        self.call(Call::Unreserve, |state| state.memory.unreserve(self.device, address, bytes))
     }
 
     fn create(&self, bytes: u64) -> Result<MemoryHandle> {
-        self.call(Call::Create, |state| state.memory.create(bytes))
+        self.call(Call::Create, |state| state.memory.create(self.device, bytes))
     }
 
     fn release(&self, memory: MemoryHandle) -> Result<()> {
@@ -85,21 +93,23 @@ impl Driver for SimDriver {
     }
 
     fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()> {
-        self.call(Call::Map, |state| state.memory.map(address, bytes, memory))
+        self.call(Call::Map, |state| state.memory.map(self.device, address, bytes, memory))
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::SetAccess, |state| state.memory.set_access(address, bytes))
+        self.call(Call::SetAccess, |state| {
+            state.memory.set_access((self.device, self.reach), address, bytes)
+        })
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
-        self.call(Call::Unmap, |state| state.memory.unmap(address, bytes))
+        self.call(Call::Unmap, |state| state.memory.unmap(self.device, address, bytes))
     }
 
     fn allocate(&self, bytes: u64) -> Result<u64> {
         self.call(Call::Allocate, |state| {
             state.relaxed_calls += 1;
-            state.memory.allocate(bytes)
+            state.memory.allocate((self.device, self.reach), bytes)
         })
     }
 
@@ -111,7 +121,16 @@ impl Driver for SimDriver {
     }
 
     fn create_event(&self) -> Result<EventHandle> {
-        self.call(Call::CreateEvent, |state| Ok(state.create_event()))
+        self.create_event_on(self.device)
+    }
+
+    fn create_event_on(&self, device: u32) -> Result<EventHandle> {
+        self.call(Call::CreateEvent, |state| {
+            if device >= state.memory.devices() {
+                return Err(ErrorKind::InvalidValue.into());
+            }
+            Ok(state.create_event(device))
+        })
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {

@@ -17,8 +17,9 @@ pub(super) enum Recorded {
     Captured { capture: usize, terminals: Vec<Dependency> },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Event {
+    device: u32,
     destroyed: bool,
     recorded: Recorded,
 }
@@ -35,8 +36,8 @@ impl SimEvent {
 }
 
 impl State {
-    pub(super) fn create_event(&mut self) -> EventHandle {
-        self.events.push(Event::default());
+    pub(super) fn create_event(&mut self, device: u32) -> EventHandle {
+        self.events.push(Event { device, destroyed: false, recorded: Recorded::Never });
         slots::event(self.events.len() - 1)
     }
 
@@ -48,6 +49,9 @@ impl State {
     ) -> Fallible<()> {
         let slot = self.event(event)?;
         let stream = self.used_stream(stream)?;
+        if self.events[slot].device != self.streams[stream].device {
+            return Err(Refusal::invalid_handle());
+        }
         if self.capture_of(stream).is_some() {
             return Err(ErrorKind::CaptureUnsupported.into());
         }
@@ -86,7 +90,8 @@ impl State {
 
     pub(super) fn destroy_event(&mut self, event: EventHandle) -> Fallible<()> {
         let slot = self.event(event)?;
-        self.events[slot] = Event { destroyed: true, recorded: Recorded::Never };
+        let event = &mut self.events[slot];
+        (event.destroyed, event.recorded) = (true, Recorded::Never);
         Ok(())
     }
 
@@ -106,7 +111,7 @@ impl State {
                 }
             }
         }
-        let event = self.create_event();
+        let event = self.create_event(self.streams[stream].device);
         self.events[slots::of_event(event)].recorded = recorded;
         Ok(SimEvent(event))
     }

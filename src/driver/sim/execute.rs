@@ -209,9 +209,14 @@ impl Execution {
         self.run(chosen, graphs, memory);
     }
 
-    pub(super) fn read_tags(&self, range: &Tagged, memory: &Memory) -> Option<Vec<u64>> {
+    pub(super) fn read_tags(
+        &self,
+        device: u32,
+        range: &Tagged,
+        memory: &Memory,
+    ) -> Option<Vec<u64>> {
         let mut stretches = Vec::new();
-        memory.translate(range, &mut stretches)?;
+        memory.translate(device, range, &mut stretches)?;
         let mut tags = Vec::new();
         for stretch in stretches {
             self.shadow.read(stretch, |tag, granules| {
@@ -260,9 +265,10 @@ impl Execution {
             let (Action::Start(position) | Action::End(position)) = action;
             let ends = matches!(action, Action::End(_));
             if let Some(work) = self.steps[position].work {
-                self.check(graphs.inputs(work), memory, &mut stretches);
+                let device = graphs.device(work);
+                self.check((device, graphs.inputs(work)), memory, &mut stretches);
                 if ends {
-                    self.write(graphs.outputs(work), memory, &mut stretches);
+                    self.write((device, graphs.outputs(work)), memory, &mut stretches);
                 }
             }
             if ends {
@@ -288,9 +294,14 @@ impl Execution {
         }
     }
 
-    fn check(&mut self, inputs: &[Tagged], memory: &Memory, stretches: &mut Vec<Stretch>) {
+    fn check(
+        &mut self,
+        (device, inputs): (u32, &[Tagged]),
+        memory: &Memory,
+        stretches: &mut Vec<Stretch>,
+    ) {
         for input in inputs {
-            if memory.translate(input, stretches).is_none() {
+            if memory.translate(device, input, stretches).is_none() {
                 self.illegal = true;
                 continue;
             }
@@ -305,9 +316,14 @@ impl Execution {
         }
     }
 
-    fn write(&mut self, outputs: &[Tagged], memory: &Memory, stretches: &mut Vec<Stretch>) {
+    fn write(
+        &mut self,
+        (device, outputs): (u32, &[Tagged]),
+        memory: &Memory,
+        stretches: &mut Vec<Stretch>,
+    ) {
         for output in outputs {
-            if memory.translate(output, stretches).is_none() {
+            if memory.translate(device, output, stretches).is_none() {
                 self.illegal = true;
                 continue;
             }

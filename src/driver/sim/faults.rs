@@ -28,6 +28,8 @@ macro_rules! calls {
 calls! {
     /// Asking for a stream's capture status.
     CaptureStatus = "cuStreamGetCaptureInfo";
+    /// Asking for a stream's device.
+    DeviceOfStream = "cuStreamGetCtx";
     /// Asking for a node's dependencies.
     Dependencies = "cuGraphNodeGetDependencies";
     /// Asking for a graph's nodes.

@@ -38,6 +38,8 @@ struct Graph {
 /// What a node does, in the arena of tagged ranges.
 #[derive(Clone, Copy, Debug)]
 struct StoredWork {
+    /// Where it runs.
+    device: u32,
     start: usize,
     middle: usize,
     end: usize,
@@ -128,7 +130,7 @@ impl Graphs {
     }
 
     /// Keeps a copy of what a node does, if it does anything.
-    pub(super) fn store(&mut self, work: &Work<'_>) -> Option<u32> {
+    pub(super) fn store(&mut self, device: u32, work: &Work<'_>) -> Option<u32> {
         if work.inputs.is_empty() && work.outputs.is_empty() {
             return None;
         }
@@ -136,8 +138,13 @@ impl Graphs {
         self.tagged.extend_from_slice(work.inputs);
         let middle = self.tagged.len();
         self.tagged.extend_from_slice(work.outputs);
-        self.works.push(StoredWork { start, middle, end: self.tagged.len() });
+        self.works.push(StoredWork { device, start, middle, end: self.tagged.len() });
         Some(short(self.works.len() - 1))
+    }
+
+    /// The device that work runs on.
+    pub(super) fn device(&self, work: u32) -> u32 {
+        self.works[work as usize].device
     }
 
     pub(super) fn inputs(&self, work: u32) -> &[Tagged] {

@@ -14,14 +14,14 @@ impl State {
         &mut self,
         graph: GraphHandle,
         dependencies: &[Dependency],
-        work: &Work<'_>,
+        (device, work): (u32, &Work<'_>),
     ) -> Fallible<NodeHandle> {
         let graph = self.graph(graph)?;
         self.graphs.check_all(graph, dependencies, NodeKind::KERNEL)?;
         let new = NewNode {
             kind: NodeKind::KERNEL,
             launched: None,
-            work: self.graphs.store(work),
+            work: self.graphs.store(device, work),
             body: None,
         };
         Ok(self.graphs.add(graph, dependencies, new))
@@ -107,16 +107,16 @@ impl State {
         Ok(())
     }
 
-    fn read_tags(&self, address: u64, bytes: u64) -> Fallible<Vec<u64>> {
+    fn read_tags(&self, device: u32, address: u64, bytes: u64) -> Fallible<Vec<u64>> {
         let range = Tagged { address, bytes, tag: 0 };
-        let tags = self.execution.read_tags(&range, &self.memory);
+        let tags = self.execution.read_tags(device, &range, &self.memory);
         tags.ok_or_else(|| ErrorKind::InvalidValue.into())
     }
 }
 
 impl Program for SimDriver {
     fn create_stream(&self) -> Result<StreamHandle> {
-        self.program("cuStreamCreate", |state| Ok(state.create_stream(false)))
+        self.program("cuStreamCreate", |state| Ok(state.create_stream(false, self.device)))
     }
 
     fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
@@ -148,7 +148,9 @@ impl Program for SimDriver {
     }
 
     fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()> {
-        self.program("cuLaunchKernelEx", |state| state.launch(stream, &work, programmatic))
+        self.program("cuLaunchKernelEx", |state| {
+            state.launch(stream, (self.device, &work), programmatic)
+        })
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
@@ -171,7 +173,9 @@ impl Program for SimDriver {
         dependencies: &[Dependency],
         work: Work<'_>,
     ) -> Result<NodeHandle> {
-        self.program("cuGraphAddNode", |state| state.add_node(graph, dependencies, &work))
+        self.program("cuGraphAddNode", |state| {
+            state.add_node(graph, dependencies, (self.device, &work))
+        })
     }
 
     fn add_conditional(
@@ -230,6 +234,6 @@ impl Program for SimDriver {
     }
 
     fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>> {
-        self.program("cuMemcpyDtoH", |state| state.read_tags(address, bytes))
+        self.program("cuMemcpyDtoH", |state| state.read_tags(self.device, address, bytes))
     }
 }

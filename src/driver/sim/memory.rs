@@ -1,12 +1,15 @@
-//! Device memory: reservations, physical memory, mappings, whole allocations.
+//! Device memory: reservations, physical memory, mappings, whole allocations. All devices share the
+//! addresses; each has physical memory of its own.
 //!
 //! Addresses depend on nothing but the calls before, are never given out twice, and lie apart, so
 //! that running over the end of a range is found. Bytes are not kept; see the shadow memory.
 
 use std::collections::BTreeMap;
 
+use super::devices::Reach;
 use super::refusal::Fallible;
 use super::slots::short;
+use super::SimConfig;
 use crate::driver::{ErrorKind, MemoryHandle, MemoryInfo, MemorySupport, Tagged};
 
 const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
@@ -16,8 +19,17 @@ const GUARD: u64 = 2 << 20;
 /// Every 512 bytes carry a tag.
 pub(super) const GRANULE: u64 = 512;
 
+/// What one device has.
+#[derive(Debug)]
+struct Stock {
+    granularity: Option<u64>,
+    total: u64,
+    used: u64,
+}
+
 #[derive(Debug)]
 struct Physical {
+    device: u32,
     bytes: u64,
     released: bool,
     mappings: usize,
@@ -27,7 +39,8 @@ struct Physical {
 struct Mapping {
     bytes: u64,
     physical: usize,
-    access: bool,
+    /// Who may touch it, if anybody.
+    access: Option<Reach>,
 }
 
 /// A stretch of physical memory behind a stretch of addresses.
@@ -40,9 +53,7 @@ pub(super) struct Stretch {
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    granularity: Option<u64>,
-    total: u64,
-    used: u64,
+    stocks: Vec<Stock>,
     next_reservation: u64,
     next_allocation: u64,
     reservations: BTreeMap<u64, u64>,
@@ -53,14 +64,10 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(total: u64, support: MemorySupport) -> Self {
+    /// No devices.
+    pub(super) fn new() -> Self {
         Self {
-            granularity: match support {
-                MemorySupport::Mapped { granularity } => Some(granularity),
-                MemorySupport::Allocated => None,
-            },
-            total,
-            used: 0,
+            stocks: Vec::new(),
             next_reservation: FIRST_RESERVATION,
             next_allocation: FIRST_ALLOCATION,
             reservations: BTreeMap::new(),
@@ -70,25 +77,41 @@ impl Memory {
         }
     }
 
-    pub(super) fn info(&self) -> MemoryInfo {
-        MemoryInfo { free: self.total - self.used, total: self.total }
+    /// Takes in one more device and returns its ordinal.
+    pub(super) fn add_device(&mut self, config: SimConfig) -> u32 {
+        let granularity = match config.support {
+            MemorySupport::Mapped { granularity } => Some(granularity),
+            MemorySupport::Allocated => None,
+        };
+        self.stocks.push(Stock { granularity, total: config.total_bytes, used: 0 });
+        self.devices() - 1
     }
 
-    pub(super) fn reserve(&mut self, bytes: u64) -> Fallible<u64> {
-        self.whole_granules(&[], bytes)?;
-        let address = self.next_reservation;
+    pub(super) fn devices(&self) -> u32 {
+        short(self.stocks.len())
+    }
+
+    pub(super) fn info(&self, device: u32) -> MemoryInfo {
+        let stock = &self.stocks[device as usize];
+        MemoryInfo { free: stock.total - stock.used, total: stock.total }
+    }
+
+    pub(super) fn reserve(&mut self, device: u32, bytes: u64) -> Fallible<u64> {
+        let granularity = self.whole_granules(device, &[], bytes)?;
+        let start = self.next_reservation.checked_next_multiple_of(granularity);
+        let address = start.ok_or(ErrorKind::OutOfMemory)?;
         let next = address
             .checked_add(bytes)
             .and_then(|end| end.checked_add(GUARD))
-            .and_then(|end| end.checked_next_multiple_of(GUARD.max(self.granularity.unwrap_or(1))))
+            .and_then(|end| end.checked_next_multiple_of(GUARD.max(granularity)))
             .ok_or(ErrorKind::OutOfMemory)?;
         self.next_reservation = next;
         self.reservations.insert(address, bytes);
         Ok(address)
     }
 
-    pub(super) fn unreserve(&mut self, address: u64, bytes: u64) -> Fallible<()> {
-        self.whole_granules(&[address], bytes)?;
+    pub(super) fn unreserve(&mut self, device: u32, address: u64, bytes: u64) -> Fallible<()> {
+        self.whole_granules(device, &[address], bytes)?;
         if self.reservations.get(&address) != Some(&bytes) || self.touches(address, bytes) {
             return Err(ErrorKind::InvalidValue.into());
         }
@@ -96,9 +119,9 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, bytes: u64) -> Fallible<MemoryHandle> {
-        self.whole_granules(&[], bytes)?;
-        let slot = self.take(bytes)?;
+    pub(super) fn create(&mut self, device: u32, bytes: u64) -> Fallible<MemoryHandle> {
+        self.whole_granules(device, &[], bytes)?;
+        let slot = self.take(device, bytes)?;
         Ok(MemoryHandle(slot as u64 + 1))
     }
 
@@ -109,8 +132,14 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn map(&mut self, address: u64, bytes: u64, memory: MemoryHandle) -> Fallible<()> {
-        self.whole_granules(&[address], bytes)?;
+    pub(super) fn map(
+        &mut self,
+        device: u32,
+        address: u64,
+        bytes: u64,
+        memory: MemoryHandle,
+    ) -> Fallible<()> {
+        self.whole_granules(device, &[address], bytes)?;
         let slot = self.held(memory)?;
         let reserved = self
             .reservations
@@ -121,20 +150,25 @@ impl Memory {
             return Err(ErrorKind::InvalidValue.into());
         }
         self.physical[slot].mappings += 1;
-        self.mappings.insert(address, Mapping { bytes, physical: slot, access: false });
+        self.mappings.insert(address, Mapping { bytes, physical: slot, access: None });
         Ok(())
     }
 
-    pub(super) fn set_access(&mut self, address: u64, bytes: u64) -> Fallible<()> {
-        self.whole_mappings(address, bytes)?;
+    pub(super) fn set_access(
+        &mut self,
+        (device, reach): (u32, Reach),
+        address: u64,
+        bytes: u64,
+    ) -> Fallible<()> {
+        self.whole_mappings(device, address, bytes)?;
         for (_, mapping) in self.mappings.range_mut(address..address + bytes) {
-            mapping.access = true;
+            mapping.access = Some(reach);
         }
         Ok(())
     }
 
-    pub(super) fn unmap(&mut self, address: u64, bytes: u64) -> Fallible<()> {
-        self.whole_mappings(address, bytes)?;
+    pub(super) fn unmap(&mut self, device: u32, address: u64, bytes: u64) -> Fallible<()> {
+        self.whole_mappings(device, address, bytes)?;
         let mut start = address;
         while start < address + bytes {
             let Some(mapping) = self.mappings.remove(&start) else {
@@ -147,7 +181,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn allocate(&mut self, bytes: u64) -> Fallible<u64> {
+    pub(super) fn allocate(&mut self, (device, reach): (u32, Reach), bytes: u64) -> Fallible<u64> {
         if bytes == 0 {
             return Err(ErrorKind::InvalidValue.into());
         }
@@ -157,12 +191,12 @@ impl Memory {
             .checked_add(bytes)
             .and_then(|end| end.checked_add(GUARD))
             .ok_or(ErrorKind::OutOfMemory)?;
-        let physical = self.take(bytes)?;
+        let physical = self.take(device, bytes)?;
         self.next_allocation = next;
         self.physical[physical].mappings = 1;
         self.physical[physical].released = true;
         self.allocations.insert(address, physical);
-        self.mappings.insert(address, Mapping { bytes, physical, access: true });
+        self.mappings.insert(address, Mapping { bytes, physical, access: Some(reach) });
         Ok(address)
     }
 
@@ -175,7 +209,12 @@ impl Memory {
     }
 
     /// What lies behind a range now, or `None` where the device may not touch all of it.
-    pub(super) fn translate(&self, range: &Tagged, stretches: &mut Vec<Stretch>) -> Option<()> {
+    pub(super) fn translate(
+        &self,
+        device: u32,
+        range: &Tagged,
+        stretches: &mut Vec<Stretch>,
+    ) -> Option<()> {
         stretches.clear();
         if !range.address.is_multiple_of(GRANULE) {
             return None;
@@ -185,7 +224,7 @@ impl Memory {
         while address < end {
             let (start, mapping) = self.mappings.range(..=address).next_back()?;
             let offset = address - start;
-            if !mapping.access || offset >= mapping.bytes {
+            if !mapping.access.is_some_and(|reach| reach.holds(device)) || offset >= mapping.bytes {
                 return None;
             }
             let bytes = (mapping.bytes - offset).min(end - address);
@@ -195,19 +234,21 @@ impl Memory {
         Some(())
     }
 
-    fn whole_granules(&self, addresses: &[u64], bytes: u64) -> Fallible<()> {
-        let granularity = self.granularity.ok_or(ErrorKind::NotSupported)?;
+    /// Refuses what is no multiple of the device's granularity, and returns that.
+    fn whole_granules(&self, device: u32, addresses: &[u64], bytes: u64) -> Fallible<u64> {
+        let granularity =
+            self.stocks[device as usize].granularity.ok_or(ErrorKind::NotSupported)?;
         let whole = |value: u64| value.is_multiple_of(granularity);
         let overflows = addresses.iter().any(|address| address.checked_add(bytes).is_none());
         if bytes == 0 || overflows || !whole(bytes) || !addresses.iter().copied().all(whole) {
             return Err(ErrorKind::InvalidValue.into());
         }
-        Ok(())
+        Ok(granularity)
     }
 
     /// Refuses a range that is anything but mappings of handles, whole and without holes.
-    fn whole_mappings(&self, address: u64, bytes: u64) -> Fallible<()> {
-        self.whole_granules(&[address], bytes)?;
+    fn whole_mappings(&self, device: u32, address: u64, bytes: u64) -> Fallible<()> {
+        self.whole_granules(device, &[address], bytes)?;
         let end = address + bytes;
         let mut reached = address;
         for (start, mapping) in self.mappings.range(address..end) {
@@ -230,12 +271,13 @@ impl Memory {
             .is_some_and(|(start, mapping)| start + mapping.bytes > address)
     }
 
-    fn take(&mut self, bytes: u64) -> Fallible<usize> {
-        if bytes > self.total - self.used {
+    fn take(&mut self, device: u32, bytes: u64) -> Fallible<usize> {
+        let stock = &mut self.stocks[device as usize];
+        if bytes > stock.total - stock.used {
             return Err(ErrorKind::OutOfMemory.into());
         }
-        self.used += bytes;
-        self.physical.push(Physical { bytes, released: false, mappings: 0 });
+        stock.used += bytes;
+        self.physical.push(Physical { device, bytes, released: false, mappings: 0 });
         Ok(self.physical.len() - 1)
     }
 
@@ -250,7 +292,7 @@ impl Memory {
     fn drop_if_gone(&mut self, slot: usize) {
         let physical = &self.physical[slot];
         if physical.released && physical.mappings == 0 {
-            self.used -= physical.bytes;
+            self.stocks[physical.device as usize].used -= physical.bytes;
         }
     }
 }

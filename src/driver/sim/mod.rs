@@ -7,7 +7,8 @@
 //! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`],
 //! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order that the
 //! legacy stream imposes on blocking streams outside captures, child graphs, a replay inside a
-//! capture (refused), memory and host nodes, and a thread's own capture mode: calls through
+//! capture (refused), memory and host nodes, legacy streams of devices but the first (the handle
+//! zero is that one's for all drivers), and a thread's own capture mode: calls through
 //! [`Driver`](super::Driver) that a capture may forbid count as made in relaxed mode, see
 //! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. A graph that was
 //! handed to a capture keeps what a failed capture left in it.
@@ -17,10 +18,16 @@
 //!
 //! Handles of streams, graphs, nodes, events and memory are never used twice.
 //!
+//! A machine has one device, or several ([`SimDriver::add_device`]) with a driver for each. A kernel
+//! runs on its driver's device, on streams of that; it may touch memory of another one only where
+//! that one's driver was told so ([`SimDriver::with_peers`]). Failures on demand, counts of calls,
+//! schedules, `synchronize` and wrong tags are the machine's.
+//!
 //! All calls go through one lock, but for one: that a stream does not capture is answered without
 //! it, so that threads which ask about streams of their own do not slow each other down.
 
 mod capture;
+mod devices;
 mod engine_side;
 mod events;
 mod execute;
@@ -36,6 +43,7 @@ mod slots;
 use std::sync::Arc;
 
 use capture::{Capture, Stream};
+use devices::Reach;
 use events::Event;
 use execute::{Executable, Execution};
 use faults::Faults;
@@ -70,9 +78,13 @@ impl Default for SimConfig {
 /// A driver without a GPU.
 #[derive(Debug)]
 pub struct SimDriver {
+    device: u32,
+    /// Who may touch its memory.
+    reach: Reach,
     support: MemorySupport,
     gates: Arc<Gates>,
-    state: Mutex<State>,
+    /// The whole machine's.
+    state: Arc<Mutex<State>>,
 }
 
 /// What stands behind the lock. Aligned so that the lock's cache line is shared with none of the
@@ -130,37 +142,50 @@ impl State {
     }
 }
 
+impl SimConfig {
+    /// With a granularity that is one.
+    fn normal(mut self) -> Self {
+        if let MemorySupport::Mapped { granularity } = &mut self.support {
+            *granularity = (*granularity).max(memory::GRANULE).next_power_of_two();
+        }
+        self
+    }
+}
+
 impl SimDriver {
-    /// A device with nothing on it.
+    /// A machine with one device and nothing on it.
     pub fn new(config: SimConfig) -> Self {
-        let support = match config.support {
-            MemorySupport::Mapped { granularity } => MemorySupport::Mapped {
-                granularity: granularity.max(memory::GRANULE).next_power_of_two(),
-            },
-            MemorySupport::Allocated => MemorySupport::Allocated,
-        };
+        let config = config.normal();
+        let mut memory = Memory::new();
+        let device = memory.add_device(config);
         let gates = Arc::new(Gates::default());
         let state = State {
             gates: gates.clone(),
             faults: Faults::default(),
-            streams: vec![Stream::new(false)],
+            streams: vec![Stream::new(false, device)],
             captures: Vec::new(),
             live_captures: Vec::new(),
             blocking_captures: 0,
             graphs: Graphs::default(),
             events: Vec::new(),
-            memory: Memory::new(config.total_bytes, support),
+            memory,
             execution: Execution::new(),
             executables: Vec::new(),
             relaxed_calls: 0,
         };
         state.set_all_gates();
-        Self { support, gates, state: Mutex::new(state) }
+        Self {
+            device,
+            reach: Reach::of(device),
+            support: config.support,
+            gates,
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     /// Creates a stream that synchronises with the legacy stream.
     pub fn create_blocking_stream(&self) -> StreamHandle {
-        self.lock().create_stream(true)
+        self.lock().create_stream(true, self.device)
     }
 
     /// Records a new event on a stream, capturing or not. What the event stands for does not
@@ -274,10 +299,10 @@ impl SimDriver {
         self.lock().query_event(event.handle()).map_err(|refusal| refusal.of("cuEventQuery"))
     }
 
-    /// How much of the device's memory is in use, in bytes. As [`SimDriver::is_complete`] it is no
+    /// How much of this device's memory is in use, in bytes. As [`SimDriver::is_complete`] it is no
     /// call of the engine's.
     pub fn used_bytes(&self) -> u64 {
-        let info = self.lock().memory.info();
+        let info = self.lock().memory.info(self.device);
         info.total - info.free
     }
 

@@ -25,6 +25,11 @@ impl Refusal {
         }
     }
 
+    /// A stream with something of another device.
+    pub(super) fn invalid_handle() -> Self {
+        Self { code: 400, kind: ErrorKind::Other("invalid resource handle".into()) }
+    }
+
     /// A kernel that touched memory it may not touch.
     pub(super) fn illegal_address() -> Self {
         Self {

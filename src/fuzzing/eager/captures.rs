@@ -23,13 +23,21 @@ impl World {
         self.streams[stream].capture = Some(number);
         // Graphs may use blocks of any pool.
         let mut id = None;
-        for &pool in self.pools.iter().filter(|_| told) {
-            match self.engine.begin_capture(pool, self.streams[stream].name) {
-                Ok(begun) => id = Some(begun),
-                Err(error) => self.excuse(&error),
+        let mut all = told;
+        for pool in (0..self.pools.len()).filter(|_| told) {
+            match self.engine.begin_capture(self.pools[pool], self.streams[stream].name) {
+                Ok(begun) => {
+                    assert!(!self.suspended[pool], "a capture began in a suspended pool");
+                    id = Some(begun);
+                }
+                Err(Error::PoolSuspended { .. }) if self.suspended[pool] => all = false,
+                Err(error) => {
+                    all = false;
+                    self.excuse(&error);
+                }
             }
         }
-        self.untold |= id.is_none();
+        self.untold |= !all;
         let id = id.unwrap_or_else(|| self.id_of(stream));
         self.tell(format_args!(
             "capture {number} begins on {}, {mode:?}, told {told}",
@@ -40,6 +48,7 @@ impl World {
             fate: Fate::UnderWay,
             latest: 0,
             graph: None,
+            told: all,
             executable: None,
         });
         Ok(())
@@ -106,7 +115,7 @@ impl World {
     /// Runs a graph on a stream, and waits for it: graphs of one pool never run at once.
     pub(super) fn replay(&mut self, number: usize, stream: usize) {
         let Some(executable) = self.captures[number].executable else { return };
-        if self.streams[stream].capture.is_some() {
+        if self.streams[stream].capture.is_some() || self.suspended.contains(&true) {
             return;
         }
         self.tell(format_args!("replay of {number} on {}", self.streams[stream].row));

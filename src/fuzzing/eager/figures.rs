@@ -102,7 +102,7 @@ impl Model {
             assert_eq!(currents(&statistics.all), sum, "{row}: all = small + large");
             assert_eq!(statistics.counts, all.counts, "counts are of the whole device");
         }
-        let mut total = [0; 9];
+        let mut total = [0; 10];
         for statistics in pools {
             for (sum, figure) in total.iter_mut().zip(currents(&statistics.all)) {
                 *sum += figure;
@@ -121,9 +121,9 @@ fn judge_sums(figures: &Figures, what: &str) {
     let &Figures { reserved_bytes, active_bytes, inactive_split_bytes, allocated_bytes, .. } =
         figures;
     assert_eq!(
-        reserved_bytes.current,
+        reserved_bytes.current + figures.suspended_bytes.current,
         active_bytes.current + inactive_split_bytes.current,
-        "{what}: reserved = active + inactive"
+        "{what}: reserved + suspended = active + inactive"
     );
     assert!(active_bytes.current >= allocated_bytes.current, "{what}: active holds allocated");
     assert!(figures.active.current >= figures.allocation.current, "{what}");
@@ -132,7 +132,7 @@ fn judge_sums(figures: &Figures, what: &str) {
     }
 }
 
-fn all(figures: &Figures) -> [Figure; 9] {
+fn all(figures: &Figures) -> [Figure; 10] {
     [
         figures.allocation,
         figures.allocated_bytes,
@@ -143,14 +143,15 @@ fn all(figures: &Figures) -> [Figure; 9] {
         figures.inactive_split_bytes,
         figures.segment,
         figures.reserved_bytes,
+        figures.suspended_bytes,
     ]
 }
 
-fn currents(figures: &Figures) -> [u64; 9] {
+fn currents(figures: &Figures) -> [u64; 10] {
     all(figures).map(|figure| figure.current)
 }
 
-fn sum(one: &Figures, other: &Figures) -> [u64; 9] {
+fn sum(one: &Figures, other: &Figures) -> [u64; 10] {
     let (one, other) = (currents(one), currents(other));
     std::array::from_fn(|kind| one[kind] + other[kind])
 }

@@ -13,6 +13,10 @@ impl World {
         for stream in 0..self.streams.len() {
             self.end(stream, false, stream.is_multiple_of(2));
         }
+        // What stays suspended is freed and destroyed as it is.
+        for pool in (0..self.pools.len()).filter(|pool| pool.is_multiple_of(2)) {
+            self.resume(pool);
+        }
         for number in 0..self.captures.len() {
             self.replay(number, 0);
         }

@@ -32,6 +32,7 @@ impl World {
         let must_fit = self.must_fit(bytes);
         let block = match self.engine.allocate(self.pools[pool], requested, stream.name) {
             Ok(block) => block,
+            Err(Error::PoolSuspended { .. }) if self.suspended[pool] => return Ok(()),
             Err(Error::OutOfMemory(report)) => {
                 assert!(!must_fit || self.faulted, "nothing is in use, and {report}");
                 self.tell(format_args!("no memory for {bytes:#x} on {}", stream.row));
@@ -43,6 +44,7 @@ impl World {
                 return Ok(());
             }
         };
+        assert!(!self.suspended[pool], "handed out of a suspended pool");
         let bytes = self.judge_size(bytes);
         let number = self.blocks.len();
         let (address, end) = (block.address, block.address + bytes);
@@ -131,9 +133,12 @@ impl World {
         idle && limits.into_iter().flatten().all(|limit| least <= limit)
     }
 
-    fn judge_mapped(&self, block: usize) {
+    pub(super) fn judge_mapped(&self, block: usize) {
         use crate::driver::Program;
         let block = &self.blocks[block];
+        if self.suspended[block.pool] {
+            return;
+        }
         for address in [block.address, block.end() - 512] {
             assert!(self.driver.read_tags(address, 512).is_ok(), "{address:#x} is not mapped");
         }

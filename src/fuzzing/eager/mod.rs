@@ -4,7 +4,8 @@
 //! * [`figures`]: what the engine's figures must say, to the byte.
 //! * [`renamed`]: a driver whose streams get the names of streams that are gone.
 //! * [`world`]: the host: its streams, blocks and captures, under settings of all kinds.
-//! * [`steps`]: what the host may do next; [`memory`], [`work`], [`captures`]: how it does it.
+//! * [`steps`]: what the host may do next; [`memory`], [`work`], [`captures`], [`suspend`]: how it does
+//!   it.
 //! * [`finish`]: everything ends, and all memory must be back.
 //!
 //! Calls of the driver may be made to fail: each call of the engine must then end in success or in
@@ -17,6 +18,7 @@ mod memory;
 mod order;
 mod renamed;
 mod steps;
+mod suspend;
 mod work;
 mod world;
 

@@ -10,7 +10,15 @@ impl World {
         let kind = u.int_in_range(0..=99u8)?;
         let stream = u.choose_index(self.streams.len())?;
         match kind {
-            0..=19 => self.launch(stream),
+            0..=17 => self.launch(stream),
+            18 => {
+                let pool = u.choose_index(self.pools.len())?;
+                self.suspend(pool);
+            }
+            19 => {
+                let pool = u.choose_index(self.pools.len())?;
+                self.resume(pool);
+            }
             20..=42 => self.allocate(u, stream)?,
             43..=58 => {
                 let from = u.ratio(1, 6)?.then_some(stream);

@@ -11,7 +11,7 @@ impl World {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for number in self.live() {
             let block = &mut self.blocks[number];
-            if !block.users.contains(&row) {
+            if !block.users.contains(&row) || self.suspended[block.pool] {
                 continue;
             }
             let range = Tagged { address: block.address, bytes: block.bytes, tag: block.tag };

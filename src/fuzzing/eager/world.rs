@@ -86,6 +86,8 @@ pub(super) struct Capture {
     /// When it got its latest node.
     pub latest: u64,
     pub graph: Option<GraphId>,
+    /// Whether every pool was told of it before it began.
+    pub told: bool,
     pub executable: Option<ExecutableHandle>,
 }
 
@@ -101,6 +103,8 @@ pub(super) struct World {
     pub flaw: Option<Flaw>,
     pub caught: bool,
     pub pools: Vec<PoolId>,
+    /// Of each pool, whether it is suspended.
+    pub suspended: Vec<bool>,
     pub streams: Vec<Stream>,
     pub spare_names: Vec<StreamHandle>,
     pub order: Streams,
@@ -191,6 +195,7 @@ impl World {
             pool_limit,
             flaw,
             caught: false,
+            suspended: vec![false; pools.len()],
             pools,
             streams: Vec::new(),
             spare_names: Vec::new(),

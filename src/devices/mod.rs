@@ -1,0 +1,136 @@
+//! Several devices in one process: an engine for each, found by device, stream or pointer.
+//!
+//! An engine hands out memory of one device. Its blocks may be used on streams of any: say so with
+//! [`Engine::record_stream`], as for any other stream. Kernels reach the memory of another device
+//! only where its driver was told to give access (`CudaDriver::with_peers`).
+//!
+//! ```rust
+//! use std::sync::Arc;
+//!
+//! use regraph::devices::Devices;
+//! use regraph::driver::sim::{SimConfig, SimDriver}; // or driver::cuda::CudaDriver::new(1)?
+//! use regraph::driver::{Driver, Program};
+//! use regraph::engine::{Config, Engine, PoolConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let first = SimDriver::new(SimConfig::default());
+//! let second = first.add_device(SimConfig::default());
+//! let mut devices = Devices::new();
+//! for driver in [first.with_peers(&[1]), second.with_peers(&[0])] {
+//!     let config = Config::default().device(driver.device());
+//!     devices.add(Arc::new(Engine::new(driver, config)))?;
+//! }
+//! let stream = devices.of_device(1)?.driver().create_stream()?;
+//! let engine = devices.of_stream(stream)?;
+//! let block = engine.allocate(engine.create_pool(PoolConfig::default()), 1 << 20, stream)?;
+//! assert_eq!(devices.of_pointer(block.address)?.device(), 1);
+//! # engine.free(block.id)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Captures over several devices
+//! A capture whose streams live on several devices is one graph, and each engine judges its own
+//! blocks in the whole of it. What an engine must know it is told as ever, for its own part:
+//!
+//! * [`Engine::begin_capture`] on each engine whose blocks the capture uses, with any stream of the
+//!   capture: also where the capture has no stream of that engine's device;
+//! * [`Devices::end_capture`] ends it in all of them. The graph runs only if every engine accepts.
+//!
+//! # Streams of other devices
+//! Engines know nothing of each other. A thread that is to capture on a stream which another one has
+//! used names it to all of them ([`Devices::mark_stream`]). Before a stream is destroyed
+//! [`Engine::retire_stream`] is called on every engine with blocks that it used; from when the first
+//! has agreed, the stream uses no block of that engine, even if another refuses.
+
+mod captures;
+mod error;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use error::Error;
+
+use crate::driver::{Driver, StreamHandle};
+use crate::engine::Engine;
+
+/// The engines of a process, one a device.
+#[derive(Debug)]
+pub struct Devices<D: Driver> {
+    engines: BTreeMap<u32, Arc<Engine<D>>>,
+}
+
+impl<D: Driver> Default for Devices<D> {
+    fn default() -> Self {
+        Self { engines: BTreeMap::new() }
+    }
+}
+
+impl<D: Driver> Devices<D> {
+    /// No engines.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the engine of one more device.
+    ///
+    /// # Errors
+    /// [`Error::OtherDevice`] where [`Config::device`](crate::engine::Config::device) does not say
+    /// what the driver says; [`Error::Taken`].
+    pub fn add(&mut self, engine: Arc<Engine<D>>) -> Result<(), Error> {
+        let (device, driven) = (engine.device(), engine.driver().device());
+        if device != driven {
+            return Err(Error::OtherDevice { configured: device, driven });
+        }
+        if self.engines.contains_key(&device) {
+            return Err(Error::Taken { device });
+        }
+        self.engines.insert(device, engine);
+        Ok(())
+    }
+
+    /// Every device's ordinal and engine, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<Engine<D>>)> {
+        self.engines.iter().map(|(&device, engine)| (device, engine))
+    }
+
+    /// The engine of a device, by the device's ordinal.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`].
+    pub fn of_device(&self, device: u32) -> Result<&Arc<Engine<D>>, Error> {
+        self.engines.get(&device).ok_or(Error::UnknownDevice { device })
+    }
+
+    /// The engine of the device that a stream belongs to. Disturbs no capture, also where the stream
+    /// captures.
+    ///
+    /// # Errors
+    /// [`Error::DefaultStream`]; [`Error::UnknownDevice`]; [`Error::NoEngine`]; the driver's.
+    pub fn of_stream(&self, stream: StreamHandle) -> Result<&Arc<Engine<D>>, Error> {
+        refuse_default(stream)?;
+        // All drivers of a process give the same answer.
+        let any = self.engines.values().next().ok_or(Error::NoEngine)?;
+        self.of_device(any.driver().device_of_stream(stream)?)
+    }
+
+    /// The engine that an address belongs to: one of a block, or any other in what the engine has
+    /// from its driver.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`].
+    pub fn of_pointer(&self, address: u64) -> Result<&Arc<Engine<D>>, Error> {
+        let mut engines = self.engines.values();
+        engines.find(|engine| engine.owns(address)).ok_or(Error::UnknownAddress { address })
+    }
+}
+
+/// Refuses a stream whose handle says nothing of its device.
+fn refuse_default(stream: StreamHandle) -> Result<(), Error> {
+    /// `CU_STREAM_PER_THREAD`; the legacy stream's two handles are below it.
+    const LAST_DEFAULT: usize = 2;
+    if stream.bits() <= LAST_DEFAULT {
+        return Err(Error::DefaultStream { stream });
+    }
+    Ok(())
+}

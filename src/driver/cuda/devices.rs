@@ -1,0 +1,147 @@
+//! Other devices of the machine: whose a stream is, events for their streams, access for their
+//! kernels.
+//!
+//! A stream's device is asked for by its context. `cuStreamGetDevice` would say the same, but is
+//! refused for a stream that captures.
+
+use std::collections::BTreeMap;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::CudaContext;
+
+use super::super::{Driver, DriverError, ErrorKind, MemorySupport, Result, StreamHandle};
+use super::error::{failure, nonsense};
+use super::guard::Current;
+use super::raw::{self, AccessDesc, Pointer};
+use super::symbols::Symbols;
+use super::{is_default_stream, CudaDriver};
+
+/// What a driver object knows of other devices.
+#[derive(Default)]
+pub(super) struct Neighbours {
+    /// Their primary contexts, which live as long as events in them may.
+    contexts: Mutex<BTreeMap<u32, Arc<CudaContext>>>,
+    /// Those that may touch this device's memory.
+    peers: BTreeMap<u32, Arc<CudaContext>>,
+    /// Whether their contexts were given access to whole allocations.
+    opened: Mutex<bool>,
+}
+
+/// Retains a device's primary context. The calling thread keeps the context that it had, if any.
+pub(super) fn retain(symbols: &Symbols, ordinal: usize) -> Result<Arc<CudaContext>> {
+    let mut before: Pointer = null_mut();
+    // SAFETY: writes one pointer.
+    unsafe { symbols.current_context(&mut before) }?;
+    // Makes it current, where it succeeds.
+    let context = CudaContext::new(ordinal)
+        .map_err(|error| failure(symbols, "cuDevicePrimaryCtxRetain", error.0 as u32))?;
+    if !before.is_null() {
+        // SAFETY: the context was current just now.
+        unsafe { symbols.set_context(before) }?;
+    }
+    Ok(context)
+}
+
+impl CudaDriver {
+    /// Gives other devices access to all memory that this driver hands out from now on, by their
+    /// ordinals, so that their kernels can use it: an engine's blocks, where the engine is made on
+    /// this driver afterwards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; whatever the
+    /// driver answers.
+    pub fn with_peers(mut self, ordinals: &[u32]) -> Result<Self> {
+        for &ordinal in ordinals {
+            if ordinal == self.device() || self.neighbours.peers.contains_key(&ordinal) {
+                continue;
+            }
+            let context = self.neighbour(ordinal)?;
+            let peer = context.cu_device();
+            let mut reaches = 0;
+            // SAFETY: writes one int; takes no other pointers.
+            unsafe { self.symbols.can_access_peer(&mut reaches, peer, self.device) }?;
+            if reaches == 0 {
+                return Err(out_of_reach(ordinal, self.device()));
+            }
+            self.neighbours.peers.insert(ordinal, context);
+            self.access.push(AccessDesc::read_write(peer));
+        }
+        if self.support == MemorySupport::Allocated {
+            self.open_to_peers()?;
+        }
+        Ok(self)
+    }
+
+    /// The device that a stream belongs to, whichever it is.
+    pub(super) fn owner(&self, stream: StreamHandle) -> Result<u32> {
+        if is_default_stream(stream) {
+            return Ok(self.device());
+        }
+        let _relaxed = self.enter()?;
+        let mut context: Pointer = null_mut();
+        // SAFETY: the stream is the caller's and alive; writes one pointer.
+        unsafe { self.symbols.stream_context(stream.as_raw(), &mut context) }?;
+        if context == self.raw_context() {
+            return Ok(self.device());
+        }
+        let _current = Current::enter(&self.symbols, context)?;
+        let mut device = 0;
+        // SAFETY: writes one int.
+        unsafe { self.symbols.context_device(&mut device) }?;
+        // A device's handle is its ordinal.
+        u32::try_from(device).map_err(|_| nonsense("cuCtxGetDevice", "a device below zero"))
+    }
+
+    /// Makes the primary context of another device current, while the guard lives, for events that
+    /// are to be recorded on streams of that.
+    pub(super) fn enter_neighbour(&self, ordinal: u32) -> Result<Current<'_>> {
+        let context = self.neighbour(ordinal)?;
+        // It stays among the neighbours for as long as the guard borrows this.
+        Current::enter(&self.symbols, context.cu_ctx().cast())
+    }
+
+    fn neighbour(&self, ordinal: u32) -> Result<Arc<CudaContext>> {
+        let contexts = &self.neighbours.contexts;
+        let mut contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = contexts.get(&ordinal) {
+            return Ok(Arc::clone(context));
+        }
+        let _relaxed = self.enter()?;
+        let context = retain(&self.symbols, ordinal as usize)?;
+        contexts.insert(ordinal, Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Gives the peers' contexts access to what `cuMemAlloc` gives; mapped memory has access of its
+    /// own. Not before it is needed: from then on every allocation is mapped for all of them.
+    pub(super) fn open_to_peers(&self) -> Result<()> {
+        let Neighbours { peers, opened, .. } = &*self.neighbours;
+        if peers.is_empty() {
+            return Ok(());
+        }
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if *opened {
+            return Ok(());
+        }
+        let _relaxed = self.enter()?;
+        for context in peers.values() {
+            let _current = Current::enter(&self.symbols, context.cu_ctx().cast())?;
+            // SAFETY: both contexts are alive; no flags are defined.
+            match unsafe { (self.symbols.enable_peer_access)(self.raw_context(), 0) } {
+                0 | raw::PEER_ACCESS_ALREADY_ENABLED => {}
+                code => return Err(failure(&self.symbols, "cuCtxEnablePeerAccess", code)),
+            }
+        }
+        *opened = true;
+        Ok(())
+    }
+}
+
+fn out_of_reach(peer: u32, device: u32) -> DriverError {
+    let text = format!(
+        "device {peer} cannot reach the memory of device {device}; leave it out, and copy between \
+         them instead"
+    );
+    DriverError::new("cuDeviceCanAccessPeer", 0, ErrorKind::Other(text))
+}

@@ -1,0 +1,291 @@
+//! Suspending pools: their memory goes back to the driver while blocks and graphs keep their
+//! addresses.
+//!
+//! A suspended pool is shut: no door hands anything of it out. Fronts keep nothing of it and get
+//! nothing back, the heaps refuse every claim, and what gives memory back by range finds none. Blocks
+//! of it can be freed; that changes tables and no memory.
+
+use super::history::Action;
+use super::reclaim::Amount;
+use super::report::PoolId;
+use super::state::State;
+use super::{Config, Engine, Error};
+use crate::driver::{Driver, DriverError, MemorySupport};
+use crate::heap::Heap;
+use crate::snapshot::BlockState;
+
+const SUSPEND: &str = "suspend_pool";
+const RESUME: &str = "resume_pool";
+
+impl<D: Driver> Engine<D> {
+    /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
+    /// graphs, until [`Engine::resume_pool`] maps memory there again. Returns how many bytes went.
+    /// **Everything that the memory held is lost.** Nothing is waited for.
+    ///
+    /// No work that uses memory of the pool may be running, or be submitted before the pool is
+    /// resumed: launches of its graphs, and work on blocks of it that are live, included. The engine
+    /// refuses what it can see of that, and sees no graph that is launched, and no work on live
+    /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
+    /// thread it has to be told by that thread ([`Engine::mark_stream`]).
+    ///
+    /// Until the pool is resumed, allocations from it and captures into it fail with
+    /// [`Error::PoolSuspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
+    /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
+    ///
+    /// Costs two calls of the driver for each piece of memory.
+    ///
+    /// # Errors
+    /// [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::UnknownPool`]. After an error of the
+    /// driver's what had gone by then is gone, if anything had the pool is suspended
+    /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest.
+    pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
+        self.change(|state| state.suspend_pool(&self.driver, pool))
+    }
+
+    /// Maps memory again wherever a suspended pool had some. Returns how many bytes came back, 0 for
+    /// a pool that is not suspended. **What they hold is anything.**
+    ///
+    /// Where memory is short, or a limit forbids it, what is free in other pools is given back for it,
+    /// and at last the streams are waited for, as [`Engine::allocate`] does outside captures.
+    ///
+    /// Costs three calls of the driver for each piece of memory.
+    ///
+    /// # Errors
+    /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
+    /// and what had come by then is given back.
+    pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
+        self.change(|state| state.resume_pool(&self.driver, &self.config, pool))
+    }
+
+    /// Whether a pool is suspended.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
+        let mut state = self.lock()?;
+        state.pool(pool, "is_suspended")?;
+        Ok(state.is_suspended(pool))
+    }
+}
+
+impl State {
+    /// Whether a pool is suspended, or a part of it.
+    pub(super) fn is_suspended(&self, pool: PoolId) -> bool {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
+        let heap = |heap: u32| self.heaps[heap as usize].as_ref();
+        row.heaps().into_iter().filter_map(heap).any(Heap::is_suspended)
+    }
+
+    /// Refuses a pool that is unknown or suspended.
+    pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
+        self.pool(pool, call)?;
+        if self.is_suspended(pool) {
+            return Err(Error::PoolSuspended { call, pool });
+        }
+        Ok(())
+    }
+
+    fn suspend_pool<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<u64, Error> {
+        let heaps = self.pool(pool, SUSPEND)?.heaps();
+        let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
+        if !mapped || self.heap(heaps[0]).is_uncached() {
+            return Err(Error::CannotSuspend { pool });
+        }
+        let before = self.reserved(pool);
+        let known = self.is_suspended(pool);
+        if known && before == 0 {
+            return Ok(0);
+        }
+        heaps.into_iter().for_each(|heap| self.touch(heap));
+        self.must_be_quiet(driver, pool)?;
+        if !known {
+            self.tell_leaving(heaps);
+        }
+        heaps.into_iter().for_each(|heap| self.heap(heap).shut());
+        let mut done = Ok(());
+        for heap in heaps {
+            done = done.and_then(|()| self.heap(heap).suspend(driver));
+        }
+        if done.is_err() {
+            self.reopen(heaps);
+        }
+        done?;
+        Ok(before - self.reserved(pool))
+    }
+
+    /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
+    /// first takes back what fronts have and asks every stream how far it is.
+    fn must_be_quiet<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<(), Error> {
+        /// How often events are asked about: one that was recorded by the first look, on a stream that
+        /// is idle, takes the device a moment.
+        const LOOKS: usize = 256;
+        // Barred before all is taken back: what comes back to a front meanwhile could be handed out
+        // from there after this.
+        self.fronts.used().for_each(|mut front| front.bar(pool));
+        let (mut captures, mut waiting) = (0, 0);
+        for _ in 0..LOOKS {
+            self.settle_everything(driver, Some(pool));
+            let row = self.pool(pool, SUSPEND)?;
+            let heaps = row.heaps();
+            captures = row.recordings;
+            let waits = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::unsettled);
+            waiting = heaps.into_iter().map(waits).sum();
+            if captures > 0 || waiting == 0 {
+                break;
+            }
+        }
+        if captures + waiting > 0 {
+            return Err(Error::PoolBusy { pool, captures, waiting });
+        }
+        Ok(())
+    }
+
+    fn resume_pool<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        pool: PoolId,
+    ) -> Result<u64, Error> {
+        let heaps = self.pool(pool, RESUME)?.heaps();
+        if !self.is_suspended(pool) {
+            return Ok(0);
+        }
+        heaps.into_iter().for_each(|heap| self.touch(heap));
+        let bytes = self.missing(heaps);
+        let result = self.find_memory(driver, config, pool, heaps);
+        if let Ok(true) = result {
+            self.reopen(heaps);
+            return Ok(bytes);
+        }
+        for heap in heaps {
+            // What cannot go now stays as it is, and goes or is used at the next call.
+            let _ = self.heap(heap).suspend(driver);
+        }
+        match result {
+            Err(error) if !error.is_out_of_memory() => Err(error.into()),
+            _ => Err(self.cannot_resume(driver, pool, heaps)),
+        }
+    }
+
+    /// Maps everything that is missing, with the means of a request for memory. False where a limit
+    /// forbids it.
+    fn find_memory<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        pool: PoolId,
+        heaps: [u32; 2],
+    ) -> Result<bool, DriverError> {
+        let missing = self.missing(heaps);
+        self.collect_garbage(driver, config, missing);
+        let mut result = self.map_missing(driver, pool, heaps);
+        if is_found(&result) {
+            return result;
+        }
+        self.counts.num_alloc_retries += 1;
+        self.settle_everything(driver, None);
+        for most in [missing, u64::MAX] {
+            if self.give_back(driver, Amount { pool: None, most }) > 0 {
+                result = self.map_missing(driver, pool, heaps);
+                if is_found(&result) {
+                    return result;
+                }
+            }
+        }
+        self.lanes.synchronize(driver);
+        self.settle_everything(driver, None);
+        if self.give_back(driver, Amount::ALL) > 0 {
+            result = self.map_missing(driver, pool, heaps);
+        }
+        result
+    }
+
+    fn map_missing<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pool: PoolId,
+        heaps: [u32; 2],
+    ) -> Result<bool, DriverError> {
+        if self.missing(heaps) > self.room(pool).min(self.room_of_all()) {
+            return Ok(false);
+        }
+        for heap in heaps {
+            self.heap(heap).resume(driver)?;
+        }
+        Ok(true)
+    }
+
+    /// What the driver has of the heaps' memory, in bytes.
+    fn missing(&mut self, heaps: [u32; 2]) -> u64 {
+        heaps.into_iter().map(|heap| self.heap(heap).suspended()).sum()
+    }
+
+    /// Opens both heaps again if both are whole.
+    fn reopen(&mut self, heaps: [u32; 2]) {
+        if heaps.into_iter().all(|heap| self.heap(heap).is_whole()) {
+            for heap in heaps {
+                self.heap(heap).reopen();
+                // The history shows memory before what lies in it.
+                self.note_changes(heap);
+            }
+            self.tell_return(heaps);
+        }
+    }
+
+    fn cannot_resume<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pool: PoolId,
+        heaps: [u32; 2],
+    ) -> Error {
+        self.counts.num_ooms += 1;
+        let bytes = self.missing(heaps);
+        let free = driver.memory_info().ok().map(|info| info.free);
+        self.remember(Action::OutOfMemory, (free.unwrap_or(0), bytes), None, pool);
+        let (reserved, limit) = (self.reserved_by_all(), self.limit);
+        Error::ResumeOutOfMemory { pool, bytes, free, reserved, limit }
+    }
+
+    /// To the history the blocks of a suspended pool are gone, with all that they held.
+    fn tell_leaving(&mut self, heaps: [u32; 2]) {
+        self.tell_tenants(heaps, |_| &[Action::FreeCompleted]);
+    }
+
+    /// And they are new when it is resumed.
+    fn tell_return(&mut self, heaps: [u32; 2]) {
+        self.tell_tenants(heaps, |state| match state {
+            BlockState::ActivePendingFree => &[Action::Allocate, Action::Free],
+            _ => &[Action::Allocate],
+        });
+    }
+
+    fn tell_tenants(&mut self, heaps: [u32; 2], actions: impl Fn(BlockState) -> &'static [Action]) {
+        if self.history.is_none() {
+            return;
+        }
+        for heap in heaps {
+            let tenants = self.tenants(heap).into_iter();
+            let mut tenants: Vec<_> = tenants
+                .filter(|(_, tenant)| tenant.state.is_active())
+                .map(|(range, tenant)| (self.heap(heap).extent(range).0, tenant))
+                .collect();
+            tenants.sort_unstable_by_key(|&(address, _)| address);
+            let pool = self.pool_of(heap);
+            for (address, tenant) in tenants {
+                for &action in actions(tenant.state) {
+                    let (place, stream) = ((address, tenant.requested), Some(tenant.stream));
+                    self.remember_from(action, place, stream, pool, tenant.frames.clone());
+                }
+            }
+        }
+    }
+}
+
+/// Whether a search has come to an end: memory is mapped, or the driver failed in another way than
+/// for want of it.
+fn is_found(result: &Result<bool, DriverError>) -> bool {
+    match result {
+        Ok(found) => *found,
+        Err(error) => !error.is_out_of_memory(),
+    }
+}

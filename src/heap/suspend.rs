@@ -1,0 +1,224 @@
+//! Suspension: all memory of a heap goes back to the driver and comes again at the same addresses.
+//!
+//! The table of ranges stays as it is, and is kept as ever: who frees a block of a suspended heap
+//! changes the table and nothing else. Nothing is handed out, and nothing is given back by range.
+//!
+//! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
+//! call fails, the piece stands where the call before it left it, and either way goes on from there.
+
+use super::segment::{Piece, Segment};
+use super::{Change, Heap};
+use crate::driver::{Driver, DriverError, MemoryHandle};
+
+/// A piece of a segment that the device may not touch now.
+#[derive(Clone, Debug)]
+pub(super) struct Absent {
+    pub(super) bytes: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The driver has its memory.
+    Gone,
+    /// Its memory is held, and mapped nowhere.
+    Unmapped(MemoryHandle),
+    /// Its memory is mapped, and the device has no access.
+    Mapped(MemoryHandle),
+}
+
+impl Absent {
+    /// Whether memory is held for it.
+    pub(super) fn is_held(&self) -> bool {
+        !matches!(self.stage, Stage::Gone)
+    }
+
+    /// Gives its memory back. Returns whether there was any.
+    pub(super) fn lower<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        address: u64,
+    ) -> Result<bool, DriverError> {
+        if let Stage::Mapped(memory) = self.stage {
+            driver.unmap(address, self.bytes)?;
+            self.stage = Stage::Unmapped(memory);
+        }
+        let Stage::Unmapped(memory) = self.stage else { return Ok(false) };
+        driver.release(memory)?;
+        self.stage = Stage::Gone;
+        Ok(true)
+    }
+
+    /// Gets memory for it.
+    fn raise<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        address: u64,
+        got: &mut Vec<(u64, u64)>,
+    ) -> Result<Piece, DriverError> {
+        let bytes = self.bytes;
+        loop {
+            self.stage = match self.stage {
+                Stage::Gone => {
+                    let memory = driver.create(bytes)?;
+                    got.push((address, bytes));
+                    Stage::Unmapped(memory)
+                }
+                Stage::Unmapped(memory) => {
+                    driver.map(address, bytes, memory)?;
+                    Stage::Mapped(memory)
+                }
+                Stage::Mapped(memory) => {
+                    driver.set_access(address, bytes)?;
+                    return Ok(Piece { bytes, memory });
+                }
+            }
+        }
+    }
+}
+
+impl Segment {
+    /// Gives the memory of every piece back, from the lowest until the driver refuses; enters what
+    /// went into `gone`.
+    fn suspend<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        gone: &mut Vec<(u64, u64)>,
+    ) -> Result<(), DriverError> {
+        self.free_stuck(driver);
+        let mut addresses: Vec<u64> =
+            self.pieces.keys().chain(self.absent.keys()).copied().collect();
+        addresses.sort_unstable();
+        for address in addresses {
+            if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
+                driver.unmap(address, bytes)?;
+                self.pieces.remove(&address);
+                self.absent.insert(address, Absent { bytes, stage: Stage::Unmapped(memory) });
+            }
+            let Some(absent) = self.absent.get_mut(&address) else { continue };
+            if absent.lower(driver, address)? {
+                gone.push((address, absent.bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets memory for every absent piece, from the lowest until the driver refuses; enters what came
+    /// into `got`.
+    fn resume<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        got: &mut Vec<(u64, u64)>,
+    ) -> Result<(), DriverError> {
+        self.free_stuck(driver);
+        while let Some(mut first) = self.absent.first_entry() {
+            let address = *first.key();
+            let piece = first.get_mut().raise(driver, address, got)?;
+            first.remove();
+            self.pieces.insert(address, piece);
+        }
+        Ok(())
+    }
+}
+
+impl Heap {
+    /// Whether nothing may be handed out, since there may be no memory behind the addresses.
+    #[inline]
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// Bytes that the driver has until the heap is resumed.
+    pub(crate) fn suspended(&self) -> u64 {
+        self.suspended
+    }
+
+    /// How many ranges were given back and may still be in use, as far as the table says.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.waiting_ranges() + self.ordered_ranges()
+    }
+
+    /// Whether every piece of its memory is mapped.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
+    }
+
+    /// Hands nothing out from now on.
+    pub(crate) fn shut(&mut self) {
+        self.is_suspended = true;
+    }
+
+    /// Hands memory out again, if all of it is there.
+    pub(crate) fn reopen(&mut self) {
+        self.is_suspended &= !self.is_whole();
+    }
+
+    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses. Nobody may
+    /// use it any more.
+    ///
+    /// # Errors
+    /// The driver's. What had gone by then is gone; calling again goes on.
+    pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+        debug_assert!(self.is_suspended, "or somebody may be handed what goes");
+        self.release_orphans(driver);
+        self.each_segment(false, |segment, gone| segment.suspend(driver, gone))
+    }
+
+    /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses and in the same
+    /// pieces.
+    ///
+    /// # Errors
+    /// The driver's. What had come by then is here; calling again goes on.
+    pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+        self.each_segment(true, |segment, got| segment.resume(driver, got))
+    }
+
+    /// Everything that a suspended heap still holds: address, size and segment, neighbours of one
+    /// segment together.
+    pub(crate) fn still_held(&self) -> Vec<((u64, u64), usize)> {
+        let mut still: Vec<((u64, u64), usize)> = Vec::new();
+        for (number, segment) in self.segments.iter().enumerate() {
+            let held = segment.iter().flat_map(Segment::held);
+            still.extend(runs(held).map(|(place, _)| (place, number)));
+        }
+        still
+    }
+
+    /// Runs a step on each segment until one fails, and counts what that moved.
+    fn each_segment(
+        &mut self,
+        mapped: bool,
+        mut step: impl FnMut(&mut Segment, &mut Vec<(u64, u64)>) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        for row in 0..self.segments.len() {
+            let Some(segment) = self.segments[row].as_mut() else { continue };
+            let whole = !segment.growable;
+            let mut moved = Vec::new();
+            let done = step(segment, &mut moved);
+            for ((address, bytes), pieces) in runs(moved.into_iter()) {
+                self.note_change(Change { mapped, whole, address, bytes, pieces });
+                if mapped {
+                    self.suspended -= bytes;
+                } else {
+                    self.suspended += bytes;
+                }
+            }
+            done?;
+        }
+        Ok(())
+    }
+}
+
+/// Neighbours in address order, together: where they begin, their size, and how many they are.
+fn runs(places: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = ((u64, u64), usize)> {
+    let mut places = places.peekable();
+    std::iter::from_fn(move || {
+        let (address, mut bytes) = places.next()?;
+        let mut count = 1;
+        while let Some((_, more)) = places.next_if(|&(next, _)| next == address + bytes) {
+            bytes += more;
+            count += 1;
+        }
+        Some(((address, bytes), count))
+    })
+}

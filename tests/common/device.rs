@@ -1,0 +1,96 @@
+//! Devices that tests run on, a simulated one and a GPU, and tagged kernels for them.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::sync::Arc;
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{Program, StreamHandle, Tagged, Work};
+use regraph::engine::Block;
+
+/// Makes a test on the simulated driver and one on a GPU of a function of the driver.
+macro_rules! twins {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn simulated() {
+                super::$name(&crate::device::simulated());
+            }
+
+            #[cfg(feature = "cuda")]
+            #[test]
+            #[ignore = "needs an NVIDIA GPU"]
+            fn on_a_gpu() {
+                let gpu = crate::device::gpu::open();
+                super::$name(&gpu.driver);
+            }
+        }
+    )*};
+}
+
+/// A device to run the tests on.
+pub trait Device: Program + 'static {
+    /// Lets a stream's work complete, where that does not happen by itself.
+    fn progress(&self, stream: StreamHandle);
+
+    /// Chooses among the orders of work that are allowed, where somebody has to.
+    fn schedule(&self, seed: u64);
+}
+
+impl Device for SimDriver {
+    fn progress(&self, stream: StreamHandle) {
+        self.complete(stream).unwrap();
+    }
+
+    fn schedule(&self, seed: u64) {
+        self.set_schedule_seed(seed);
+    }
+}
+
+pub fn simulated() -> Arc<SimDriver> {
+    Arc::new(SimDriver::new(SimConfig::default()))
+}
+
+#[cfg(feature = "cuda")]
+pub mod gpu {
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+    use regraph::driver::cuda::CudaDriver;
+    use regraph::driver::StreamHandle;
+
+    /// One test at a time: a capture in the global mode forbids calls to all other threads, and
+    /// what is free on the device is everybody's.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    pub struct Gpu {
+        pub driver: Arc<CudaDriver>,
+        _turn: MutexGuard<'static, ()>,
+    }
+
+    pub fn open() -> Gpu {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Gpu { driver: Arc::new(CudaDriver::new(0).unwrap()), _turn: turn }
+    }
+
+    impl super::Device for CudaDriver {
+        fn progress(&self, _: StreamHandle) {}
+
+        fn schedule(&self, _: u64) {}
+    }
+}
+
+/// All of a block, with what it holds or is to hold.
+pub fn tagged(block: Block, tag: u64) -> Tagged {
+    Tagged { address: block.address, bytes: block.bytes, tag }
+}
+
+/// Launches a kernel that checks `inputs`, waits so many nanoseconds, checks them again and writes
+/// `outputs`.
+pub fn launch<P: Program>(
+    driver: &P,
+    stream: StreamHandle,
+    (inputs, outputs): (&[Tagged], &[Tagged]),
+    delay: u32,
+) {
+    let work = Work { inputs, outputs, delay, trigger_early: false };
+    driver.launch(stream, work, false).unwrap();
+}

@@ -1,0 +1,207 @@
+//! How captures end.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use regraph::driver::{CaptureMode, CaptureStatus, ErrorKind, StreamHandle};
+use regraph::engine::{self, PoolConfig};
+use regraph::graphs::{Capture, Error, Pool};
+
+use super::{launch, range, Bench, Device, MIB};
+
+twins! {
+    an_error_leaves_nothing_behind
+    a_panic_leaves_nothing_behind
+    a_stream_that_is_not_joined_is_an_error
+    a_ruined_capture_is_an_error
+    a_guard_does_what_the_closure_does
+    the_host_may_begin_and_end_a_capture_itself
+    what_does_not_belong_together_is_refused
+    a_stream_that_captures_launches_no_graph
+}
+
+#[derive(Debug)]
+enum Failure {
+    Mine,
+    Theirs(#[allow(dead_code, reason = "for its message")] Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Theirs(error)
+    }
+}
+
+fn is_free<P: Device>(bench: &Bench<P>, stream: StreamHandle) {
+    assert!(!bench.driver.is_capturing(stream).unwrap());
+    let figures = bench.engine.pool_statistics(bench.pool.id()).unwrap();
+    assert_eq!((figures.allocated, figures.blocks), (0, 0));
+    // A capture goes on as if nothing had been.
+    let chain = bench.chain([stream, bench.streams::<1>()[0]], (900, 4, MIB, 0)).unwrap();
+    chain.0.launch(&stream).unwrap();
+    assert_eq!(bench.wrong(), 0);
+}
+
+fn an_error_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        let result = bench.engine.capture(&s, &bench.pool, mode, |capture| {
+            let memory = capture.allocate(2 * MIB, &s)?;
+            launch(&*bench.driver, s, (&[], &[range(&memory, 1)]), 0);
+            bench.driver.wait(t, s).map_err(Error::from)?;
+            Err::<(), _>(Failure::Mine)
+        });
+        assert!(matches!(result, Err(Failure::Mine)), "{result:?}");
+        is_free(&bench, s);
+    }
+    bench.close();
+}
+
+fn a_panic_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s] = bench.streams();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        bench.engine.capture(&s, &bench.pool, CaptureMode::Global, |capture| {
+            let _memory = capture.allocate(2 * MIB, &s)?;
+            if capture.stream() == s {
+                panic!("the body's own fault");
+            }
+            Ok::<_, Error>(())
+        })
+    }));
+    assert!(panicked.is_err());
+    is_free(&bench, s);
+    bench.close();
+}
+
+fn a_stream_that_is_not_joined_is_an_error<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let result = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
+        let memory = capture.allocate(2 * MIB, &s)?;
+        bench.driver.wait(t, s)?;
+        memory.record_stream(&t)?;
+        launch(&*bench.driver, t, (&[], &[range(&memory, 1)]), 0);
+        Ok::<_, Error>(())
+    });
+    let Err(Error::Driver(error)) = result else { panic!("{result:?}") };
+    assert_eq!(error.kind, ErrorKind::CaptureUnjoined);
+    is_free(&bench, s);
+    bench.close();
+}
+
+fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t, u] = bench.streams();
+    let result = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
+        let _memory = capture.allocate(2 * MIB, &s)?;
+        // Two captures must not meet.
+        bench.driver.begin_capture(t, CaptureMode::ThreadLocal)?;
+        assert!(bench.driver.wait(s, t).is_err());
+        assert!(bench.driver.end_capture(t).is_err());
+        assert!(capture.allocate(MIB, &u).is_ok(), "a stream outside goes on");
+        Ok::<_, Error>(())
+    });
+    let Err(Error::Engine(error)) = result else { panic!("{result:?}") };
+    assert!(matches!(error, engine::Error::CaptureInvalidated { .. }), "{error}");
+    is_free(&bench, s);
+    bench.close();
+}
+
+fn a_guard_does_what_the_closure_does<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s] = bench.streams();
+    let capture = Capture::begin(&bench.pool, &s, CaptureMode::Relaxed).unwrap();
+    let memory = capture.allocate(MIB, &s).unwrap();
+    launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
+    let graph = capture.finish().unwrap();
+    assert!(graph.report().verified);
+    graph.launch(&s).unwrap();
+    assert_eq!(bench.wrong(), 0);
+    assert!(bench.driver.read_tags(memory.address(), MIB).unwrap().iter().all(|&tag| tag == 7));
+    // Dropped, it leaves nothing.
+    let capture = Capture::begin(&bench.pool, &s, CaptureMode::Relaxed).unwrap();
+    drop((capture.allocate(MIB, &s).unwrap(), memory, graph));
+    drop(capture);
+    is_free(&bench, s);
+    bench.close();
+}
+
+fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    for ended_first in [false, true] {
+        bench.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let capture = Capture::adopt(&bench.pool, &s).unwrap();
+        let memory = capture.allocate(MIB, &s).unwrap();
+        launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
+        let status = bench.driver.capture_of(s).unwrap();
+        let CaptureStatus::Active { mut graph, .. } = status else { panic!("{status:?}") };
+        if ended_first {
+            bench.engine.observe(s).unwrap();
+            graph = bench.driver.end_capture(s).unwrap();
+        }
+        let (lease, report) = capture.accept(graph).unwrap();
+        assert!(report.verified);
+        if !ended_first {
+            graph = bench.driver.end_capture(s).unwrap();
+        }
+        let executable = bench.driver.instantiate(graph).unwrap();
+        for stream in [s, t, s] {
+            lease
+                .launch(&stream, |on| Ok::<_, Error>(bench.driver.replay(executable, on)?))
+                .unwrap();
+        }
+        assert_eq!(bench.wrong(), 0);
+        bench.driver.destroy_executable(executable).unwrap();
+        bench.driver.destroy_graph(graph).unwrap();
+    }
+    // One that is given up is the host's to end.
+    bench.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    drop(Capture::adopt(&bench.pool, &s).unwrap());
+    assert!(bench.driver.is_capturing(s).unwrap());
+    let graph = bench.driver.end_capture(s).unwrap();
+    bench.driver.destroy_graph(graph).unwrap();
+    is_free(&bench, s);
+    bench.close();
+}
+
+fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
+    let (bench, other) = (Bench::new(driver), Bench::new(driver));
+    let [s, t] = bench.streams();
+    let body = |_: &Capture<_>| Ok::<_, Error>(());
+    let foreign = bench.engine.capture(&s, &other.pool, CaptureMode::Relaxed, body);
+    assert!(matches!(foreign, Err(Error::ForeignPool { .. })), "{foreign:?}");
+    let second = Pool::new(&bench.engine, PoolConfig::default());
+    let joined = bench.engine.capture(&s, &bench.pool, CaptureMode::Relaxed, |capture| {
+        let outside = capture.join(&second, &t);
+        assert!(matches!(outside, Err(Error::NotInCapture { .. })), "{outside:?}");
+        capture.join(&second, &s)?;
+        let memory = second.allocate(MIB, &s)?;
+        launch(&*bench.driver, s, (&[], &[range(&memory, 3)]), 0);
+        Ok::<_, Error>(())
+    });
+    let (graph, ()) = joined.unwrap();
+    graph.launch(&t).unwrap();
+    let in_use = bench.engine.destroy_pool(second.id());
+    assert!(matches!(in_use, Err(engine::Error::PoolInUse { .. })), "{in_use:?}");
+    assert_eq!(bench.wrong(), 0);
+    drop(graph);
+    other.close();
+    second.synchronize().unwrap();
+    drop(second);
+    bench.close();
+}
+
+fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let (graph, output) = bench.chain([s, t], (10, 3, MIB, 0)).unwrap();
+    let again = bench.engine.capture(&t, &bench.pool, CaptureMode::Relaxed, |_| graph.launch(&t));
+    assert!(matches!(again, Err(Error::Capturing { .. })), "{again:?}");
+    graph.launch(&t).unwrap();
+    assert_eq!(bench.wrong(), 0);
+    drop((graph, output));
+    bench.close();
+}

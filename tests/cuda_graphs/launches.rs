@@ -1,0 +1,114 @@
+//! Graphs of one pool, launched on many streams.
+
+use std::sync::Arc;
+
+use super::{Bench, Device, KIB, MIB};
+
+twins! {
+    a_thousand_launches_in_random_order_keep_their_tags
+    launches_that_nobody_orders_show
+    threads_launch_the_graphs_of_a_pool
+    a_stream_s_handle_may_be_given_again
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
+
+const GRAPHS: usize = 12;
+
+fn a_thousand_launches_in_random_order_keep_their_tags<P: Device>(driver: &Arc<P>) {
+    for seed in 0..4 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let streams: [_; 5] = bench.streams();
+        let mut random = Random(seed);
+        let mut graphs = Vec::new();
+        for number in 0..GRAPHS {
+            let pair = [streams[random.below(3)], streams[3 + random.below(2)]];
+            let bytes = (1 + random.below(40)) as u64 * 100 * KIB;
+            let shape = (1000 * (number as u64 + 1), 3 + random.below(9), bytes, 5_000);
+            let (graph, output) = bench.chain(pair, shape).unwrap();
+            // Some outputs are held, some not.
+            graphs.push((graph, Some(output).filter(|_| random.below(3) == 0)));
+        }
+        let alone = bench.reserved();
+        for _ in 0..1000 {
+            let (graph, _) = &graphs[random.below(GRAPHS)];
+            graph.launch(&streams[random.below(5)]).unwrap();
+        }
+        assert_eq!(bench.wrong(), 0, "seed {seed}");
+        assert_eq!(bench.reserved(), alone, "launches take no memory");
+        drop(graphs);
+        bench.close();
+    }
+}
+
+/// Shows that the test above tests something: the same by hand, without the order.
+fn launches_that_nobody_orders_show<P: Device>(driver: &Arc<P>) {
+    let wrong = (0..40).any(|seed| {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let streams: [_; 4] = bench.streams();
+        let graphs: Vec<_> = (0..4)
+            .map(|number| {
+                let pair = [streams[0], streams[1]];
+                bench.chain(pair, (1000 * (number + 1), 6, MIB, 20_000)).unwrap()
+            })
+            .collect();
+        for round in 0..20 {
+            let executable = graphs[round % 4].0.executable();
+            bench.driver.replay(executable, streams[round % 3]).unwrap();
+        }
+        bench.wrong() > 0
+    });
+    assert!(wrong, "graphs that share memory ran side by side and nobody noticed");
+}
+
+fn threads_launch_the_graphs_of_a_pool<P: Device>(driver: &Arc<P>) {
+    driver.schedule(7);
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let graphs: Vec<_> = (0..4)
+        .map(|number| bench.chain([s, t], (1000 * (number + 1), 5, MIB, 2_000)).unwrap().0)
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (bench, graphs) = (&bench, &graphs);
+            scope.spawn(move || {
+                let stream = bench.streams::<1>()[0];
+                for round in 0..100 {
+                    graphs[(thread + round) % 4].launch(&stream).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(bench.wrong(), 0);
+    drop(graphs);
+    bench.close();
+}
+
+/// A launch on a new stream comes after those on one that is gone, also if it has the same handle.
+fn a_stream_s_handle_may_be_given_again<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let (first, _) = bench.chain([s, t], (1000, 6, MIB, 50_000)).unwrap();
+    let (second, _) = bench.chain([s, t], (2000, 6, MIB, 0)).unwrap();
+    for round in 0..20 {
+        let [stream] = bench.streams();
+        let graph = if round % 2 == 0 { &first } else { &second };
+        graph.launch(&stream).unwrap();
+        bench.driver.destroy_stream(stream).unwrap();
+    }
+    assert_eq!(bench.wrong(), 0);
+    drop((first, second));
+    bench.close();
+}

@@ -1,0 +1,166 @@
+//! Outputs, graphs and pools that go while work runs.
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use regraph::driver::{CaptureMode, CaptureStatus};
+use regraph::graphs::{Capture, Error};
+
+use super::{launch, range, Bench, Device, MIB};
+
+twins! {
+    a_held_output_is_overwritten_by_no_later_graph
+    an_output_s_place_goes_to_a_later_graph_once_it_is_dropped
+    a_graph_dropped_in_flight_keeps_its_memory_until_it_has_finished
+    what_a_graph_keeps_goes_when_it_has_finished
+    a_launch_that_panics_is_ordered_too
+    a_pool_outlives_its_name
+}
+
+fn a_held_output_is_overwritten_by_no_later_graph<P: Device>(driver: &Arc<P>) {
+    for seed in 0..8 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let streams: [_; 3] = bench.streams();
+        let mut graphs = Vec::new();
+        for number in 0..6_u64 {
+            let pair = [streams[(number % 2) as usize], streams[2]];
+            let shape = (100 * (number + 1), 5, (6 - number) * MIB, 1_000);
+            graphs.push((bench.chain(pair, shape).unwrap(), 100 * (number + 1) + 4));
+            for (launched, ((graph, _), _)) in graphs.iter().enumerate() {
+                graph.launch(&streams[launched % 3]).unwrap();
+            }
+            assert_eq!(bench.wrong(), 0);
+            for ((_, output), tag) in &graphs {
+                let tags = bench.driver.read_tags(output.address(), output.bytes()).unwrap();
+                assert!(tags.iter().all(|found| found == tag), "seed {seed}: {tag}");
+            }
+        }
+        drop(graphs);
+        bench.close();
+    }
+}
+
+fn an_output_s_place_goes_to_a_later_graph_once_it_is_dropped<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let (first, output) = bench.chain([s, t], (100, 4, 3 * MIB, 0)).unwrap();
+    let reserved = bench.reserved();
+    drop(output);
+    bench.driver.synchronize().unwrap();
+    let (second, _output) = bench.chain([s, t], (200, 4, 3 * MIB, 0)).unwrap();
+    assert_eq!(bench.reserved(), reserved);
+    for stream in [s, t, s, t] {
+        first.launch(&stream).unwrap();
+        second.launch(&stream).unwrap();
+    }
+    assert_eq!(bench.wrong(), 0);
+    drop((first, second, _output));
+    bench.close();
+}
+
+fn a_graph_dropped_in_flight_keeps_its_memory_until_it_has_finished<P: Device>(driver: &Arc<P>) {
+    for seed in 0..8 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let [s, t, u] = bench.streams();
+        let (graph, output) = bench.chain([s, t], (100, 8, 2 * MIB, 2_000_000)).unwrap();
+        graph.launch(&s).unwrap();
+        drop((graph, output));
+        // Work outside captures would get memory that no graph uses, and write to it at once.
+        for number in 0..8 {
+            let memory = bench.pool.allocate(2 * MIB, &u).unwrap();
+            launch(&*bench.driver, u, (&[], &[range(&memory, 500 + number)]), 0);
+        }
+        bench.engine.empty_cache().unwrap();
+        // Launches of others go on meanwhile, and do not keep it alive.
+        let (other, _) = bench.chain([u, t], (300, 4, MIB, 0)).unwrap();
+        other.launch(&u).unwrap();
+        assert_eq!(bench.wrong(), 0, "seed {seed}");
+        other.launch(&u).unwrap();
+        drop(other);
+        bench.close();
+    }
+}
+
+struct Noted(Arc<AtomicBool>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let gone = Arc::new(AtomicBool::new(false));
+    let weights = bench.pool.allocate(MIB, &s).unwrap();
+    launch(&*bench.driver, s, (&[], &[range(&weights, 9)]), 0);
+    let weights_range = range(&weights, 9);
+    let (graph, ()) = bench
+        .engine
+        .capture(&s, &bench.pool, CaptureMode::Relaxed, |capture| {
+            launch(&*bench.driver, s, (&[weights_range], &[]), 50_000_000);
+            capture.keep((weights, Noted(gone.clone())));
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    graph.launch(&s).unwrap();
+    assert!(!gone.load(Ordering::Relaxed));
+    drop(graph);
+    assert!(gone.load(Ordering::Relaxed));
+    // Whoever gets the memory now writes to it at once.
+    let next = bench.pool.allocate(MIB, &t).unwrap();
+    launch(&*bench.driver, t, (&[], &[range(&next, 10)]), 0);
+    assert_eq!(bench.wrong(), 0);
+    drop(next);
+    bench.close();
+}
+
+fn a_pool_outlives_its_name<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, t] = bench.streams();
+    let (graph, output) = bench.chain([s, t], (100, 4, MIB, 0)).unwrap();
+    let Bench { driver, engine, pool } = bench;
+    drop(pool);
+    graph.launch(&s).unwrap();
+    driver.synchronize().unwrap();
+    assert_eq!(driver.take_wrong_tags().unwrap(), 0);
+    drop(graph);
+    assert!(engine.statistics().unwrap().all.reserved_bytes.current > 0);
+    drop(output);
+    assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
+}
+
+/// A host that panics after its launch: what it launched still runs.
+fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
+    for seed in 0..8 {
+        driver.schedule(seed);
+        let bench = Bench::new(driver);
+        let [s, t, u] = bench.streams();
+        let (slow, _) = bench.chain([s, t], (100, 6, MIB, 100_000)).unwrap();
+        let (quick, _) = bench.chain([s, t], (200, 6, MIB, 0)).unwrap();
+        driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
+        let capture = Capture::adopt(&bench.pool, &u).unwrap();
+        launch(&**driver, u, (&[], &[]), 0);
+        let CaptureStatus::Active { graph, .. } = driver.capture_of(u).unwrap() else { panic!() };
+        let (lease, _) = capture.accept(graph).unwrap();
+        let graph = driver.end_capture(u).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            lease.launch(&s, |on| {
+                driver.replay(slow.executable(), on).unwrap();
+                panic!("the host's own fault");
+                #[allow(unreachable_code, reason = "it tells the type")]
+                Ok::<_, Error>(())
+            })
+        }));
+        assert!(panicked.is_err());
+        quick.launch(&u).unwrap();
+        assert_eq!(bench.wrong(), 0, "seed {seed}");
+        driver.destroy_graph(graph).unwrap();
+        drop((slow, quick, lease));
+        bench.close();
+    }
+}
