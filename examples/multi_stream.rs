@@ -106,18 +106,19 @@ mod gpu {
         // Only buffers of regraph are used in it, so cudarc's event tracking may stay on.
         let capture = engine.capture(&a, &pool, CaptureMode::ThreadLocal, |capture| {
             // SAFETY: every buffer is written before it is read.
-            let mut first = unsafe { capture.alloc(&a, COUNT) }?;
+            let alloc = |stream| unsafe { capture.alloc::<f32>(stream, COUNT) };
+            let mut first = alloc(&a)?;
             affine(&kernel, &a, &ones, 2.0, 1.0, &mut first)?;
             b.join(&a)?; // the fork
-            let mut seen = unsafe { capture.alloc(&b, COUNT) }?;
+            let mut seen = alloc(&b)?;
             affine(&kernel, &b, &first, 10.0, 0.0, &mut seen)?; // this records `b` for it
             let place = first.address();
             drop(first);
 
-            let mut second = unsafe { capture.alloc(&a, COUNT) }?;
+            let mut second = alloc(&a)?;
             affine(&kernel, &a, &ones, 5.0, 0.0, &mut second)?;
             a.join(&b)?; // the join
-            let mut third = unsafe { capture.alloc(&a, COUNT) }?;
+            let mut third = alloc(&a)?;
             affine(&kernel, &a, &seen, 1.0, 7.0, &mut third)?;
             let places = Places { first: place, second: second.address(), third: third.address() };
             Ok::<_, Box<dyn Error>>((third, places))

@@ -457,13 +457,19 @@ fn a_stream_is_kept_until_it_is_retired() {
     retire_stream(&gpu.engine, stream).unwrap();
     assert!(held.upgrade().is_none());
 
-    let used = gpu.context.new_stream().unwrap();
+    let stream = gpu.context.new_stream().unwrap();
     let buf = gpu.pool.alloc_zeros::<f32>(&gpu.a, COUNT).unwrap();
     gpu.a.synchronize().unwrap();
-    buf.record_stream(&used).unwrap();
-    assert!(retire_stream(&gpu.engine, used.clone()).is_err());
+    buf.record_stream(&stream).unwrap();
+    let refused = retire_stream(&gpu.engine, stream).unwrap_err();
+    assert!(matches!(refused.error, Error::Graphs(_)), "{refused}");
+    let own = gpu.pool.alloc_zeros::<f32>(&refused.stream, COUNT).unwrap();
     drop(buf);
-    retire_stream(&gpu.engine, used).unwrap();
+    let refused = retire_stream(&gpu.engine, refused.stream).unwrap_err();
+    assert!(matches!(refused.error, Error::StreamHeld { .. }), "{refused}");
+    drop(own);
+    refused.stream.synchronize().unwrap();
+    retire_stream(&gpu.engine, refused.stream).unwrap();
 }
 
 /// Buffers go to other threads, as their elements may.

@@ -22,6 +22,9 @@ use crate::engine::BlockId;
 /// for a launch or a copy, is known by its handle from then on: it must not be destroyed before the
 /// buffer is dropped. The buffer's own stream is kept, and those of [`Buf::record_stream`].
 ///
+/// One call of cudarc's names the wrong stream: `memcpy_dtod` from another context names the source's
+/// own and not the one that copies. [`Buf::record_stream`] makes up for it.
+///
 /// A graph uses the memory whenever it is launched. What was allocated in its capture stays with it;
 /// a buffer from before is handed to [`Capture::keep`](crate::graphs::Capture::keep), or outlives the
 /// graph otherwise.
@@ -161,12 +164,12 @@ impl<T> Buf<T> {
     /// themselves; work that is submitted in other ways does not.
     ///
     /// # Errors
-    /// The engine's; then the memory [is lost](Buf::is_lost).
+    /// The engine's, [`Error::ForeignContext`]; then the memory [is lost](Buf::is_lost).
     pub fn record_stream(&self, stream: &Arc<CudaStream>) -> Result<(), Error> {
         if let Some(memory) = self.owner.memory() {
             memory.engine().driver().keep_stream(stream);
         }
-        Ok(self.owner.record(User::from(&**stream))?)
+        self.owner.record(User::from(&**stream))
     }
 
     /// Says that what a stream holds so far includes its last use of the buffer, so that in a capture
@@ -175,7 +178,7 @@ impl<T> Buf<T> {
     /// # Errors
     /// The engine's.
     pub fn record_use(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        Ok(self.owner.record_last_use(stream.as_stream())?)
+        self.owner.record_last_use(stream.as_stream())
     }
 
     /// All of it, to read in kernels that are launched on `stream`, which is recorded.

@@ -1,5 +1,8 @@
 //! Errors of buffers.
 
+use std::sync::Arc;
+
+use ::cudarc::driver::CudaStream;
 use thiserror::Error as ThisError;
 
 use crate::driver::StreamHandle;
@@ -27,8 +30,8 @@ pub enum Error {
     },
     /// The stream belongs to another context than the engine.
     #[error(
-        "{call}: {stream:?} belongs to another context than the engine; allocate on a stream of the \
-         context that the engine was made with"
+        "{call}: {stream:?} belongs to another context than the engine; give a stream of the context \
+         that the engine was made with"
     )]
     ForeignContext {
         /// The call.
@@ -45,10 +48,36 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
+    /// The stream is still in use by its owners.
+    #[error(
+        "retire_stream: {stream:?} has other owners, such as buffers that were allocated on it; drop \
+         them first"
+    )]
+    StreamHeld {
+        /// The stream.
+        stream: StreamHandle,
+    },
     /// cudarc orders its own slices by events at present.
     #[error(
         "capture: cudarc tracks the events of its slices, and one that was recorded before the \
          capture ruins it when a slice is used inside; hold the guard of `untracked` meanwhile"
     )]
     Tracking,
+}
+
+/// A stream that could not be retired. Nothing has changed.
+#[derive(Debug, ThisError)]
+#[error("{error}")]
+pub struct NotRetired {
+    /// The stream.
+    pub stream: Arc<CudaStream>,
+    /// Why.
+    #[source]
+    pub error: Error,
+}
+
+impl From<NotRetired> for Error {
+    fn from(refused: NotRetired) -> Self {
+        refused.error
+    }
 }

@@ -6,7 +6,7 @@
 //!   [`Pool`](crate::graphs::Pool) and [`Capture`](crate::graphs::Capture) that have cudarc's names:
 //!   `alloc`, `alloc_zeros`, `clone_htod`.
 //! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking.
-//! * [`retire_stream`]: before a stream is to be destroyed.
+//! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
 //! Whoever uses a buffer tells it on which stream: cudarc asks for the pointer with the stream. So
 //! every use by another stream is recorded, and dropping the buffer is all there is to freeing it:
@@ -37,7 +37,7 @@ use crate::engine::{Config, Engine};
 use crate::graphs;
 
 pub use buf::Buf;
-pub use error::Error;
+pub use error::{Error, NotRetired};
 pub use tracking::{capture, untracked, Untracked};
 pub use view::BufView;
 pub use view_mut::BufViewMut;
@@ -54,19 +54,32 @@ pub fn engine(
     Ok(Arc::new(Engine::new(driver, config)))
 }
 
-/// Tells the engine that a stream is about to be destroyed, and keeps it no longer.
+/// Retires a stream ([`Engine::retire_stream`]) and destroys it.
 ///
 /// An engine keeps every stream that buffers were allocated on, since it knows their memory by the
 /// stream's handle. A program that makes new streams all the time retires the old ones.
 ///
 /// # Errors
-/// [`StreamInUse`](crate::engine::Error::StreamInUse), as
-/// [`Engine::retire_stream`].
-pub fn retire_stream(engine: &Engine<CudaDriver>, stream: Arc<CudaStream>) -> Result<(), Error> {
+/// [`Error::StreamHeld`] where anybody else has the stream, and those of the engine. The stream comes
+/// back with them.
+pub fn retire_stream(
+    engine: &Engine<CudaDriver>,
+    stream: Arc<CudaStream>,
+) -> Result<(), NotRetired> {
     let handle = stream.as_stream();
-    engine.retire_stream(handle).map_err(graphs::Error::from)?;
     engine.driver().release_stream(handle);
-    Ok(())
+    let refused = match Arc::try_unwrap(stream) {
+        // Nobody can use it any more, so nobody does after the engine has closed its books on it.
+        Ok(stream) => match engine.retire_stream(handle) {
+            Ok(()) => return Ok(()),
+            Err(error) => {
+                NotRetired { stream: Arc::new(stream), error: graphs::Error::from(error).into() }
+            }
+        },
+        Err(stream) => NotRetired { stream, error: Error::StreamHeld { stream: handle } },
+    };
+    engine.driver().keep_stream(&refused.stream);
+    Err(refused)
 }
 
 impl AsStream for CudaStream {

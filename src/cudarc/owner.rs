@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ::cudarc::driver::CudaStream;
 use smallvec::SmallVec;
 
+use super::Error;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, StreamHandle};
 use crate::engine::one_stream;
-use crate::graphs::{Error, Memory};
+use crate::graphs::Memory;
 
 /// What the uses so far came to.
 struct Uses {
@@ -81,7 +82,7 @@ impl Owner {
         if !own && stream.bits() <= LAST_DEFAULT {
             // Such a handle names a stream of whatever context is current.
             uses.lost = true;
-            return Ok(());
+            return Err(Error::ForeignContext { call: "record_stream", stream });
         }
         match memory.record_stream(&stream) {
             Ok(()) => {
@@ -90,7 +91,7 @@ impl Owner {
             }
             Err(error) => {
                 uses.lost = true;
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -112,7 +113,7 @@ impl Owner {
         let stream = name(stream);
         // From here on a further use is to be told to the engine.
         uses.recorded.retain(|recorded| *recorded != stream);
-        memory.record_use(&stream)
+        Ok(memory.record_use(&stream)?)
     }
 
     /// Gives the block up without freeing it, also not later.
