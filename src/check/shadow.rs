@@ -97,8 +97,10 @@ pub(super) fn walk(
     mut judge: impl FnMut(Pair) -> Result<(), Violation>,
 ) -> Result<(), Violation> {
     let blocks = &history.blocks;
+    // A node that nobody accounts for may use any of them.
+    let any = attribution.stray.is_some();
     let used = |block: u32| {
-        blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
+        any || blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
     };
     let mut live: RangeMap<u32> = RangeMap::new();
     // The last block with users at each address.
