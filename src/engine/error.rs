@@ -136,7 +136,8 @@ pub enum Error {
         /// The pool.
         pool: PoolId,
     },
-    /// There is not enough memory to resume the pool. It stays suspended and holds nothing.
+    /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
+    /// given back.
     #[error(
         "resume_pool: {pool:?} stays suspended: it needs {bytes} bytes; the device has {} free; this \
          engine holds {reserved} of {} that it may; give memory back elsewhere, suspend another pool \
