@@ -4,6 +4,7 @@
 //! - `raw`: numbers and structure layouts;
 //! - `error`: driver codes as [`DriverError`]s;
 //! - `guard`: the calling thread's context and capture mode;
+//! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
 //! - `program`: [`Program`], with `kernel` and `records` behind its launches.
 //!
 //! # The calling thread
@@ -18,7 +19,9 @@
 
 mod error;
 mod guard;
+mod inspection;
 mod kernel;
+mod pointers;
 mod program;
 mod raw;
 mod records;
@@ -39,6 +42,7 @@ use super::{
 };
 use error::{failure, nonsense};
 use guard::{bind, Relaxed};
+use inspection::Inspection;
 use program::Launcher;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
 use symbols::Symbols;
@@ -49,6 +53,7 @@ const FIRST_CAPACITY: usize = 16;
 /// A device, driven through libcuda.
 pub struct CudaDriver {
     symbols: Symbols,
+    inspection: Inspection,
     /// Keeps the context alive; dropped last.
     context: Arc<CudaContext>,
     device: i32,
@@ -84,6 +89,7 @@ impl CudaDriver {
         let device = context.cu_device();
         let mut driver = Self {
             symbols,
+            inspection: Inspection::load(),
             context,
             device,
             support: MemorySupport::Allocated,
@@ -394,6 +400,19 @@ impl Driver for CudaDriver {
         // SAFETY: writes one enum of the size of an unsigned int.
         unsafe { self.symbols.node_kind(node.as_raw(), &mut kind) }?;
         Ok(NodeKind(kind))
+    }
+
+    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+        let _relaxed = self.enter()?;
+        self.push_pointers(node, 0, values)
+    }
+
+    fn kernel_name(&self, node: NodeHandle) -> Option<String> {
+        if self.node_kind(node).ok()? != NodeKind::KERNEL {
+            return None;
+        }
+        let _relaxed = self.enter().ok()?;
+        self.inspection.name(node.as_raw())
     }
 
     fn memory_support(&self) -> MemorySupport {
