@@ -10,6 +10,7 @@
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
+//! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
 //! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones; `plot` draws
 //!   what they came to.
@@ -52,3 +53,4 @@ pub mod snapshot;
 pub mod sweep;
 pub mod trace;
 pub mod training;
+pub mod uses;

@@ -33,14 +33,14 @@ fn proof(edge: EdgeData, programmatic: Programmatic) -> Proof {
 
 /// An edge, seen from its later node.
 #[derive(Clone, Copy)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     pub from: u32,
     /// Whether it proves completion; otherwise it proves an order of starts.
     pub full: bool,
 }
 
 /// One list per node, behind one another.
-pub(super) struct Lists<T> {
+pub(crate) struct Lists<T> {
     starts: Vec<u32>,
     items: Vec<T>,
 }
@@ -80,7 +80,7 @@ impl<T: Copy> Lists<T> {
 }
 
 /// The finished graph beside the remembered edges.
-pub(super) struct Graph {
+pub(crate) struct Graph {
     handles: Vec<NodeHandle>,
     numbers: AHashMap<NodeHandle, u32>,
     /// The finished graph's edges that prove something under the policy.

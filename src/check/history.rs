@@ -9,10 +9,10 @@ use crate::driver::StreamHandle;
 use crate::journal::{BlockNumber, Entry, Journal};
 
 /// Stands for an entry that never comes.
-pub(super) const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: u32 = u32::MAX;
 
 /// What the driver said about one stream, in host order.
-pub(super) struct StreamHistory {
+pub(crate) struct StreamHistory {
     pub handle: StreamHandle,
     /// The looks' entries.
     entries: Vec<u32>,
@@ -46,14 +46,14 @@ impl StreamHistory {
 
 /// A stream that may use a block.
 #[derive(Clone, Copy)]
-pub(super) struct BlockUse {
+pub(crate) struct BlockUse {
     pub stream: u32,
     /// The entry that said its uses are over, unless one took that back.
     pub last: Option<u32>,
 }
 
 /// A block that the capture allocated.
-pub(super) struct BlockHistory {
+pub(crate) struct BlockHistory {
     pub place: Place,
     pub end: u64,
     pub allocated: u32,
@@ -66,7 +66,7 @@ pub(super) struct BlockHistory {
 
 /// What changes the address map, in host order.
 #[derive(Clone, Copy)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Allocate(u32),
     Free(u32),
     Standing(u32),
@@ -74,7 +74,7 @@ pub(super) enum Event {
 }
 
 /// A block from elsewhere.
-pub(super) struct StandingHistory {
+pub(crate) struct StandingHistory {
     pub place: Place,
     pub end: u64,
     settled: bool,
@@ -88,7 +88,7 @@ enum Known {
 
 /// The whole journal.
 #[derive(Default)]
-pub(super) struct History {
+pub(crate) struct History {
     pub streams: Vec<StreamHistory>,
     pub blocks: Vec<BlockHistory>,
     pub standing: Vec<StandingHistory>,

@@ -57,6 +57,15 @@ mod violation;
 
 pub use violation::{Flaw, Place, Violation};
 
+/// What a reader of journals and graphs needs that judges nothing.
+pub(crate) mod reading {
+    pub(crate) use super::graph::Graph;
+    pub(crate) use super::history::{BlockHistory, History, NEVER};
+    pub(crate) use super::order::Order;
+    pub(crate) use super::shadow::RangeMap;
+    pub(crate) use super::users::first_sights;
+}
+
 use crate::driver::{Driver, GraphHandle};
 use crate::journal::Journal;
 use crate::policy::Programmatic;

@@ -14,7 +14,7 @@ const BATCH_WORDS: usize = 1 << 25;
 const UNSET: u32 = u32::MAX;
 
 /// The order that a list of edges gives. Every edge goes from a smaller to a larger number.
-pub(super) struct Order<'a> {
+pub(crate) struct Order<'a> {
     edges: &'a Lists<Edge>,
     chain: Vec<u32>,
     /// Place in the chain, from one.
@@ -27,7 +27,7 @@ pub(super) struct Order<'a> {
 }
 
 /// The clocks of one batch of chains.
-pub(super) struct Clocks<'a> {
+pub(crate) struct Clocks<'a> {
     order: &'a Order<'a>,
     /// The column of each chain of the batch.
     column: &'a [u32],

@@ -15,18 +15,18 @@ use super::users::Attribution;
 use super::violation::Violation;
 
 /// Address ranges that do not overlap, each with a value.
-struct RangeMap<V> {
+pub(crate) struct RangeMap<V> {
     /// By start: the end and the value.
     ranges: BTreeMap<u64, (u64, V)>,
 }
 
 impl<V: Clone> RangeMap<V> {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { ranges: BTreeMap::new() }
     }
 
     /// The ranges that overlap `start..end`, the last one first.
-    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &V> + '_ {
+    pub fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &V> + '_ {
         let below = self.ranges.range(..end).rev();
         below
             .take_while(move |(_, (range_end, _))| start < end && *range_end > start)
@@ -44,7 +44,7 @@ impl<V: Clone> RangeMap<V> {
         }
     }
 
-    fn remove(&mut self, start: u64, end: u64) {
+    pub fn remove(&mut self, start: u64, end: u64) {
         self.split(start);
         self.split(end);
         let inside: SmallVec<[u64; 4]> = self.ranges.range(start..end).map(|(&at, _)| at).collect();
@@ -53,7 +53,7 @@ impl<V: Clone> RangeMap<V> {
         }
     }
 
-    fn replace(&mut self, start: u64, end: u64, value: V) {
+    pub fn replace(&mut self, start: u64, end: u64, value: V) {
         if start < end {
             self.remove(start, end);
             self.ranges.insert(start, (end, value));
@@ -61,7 +61,7 @@ impl<V: Clone> RangeMap<V> {
     }
 
     /// Changes the value of every part of `start..end`, those without one included.
-    fn change(&mut self, start: u64, end: u64, empty: &V, change: impl Fn(&mut V)) {
+    pub fn change(&mut self, start: u64, end: u64, empty: &V, change: impl Fn(&mut V)) {
         if start >= end {
             return;
         }

@@ -164,7 +164,7 @@ impl Default for Need {
 }
 
 /// The entry of the first look at any stream that had each node behind it.
-fn first_sights(graph: &Graph, history: &History) -> Vec<u32> {
+pub(crate) fn first_sights(graph: &Graph, history: &History) -> Vec<u32> {
     let mut first = vec![NEVER; graph.len()];
     let mut stack = Vec::new();
     for &(stream, look) in &history.looks {

@@ -106,6 +106,26 @@ pub trait Driver: Send + Sync {
     /// Whatever the driver answers.
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind>;
 
+    /// Adds to `values` what among a node's parameters may be a device address: every aligned
+    /// eight-byte value of a kernel's parameters, the ends of a copy, the start of a fill, and all
+    /// of these of a child graph's nodes. Most are none, and an address that a kernel finds in
+    /// memory is not among them. Nothing for nodes whose parameters cannot be had; so does the
+    /// default.
+    ///
+    /// # Errors
+    /// Whatever the driver answers. Then some values may have been added.
+    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+        let _ = (node, values);
+        Ok(())
+    }
+
+    /// The name of the kernel that a node launches, as its compiler mangled it. `None` for other
+    /// nodes, and where the driver does not tell; so does the default.
+    fn kernel_name(&self, node: NodeHandle) -> Option<String> {
+        let _ = node;
+        None
+    }
+
     /// How this device gives out memory.
     fn memory_support(&self) -> MemorySupport;
 
@@ -229,6 +249,8 @@ impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;
+        pointers(node: NodeHandle, values: &mut Vec<u64>) -> Result<()>;
+        kernel_name(node: NodeHandle) -> Option<String>;
         memory_support() -> MemorySupport;
         memory_info() -> Result<MemoryInfo>;
         reserve(bytes: u64) -> Result<u64>;

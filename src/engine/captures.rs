@@ -52,6 +52,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Refused`]: the graph must not be launched; the capture is rolled back as by
     /// [`Engine::abandon_capture`]. [`Error::SetBack`], likewise, where there is no checker.
+    /// [`Error::LateUse`], likewise, where
+    /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set.
     /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
     pub fn end_capture(
         &self,

@@ -13,6 +13,14 @@ pub struct Config {
     /// Whether captures keep a journal even if `settings.check` is off, so that
     /// [`Engine::journal`](super::Engine::journal) can show it. Default: no.
     pub journal: bool,
+    /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the
+    /// graph's nodes for uses of blocks later than was recorded ([`uses`](crate::uses)), tells them
+    /// in the report and writes them to standard error. Only where captures keep a journal: with
+    /// `settings.check` or `journal`. Default: in builds with debug assertions, and there only.
+    pub find_late_uses: bool,
+    /// Whether a capture with such a use is refused: [`Error::LateUse`](super::Error::LateUse).
+    /// Default: no, for a number may look like an address.
+    pub refuse_late_uses: bool,
     /// Whether figures are kept. Without them [`Statistics`](super::Statistics) are all zero, but
     /// for reserved memory and counts of calls. Default: yes.
     pub statistics: bool,
@@ -32,6 +40,8 @@ impl Default for Config {
         Self {
             settings: Settings::default(),
             journal: false,
+            find_late_uses: cfg!(debug_assertions),
+            refuse_late_uses: false,
             statistics: true,
             report_leaks: true,
             device: 0,
@@ -83,6 +93,20 @@ impl Config {
     #[must_use]
     pub fn journal(mut self, journal: bool) -> Self {
         self.journal = journal;
+        self
+    }
+
+    /// Sets whether each capture's graph is searched for uses later than was recorded.
+    #[must_use]
+    pub fn find_late_uses(mut self, find: bool) -> Self {
+        self.find_late_uses = find;
+        self
+    }
+
+    /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
+    #[must_use]
+    pub fn refuse_late_uses(mut self, refuse: bool) -> Self {
+        self.refuse_late_uses = refuse;
         self
     }
 

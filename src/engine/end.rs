@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::block::Origin;
 use super::config::{Config, Flaw};
 use super::deferred::Deferred;
+use super::late;
 use super::recording::{Held, Recording};
 use super::report::{CaptureReport, GraphId, PoolId};
 use super::state::{State, GONE};
@@ -13,6 +14,7 @@ use crate::check;
 use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle};
 use crate::heap::CaptureSlot;
+use crate::uses;
 
 impl State {
     pub(super) fn end_capture<D: Driver>(
@@ -43,8 +45,20 @@ impl State {
             (_, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             _ => Ok(()),
         };
-        self.end(driver, config, slot, judged.is_ok());
+        let late_uses = match &recording.journal {
+            Some(journal) if config.find_late_uses && judged.is_ok() => {
+                // What the checker could not read either, it has refused.
+                uses::find(journal, driver, graph).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let refused = config.refuse_late_uses && !late_uses.is_empty();
+        self.end(driver, config, slot, judged.is_ok() && !refused);
         judged?;
+        if refused {
+            return Err(Error::LateUse(late_uses));
+        }
+        late::warn(id, &late_uses);
         let verified = config.settings.check;
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
@@ -61,6 +75,7 @@ impl State {
             blocks,
             verified,
             dependency_queries: queries,
+            late_uses,
         })
     }
 

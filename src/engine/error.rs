@@ -6,6 +6,7 @@ use super::report::{GraphId, OutOfMemory, PoolId};
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::journal::BlockNumber;
+use crate::uses::LateUse;
 
 /// What an engine call failed with. Unless it says otherwise, nothing has changed.
 #[derive(Debug, Error)]
@@ -198,4 +199,18 @@ pub enum Error {
     /// back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
+    /// A node has an address in a block that it comes too late for, and
+    /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set. The capture was rolled
+    /// back; its graph must not be launched.
+    #[error("the capture is refused: {}", told(.0))]
+    LateUse(Vec<LateUse>),
+}
+
+/// The first of several, and how many more there are.
+fn told(uses: &[LateUse]) -> String {
+    let first = uses.first().map(ToString::to_string).unwrap_or_default();
+    match uses.len() {
+        0 | 1 => first,
+        all => format!("{first} (and {} more)", all - 1),
+    }
 }

@@ -7,6 +7,7 @@
 //! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `suspend`, `wait`: what
 //!   the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
+//! * `late`: tells uses later than was recorded.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
 mod allocate;
@@ -28,6 +29,7 @@ mod fronts;
 mod history;
 mod ladder;
 mod lanes;
+mod late;
 mod ledger;
 mod memory;
 mod owns;

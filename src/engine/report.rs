@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::BlockNumber;
+use crate::uses::LateUse;
 
 /// A pool of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,6 +63,10 @@ pub struct CaptureReport {
     pub verified: bool,
     /// How often the driver was asked for a node's dependencies while the capture was recorded.
     pub dependency_queries: u64,
+    /// Nodes that use a block later than was recorded, as far as their parameters show it; at most
+    /// [`uses::MOST`](crate::uses::MOST). Empty unless
+    /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
+    pub late_uses: Vec<LateUse>,
 }
 
 /// Figures of a pool, in bytes.

@@ -6,6 +6,7 @@
 //! - `guard`: the calling thread's context and capture mode;
 //! - `devices`: other devices' streams, and access for their kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
+//! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
 //! - `program`: [`Program`], with `kernel` and `records` behind its launches.
 //!
 //! # The calling thread
@@ -22,8 +23,10 @@
 mod devices;
 mod error;
 mod guard;
+mod inspection;
 mod kept;
 mod kernel;
+mod pointers;
 mod program;
 mod raw;
 mod records;
@@ -46,6 +49,7 @@ use super::{
 use devices::Neighbours;
 use error::{failure, nonsense};
 use guard::{Current, Entered};
+use inspection::Inspection;
 use kept::Kept;
 use program::Launcher;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
@@ -57,6 +61,7 @@ const FIRST_CAPACITY: usize = 16;
 /// A device, driven through libcuda.
 pub struct CudaDriver {
     symbols: Symbols,
+    inspection: Inspection,
     /// Keeps the context alive; dropped last.
     context: ManuallyDrop<Arc<CudaContext>>,
     device: i32,
@@ -95,6 +100,7 @@ impl CudaDriver {
         let device = context.cu_device();
         let mut driver = Self {
             symbols,
+            inspection: Inspection::load(),
             context: ManuallyDrop::new(context),
             device,
             support: MemorySupport::Allocated,
@@ -434,6 +440,19 @@ impl Driver for CudaDriver {
         // SAFETY: writes one enum of the size of an unsigned int.
         unsafe { self.symbols.node_kind(node.as_raw(), &mut kind) }?;
         Ok(NodeKind(kind))
+    }
+
+    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+        let _relaxed = self.enter()?;
+        self.push_pointers(node, 0, values)
+    }
+
+    fn kernel_name(&self, node: NodeHandle) -> Option<String> {
+        if self.node_kind(node).ok()? != NodeKind::KERNEL {
+            return None;
+        }
+        let _relaxed = self.enter().ok()?;
+        self.inspection.name(node.as_raw())
     }
 
     fn memory_support(&self) -> MemorySupport {

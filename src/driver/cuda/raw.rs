@@ -185,6 +185,84 @@ pub(super) struct KernelNodeParams {
     pub context: Pointer,
 }
 
+impl KernelNodeParams {
+    /// Nothing, for the driver to write over.
+    pub fn none() -> Self {
+        Self {
+            function: std::ptr::null_mut(),
+            grid: [0; 3],
+            block: [0; 3],
+            shared_bytes: 0,
+            parameters: std::ptr::null_mut(),
+            extra: std::ptr::null_mut(),
+            kernel: std::ptr::null_mut(),
+            context: std::ptr::null_mut(),
+        }
+    }
+}
+
+/// One end of a copy in `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CopyEnd {
+    x_bytes: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    memory: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    reserved: usize,
+    pitch: usize,
+    height: usize,
+}
+
+impl CopyEnd {
+    /// Where the copy begins. Of what lies in an array or on the host it is no device address.
+    fn start(&self) -> u64 {
+        let rows = self.z.wrapping_mul(self.height).wrapping_add(self.y);
+        let offset = rows.wrapping_mul(self.pitch).wrapping_add(self.x_bytes);
+        self.device.wrapping_add(offset as u64)
+    }
+}
+
+/// `CUDA_MEMCPY3D`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct CopyNodeParams {
+    from: CopyEnd,
+    to: CopyEnd,
+    width_bytes: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl CopyNodeParams {
+    /// The first address that is read.
+    pub fn source(&self) -> u64 {
+        self.from.start()
+    }
+
+    /// The first address that is written.
+    pub fn destination(&self) -> u64 {
+        self.to.start()
+    }
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct FillNodeParams {
+    /// The first address that is written.
+    pub start: u64,
+    pitch: usize,
+    value: u32,
+    element_bytes: u32,
+    width: usize,
+    height: usize,
+}
+
 /// `CUgraphNodeParams` of a conditional node: the header, `CUDA_CONDITIONAL_NODE_PARAMS` in a
 /// union of 232 bytes, and the tail.
 #[repr(C)]
@@ -239,7 +317,20 @@ const _: () = {
     assert!(offset_of!(KernelNodeParams, grid) == 8);
     assert!(offset_of!(KernelNodeParams, shared_bytes) == 32);
     assert!(offset_of!(KernelNodeParams, parameters) == 40);
+    assert!(offset_of!(KernelNodeParams, extra) == 48);
     assert!(offset_of!(KernelNodeParams, kernel) == 56);
+    assert!(size_of::<CopyEnd>() == 88);
+    assert!(offset_of!(CopyEnd, memory) == 32);
+    assert!(offset_of!(CopyEnd, host) == 40);
+    assert!(offset_of!(CopyEnd, device) == 48);
+    assert!(offset_of!(CopyEnd, pitch) == 72);
+    assert!(offset_of!(CopyEnd, height) == 80);
+    assert!(size_of::<CopyNodeParams>() == 200);
+    assert!(offset_of!(CopyNodeParams, to) == 88);
+    assert!(offset_of!(CopyNodeParams, width_bytes) == 176);
+    assert!(size_of::<FillNodeParams>() == 40);
+    assert!(offset_of!(FillNodeParams, value) == 16);
+    assert!(offset_of!(FillNodeParams, width) == 24);
     assert!(size_of::<ConditionalNodeParams>() == 256);
     assert!(offset_of!(ConditionalNodeParams, handle) == 16);
     assert!(offset_of!(ConditionalNodeParams, size) == 28);
@@ -257,6 +348,17 @@ mod tests {
         for edge in [EdgeData::FULL, EdgeData::PROGRAMMATIC, EdgeData::LAUNCH_ORDER] {
             assert_eq!(EdgeData::from(RawEdge::from(edge)), edge);
         }
+    }
+
+    #[test]
+    fn a_copy_begins_behind_its_offsets() {
+        let end = CopyEnd { x_bytes: 3, y: 2, z: 1, pitch: 100, height: 10, ..CopyEnd::default() };
+        let params = CopyNodeParams {
+            from: CopyEnd { device: 0x1_0000, ..end },
+            to: CopyEnd { device: 0x2_0000, ..CopyEnd::default() },
+            ..CopyNodeParams::default()
+        };
+        assert_eq!((params.source(), params.destination()), (0x1_0000 + 1203, 0x2_0000));
     }
 
     #[test]

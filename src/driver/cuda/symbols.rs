@@ -234,7 +234,7 @@ const LIBRARY_NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 ///
 /// cudarc panics where it does not find the library, so this comes before any call into cudarc.
 /// Every name here is also one that cudarc tries.
-fn library() -> Result<&'static Library> {
+pub(super) fn library() -> Result<&'static Library> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     if let Some(library) = LIBRARY.get() {
         return Ok(library);

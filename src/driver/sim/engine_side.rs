@@ -68,6 +68,15 @@ impl Driver for SimDriver {
         self.call(Call::NodeKind, |state| state.graphs.kind(node))
     }
 
+    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+        self.call(Call::Pointers, |state| {
+            let Some(work) = state.graphs.work(node)? else { return Ok(()) };
+            let ranges = state.graphs.inputs(work).iter().chain(state.graphs.outputs(work));
+            values.extend(ranges.map(|range| range.address));
+            Ok(())
+        })
+    }
+
     fn memory_support(&self) -> MemorySupport {
         self.support
     }

@@ -36,6 +36,8 @@ calls! {
     Nodes = "cuGraphGetNodes";
     /// Asking for a node's type.
     NodeKind = "cuGraphNodeGetType";
+    /// Asking for the addresses among a node's parameters.
+    Pointers = "cuGraphKernelNodeGetParams";
     /// Asking for free and total memory.
     MemoryInfo = "cuMemGetInfo";
     /// Reserving address space.

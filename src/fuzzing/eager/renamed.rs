@@ -74,6 +74,7 @@ impl Driver for Renamed {
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;
+        pointers(node: NodeHandle, values: &mut Vec<u64>) -> Result<()>;
         memory_support() -> MemorySupport;
         memory_info() -> Result<MemoryInfo>;
         reserve(bytes: u64) -> Result<u64>;

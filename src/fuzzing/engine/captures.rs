@@ -188,6 +188,9 @@ impl World {
             Ok(report) => {
                 assert!(seen, "the engine ended a capture that it never saw");
                 self.finding.accepted += 1;
+                for late in &report.late_uses {
+                    assert!(self.flaw.is_some(), "a false alarm: {late}");
+                }
                 self.captures[capture].fate = Fate::Accepted;
                 self.captures[capture].report = Some(report.graph);
                 let policy = self.programmatic;

@@ -186,6 +186,7 @@ impl World {
         }
         settings.history = if ways >= 192 { 32 } else { 0 };
         let config = Config::default().settings(settings).report_leaks(false);
+        let config = config.find_late_uses(true);
         let config = config.programmatic(programmatic).reuse(reuse).flaw(flaw);
         let engine = Engine::new(driver.clone(), config);
         let pools: Vec<_> = (0..pools)
