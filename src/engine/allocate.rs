@@ -51,10 +51,11 @@ impl State {
         if requested > LARGEST {
             return Err(self.out_of_memory(driver, config, &request, claim));
         }
-        let heap = self.pool(pool, CALL)?.heap(bytes);
-        self.touch(heap);
-        match self.find(driver, config, &request, heap, claim) {
-            Ok(Some(placed)) => Ok(self.hand_out(config, request, heap, claim, placed)),
+        let homes = self.pool(pool, CALL)?.homes(bytes, claim);
+        self.touch(homes.first);
+        homes.second.into_iter().for_each(|heap| self.touch(heap));
+        match self.find(driver, config, &request, homes, claim) {
+            Ok(Some((heap, placed))) => Ok(self.hand_out(config, request, heap, claim, placed)),
             Ok(None) => Err(self.out_of_memory(driver, config, &request, claim)),
             Err(error) if error.is_out_of_memory() => {
                 Err(self.out_of_memory(driver, config, &request, claim))
@@ -159,7 +160,7 @@ impl State {
         let row = self.pools[pool.0 as usize].as_mut().expect("found before");
         row.blocks += 1;
         if !leased {
-            row.count_in(bytes, requested);
+            row.count_in(heap, bytes, requested);
         }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
         let mut id = self.blocks.insert(LiveBlock {

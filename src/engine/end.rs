@@ -66,6 +66,7 @@ impl State {
             if let Some(Some(pool)) = self.pools.get_mut(pool.0 as usize) {
                 pool.graphs += 1;
             }
+            self.share(pool);
         }
         self.graphs.insert(graph, pools);
         Ok(CaptureReport {
@@ -139,7 +140,11 @@ impl State {
             let beside = if hold { self.under_way(pool) } else { SmallVec::new() };
             let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { continue };
             row.recordings -= 1;
+            let last = row.recordings == 0;
             for heap in row.heaps() {
+                if last {
+                    self.heap(heap).open_all();
+                }
                 let waiting = self.heap(heap).end_capture(slot, accepted, !beside.is_empty());
                 for (range, graphs) in waiting {
                     let number = self.blocks.number();
@@ -190,6 +195,18 @@ impl State {
         }
     }
 
+    /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that
+    /// of large blocks, unless only the other has memory so far.
+    fn share(&mut self, pool: PoolId) {
+        let Self { pools, heaps, .. } = self;
+        let Some(Some(row)) = pools.get_mut(pool.0 as usize) else { return };
+        let holds = |&heap: &u32| {
+            let heap = heaps[heap as usize].as_ref();
+            heap.is_some_and(|heap| heap.grows_in_place() && heap.reserved() > 0)
+        };
+        row.shared = row.shared.or_else(|| [row.large, row.small].into_iter().find(holds));
+    }
+
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
         let row = self.pools.iter().position(|pool| {
             pool.as_ref().is_some_and(|pool| pool.small == heap || pool.large == heap)
@@ -221,7 +238,11 @@ impl State {
         if row.graphs > 0 || row.recordings > 0 {
             return;
         }
-        for heap in row.heaps() {
+        let heaps = row.heaps();
+        if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
+            row.shared = None;
+        }
+        for heap in heaps {
             self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
             self.touch(heap);
             self.drop_uncached(driver, heap);

@@ -35,7 +35,7 @@ impl State {
                         let reason = reasons.remove(&address);
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
-                    RangeState::Quiet { graphs } => {
+                    RangeState::Quiet { graphs, .. } => {
                         let outside = matches!(view, View::Claim(Claim::Outside { .. }));
                         (*graphs && outside).then_some(Refusal::UsedByGraph)
                     }

@@ -107,7 +107,7 @@ impl State {
         let mut block = self.blocks.remove(id).ok_or(unknown)?;
         if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
             pool.blocks -= 1;
-            pool.count_out(block.bytes, block.requested);
+            pool.count_out(block.heap, block.bytes, block.requested);
         }
         self.touch(block.heap);
         match block.origin {

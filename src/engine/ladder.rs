@@ -2,12 +2,13 @@
 
 use super::allocate::{Request, POLLED};
 use super::config::{Config, Flaw};
-use super::pool::is_small;
+use super::pool::{is_small, Homes};
 use super::reclaim::Amount;
 use super::report::PoolId;
 use super::state::State;
+use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
-use crate::heap::{Claim, Placed, Wanted};
+use crate::heap::{Claim, Heap, Placed, Wanted};
 
 impl State {
     /// A place among what is free, or new memory. In this order: what is free; what has become
@@ -18,9 +19,9 @@ impl State {
         driver: &D,
         config: &Config,
         request: &Request,
-        heap: u32,
+        homes: Homes,
         claim: Claim,
-    ) -> Result<Option<Placed>, DriverError> {
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, stream, bytes, .. } = request;
         let small = is_small(bytes);
         if let Claim::Outside { .. } = claim {
@@ -28,11 +29,11 @@ impl State {
             self.take_back_own(driver, (pool, stream), small);
             self.poll_deferred(driver, POLLED);
         }
-        if let Some(placed) = self.place(config, claim, heap, bytes) {
+        if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
             return Ok(Some(placed));
         }
         if self.poll_deferred(driver, POLLED) {
-            if let Some(placed) = self.place(config, claim, heap, bytes) {
+            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
@@ -40,15 +41,15 @@ impl State {
             if config.lacks(Flaw::StreamOrder) {
                 let lanes: Vec<_> = self.lanes.all().collect();
                 for lane in lanes {
-                    self.heap(heap).settle_lane(lane, u64::MAX);
+                    self.heap(homes.first).settle_lane(lane, u64::MAX);
                 }
             }
-            if let Some(placed) = self.place(config, claim, heap, bytes) {
+            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
         self.collect_garbage(driver, config, bytes);
-        let first = match self.grow(driver, config, request, heap, claim) {
+        let first = match self.grow(driver, config, request, homes.grows, claim) {
             Ok(None) => None,
             Err(error) if error.is_out_of_memory() => Some(error),
             done => return done,
@@ -57,7 +58,7 @@ impl State {
         for most in [bytes, u64::MAX] {
             let pool = self.is_pool_full(pool, bytes).then_some(pool);
             if self.give_back(driver, Amount { pool, most }) > 0 {
-                match self.grow(driver, config, request, heap, claim) {
+                match self.grow(driver, config, request, homes.grows, claim) {
                     Ok(None) => {}
                     Err(error) if error.is_out_of_memory() => {}
                     done => return done,
@@ -70,15 +71,30 @@ impl State {
         self.settle_everything(driver, None);
         self.lanes.synchronize(driver);
         self.settle_everything(driver, None);
-        if let Some(placed) = self.place(config, claim, heap, bytes) {
+        if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
             return Ok(Some(placed));
         }
         self.give_back(driver, Amount::ALL);
-        self.grow(driver, config, request, heap, claim)
+        self.grow(driver, config, request, homes.grows, claim)
     }
 
-    fn place(&mut self, config: &Config, claim: Claim, heap: u32, bytes: u64) -> Option<Placed> {
-        self.search(config, claim, heap, |heap, prove| heap.place(bytes, claim, prove))
+    /// A place in memory that the pool holds.
+    fn place<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        claim: Claim,
+        homes: Homes,
+        bytes: u64,
+    ) -> Option<(u32, Placed)> {
+        let weigh = homes.second.is_some() || !is_small(bytes);
+        std::iter::once(homes.first).chain(homes.second).find_map(|heap| {
+            let found = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
+                let placed = heap.place(bytes, weigh, claim, prove);
+                placed.or_else(|| heap.open(driver, bytes, claim, prove))
+            };
+            self.search(config, claim, heap, found).map(|placed| (heap, placed))
+        })
     }
 
     fn grow<D: Driver + ?Sized>(
@@ -88,13 +104,14 @@ impl State {
         request: &Request,
         heap: u32,
         claim: Claim,
-    ) -> Result<Option<Placed>, DriverError> {
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, .. } = request;
         let limit = self.room(pool).min(self.room_of_all());
         let wanted = Wanted { bytes, requested };
-        self.search(config, claim, heap, |heap, prove| {
+        let grown = self.search(config, claim, heap, |heap, prove| {
             heap.grow(driver, wanted, claim, prove, limit)
-        })
+        })?;
+        Ok(grown.map(|placed| (heap, placed)))
     }
 
     /// Above the threshold, gives old memory back before more is got for a block of `bytes`.

@@ -135,7 +135,8 @@ impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
     pub fn create_pool(&self, config: PoolConfig) -> PoolId {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
-        const SMALL_RESERVE: u64 = 1 << 30;
+        /// Captures may come to share it for large ones.
+        const SMALL_RESERVE: u64 = 16 << 30;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let small = state.heaps.len() as u32;
         let unit = match self.driver.memory_support() {

@@ -2,6 +2,7 @@
 
 use super::config::PoolConfig;
 use super::ledger::class;
+use crate::heap::Claim;
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
 const SMALL: u64 = 1 << 20;
@@ -19,6 +20,9 @@ pub(super) struct Pool {
     /// The engine's numbers of its heaps.
     pub(super) small: u32,
     pub(super) large: u32,
+    /// The heap that grows for captures of either class, from the pool's first graph on: what
+    /// graphs used is there for both.
+    pub(super) shared: Option<u32>,
     /// Graphs whose memory lies here.
     pub(super) graphs: usize,
     /// Captures under way that use it.
@@ -27,6 +31,17 @@ pub(super) struct Pool {
     pub(super) blocks: usize,
     /// Live blocks that no front counts, small and large.
     pub(super) counted: [Counted; 2],
+}
+
+/// Where a block may lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Homes {
+    /// The heap that is searched first: that of the block's class.
+    pub(super) first: u32,
+    /// The one that is searched then.
+    pub(super) second: Option<u32>,
+    /// The one that grows.
+    pub(super) grows: u32,
 }
 
 /// Live blocks: how many, their bytes, and their bytes as asked for.
@@ -43,6 +58,7 @@ impl Pool {
             config,
             small,
             large,
+            shared: None,
             graphs: 0,
             recordings: 0,
             blocks: 0,
@@ -50,12 +66,15 @@ impl Pool {
         }
     }
 
-    /// The heap for blocks of this size.
-    pub(super) fn heap(&self, bytes: u64) -> u32 {
-        if is_small(bytes) {
-            self.small
-        } else {
-            self.large
+    /// The heaps for a block of this size.
+    pub(super) fn homes(&self, bytes: u64, claim: Claim) -> Homes {
+        let (own, other) =
+            if is_small(bytes) { (self.small, self.large) } else { (self.large, self.small) };
+        match (claim, self.shared) {
+            (Claim::Capture { .. }, Some(grows)) => {
+                Homes { first: own, second: Some(other), grows }
+            }
+            _ => Homes { first: own, second: None, grows: own },
         }
     }
 
@@ -64,15 +83,16 @@ impl Pool {
         [self.small, self.large]
     }
 
-    pub(super) fn count_in(&mut self, bytes: u64, requested: u64) {
-        let counted = &mut self.counted[class(is_small(bytes))];
+    /// Counts a block into a heap of the pool.
+    pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
+        let counted = &mut self.counted[class(heap == self.small)];
         counted.blocks += 1;
         counted.bytes += bytes;
         counted.requested += requested;
     }
 
-    pub(super) fn count_out(&mut self, bytes: u64, requested: u64) {
-        let counted = &mut self.counted[class(is_small(bytes))];
+    pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
+        let counted = &mut self.counted[class(heap == self.small)];
         counted.blocks -= 1;
         counted.bytes -= bytes;
         counted.requested -= requested;

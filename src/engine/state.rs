@@ -151,6 +151,11 @@ impl State {
         // Whatever waits and is used in it can be told so from now on.
         self.poll_deferred(driver, usize::MAX);
         self.terminals = terminals;
+        if let Some(Some(row)) = self.pools.get(pool.0 as usize) {
+            if let Some(shared) = row.shared.filter(|_| row.recordings == 1) {
+                self.heap(shared).close_quiet();
+            }
+        }
         Ok(slot)
     }
 

@@ -17,7 +17,8 @@ pub struct Figure {
     pub freed: u64,
 }
 
-/// The figures of some memory: of all, or of small or large blocks (up to 1 MiB, and above).
+/// The figures of some memory: of all, or of the heaps of small or large blocks (up to 1 MiB, and
+/// above; captures into a pool that has a graph may put either into both).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Figures {

@@ -85,7 +85,7 @@ impl Heap {
     /// Unites what a free range asks for with `before`.
     fn unite(&self, id: RangeId, before: &mut Before) {
         match &self.ranges[id].state {
-            State::Quiet { graphs } => before.graphs |= graphs,
+            State::Quiet { graphs, .. } => before.graphs |= graphs,
             State::Ordered { .. } => {}
             State::Marked(marked) => {
                 before.graphs |= marked.graphs;

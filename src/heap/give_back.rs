@@ -27,7 +27,7 @@ impl Heap {
         if self.is_suspended() {
             return Vec::new();
         }
-        let quiet = self.quiet[0].iter().map(|listed| listed.id);
+        let quiet = self.quiet[0].iter().chain(self.closed[0].iter()).map(|listed| listed.id);
         let surplus = quiet.map(|id| {
             let range = &self.ranges[id];
             let bytes = self.segment_of(range).whole(range.address, range.end());
@@ -44,7 +44,7 @@ impl Heap {
         id: RangeId,
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
-        debug_assert!(matches!(self.ranges[id].state, State::Quiet { graphs: false }));
+        debug_assert!(matches!(self.ranges[id].state, State::Quiet { graphs: false, .. }));
         if self.is_suspended() {
             return (0, Ok(()));
         }
@@ -88,7 +88,7 @@ impl Heap {
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist_single(id);
         let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
-        let quiet = State::Quiet { graphs: false };
+        let quiet = self.ranges[id].state.clone();
         self.ranges.renew(id);
         self.ranges.set_state(id, State::Hole);
         let hole = &mut self.ranges[id];

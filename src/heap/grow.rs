@@ -64,6 +64,9 @@ impl Heap {
             return Ok(None);
         }
         let bytes = wanted.bytes;
+        if let Claim::Capture { .. } = claim {
+            self.open_all();
+        }
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(bytes, claim, prove, unit) {
             if site.missing > limit {
@@ -185,7 +188,7 @@ impl Heap {
         let whole = missing == range.bytes;
         self.segment(segment).map(driver, address, missing)?;
         self.note_change(mapping(address, missing));
-        let quiet = State::Quiet { graphs: false };
+        let quiet = State::Quiet { graphs: false, closed: false };
         let id = if whole {
             self.forget_hole(hole);
             self.ranges.renew(hole);
@@ -218,7 +221,7 @@ impl Heap {
     /// Enters newly mapped bytes behind a segment's last range.
     fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
         let &Segment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = State::Quiet { graphs: false };
+        let state = State::Quiet { graphs: false, closed: false };
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);

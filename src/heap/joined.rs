@@ -27,7 +27,9 @@ impl Heap {
             Claim::Outside { lane } => {
                 let own = lane.and_then(|lane| self.ordered.get(lane.index()));
                 seeds.extend(own.iter().flat_map(|own| own.largest()).take(SEEDS).map(|it| it.id));
-                seeds.extend(self.quiet[0].largest().take(SEEDS).map(|range| range.id));
+                for quiet in [&self.quiet[0], &self.closed[0]] {
+                    seeds.extend(quiet.largest().take(SEEDS).map(|range| range.id));
+                }
                 return seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove));
             }
         };
@@ -85,9 +87,9 @@ impl Heap {
             }
         }
         match (state, claim) {
-            (State::Quiet { graphs }, Claim::Outside { .. }) => !graphs,
+            (State::Quiet { graphs, .. }, Claim::Outside { .. }) => !graphs,
             (State::Ordered { lane, .. }, Claim::Outside { lane: asks }) => asks == Some(*lane),
-            (State::Quiet { .. }, Claim::Capture { .. }) => true,
+            (State::Quiet { closed, .. }, Claim::Capture { .. }) => !closed,
             (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
                 marked.capture == capture
                     && (share || marked.owner == stream)

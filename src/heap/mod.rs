@@ -6,6 +6,7 @@
 //! * [`ordered`]: what streams gave back outside captures.
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
+//! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`grow`]: more memory from the driver; [`give_back`]: less; [`suspend`]: none for a while; [`owned`]:
 //!   what it has.
 //!
@@ -22,6 +23,7 @@ mod foreign;
 mod give_back;
 mod grow;
 mod joined;
+mod open;
 mod ordered;
 mod owned;
 mod place;
@@ -85,8 +87,10 @@ pub(crate) struct Heap {
     /// The latest segment that can grow.
     growing: Option<SegmentId>,
     holes: Vec<RangeId>,
-    /// Quiet ranges; `[1]` holds those that graphs use.
+    /// Quiet ranges that are not closed; `[1]` holds those that graphs use.
     quiet: [Bins<Listed>; 2],
+    /// Quiet ranges that are closed, in the same order.
+    closed: [Bins<Listed>; 2],
     /// Ordered ranges by lane; rows appear as they are needed.
     ordered: Vec<Bins<Listed>>,
     /// By capture; rows appear as they are needed.
@@ -132,6 +136,7 @@ impl Heap {
             growing: None,
             holes: Vec::new(),
             quiet: [Bins::default(), Bins::default()],
+            closed: [Bins::default(), Bins::default()],
             ordered: Vec::new(),
             shelves: Vec::new(),
             unproven: Vec::new(),
@@ -281,6 +286,11 @@ impl Heap {
         self.plan.supply == Supply::Uncached
     }
 
+    /// Whether its segments grow where the device allows it.
+    pub(crate) fn grows_in_place(&self) -> bool {
+        matches!(self.plan.supply, Supply::Growing { .. })
+    }
+
     /// Frees an allocated range for whoever proves its markers, and returns the name under which
     /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); others
     /// find it in the log.
@@ -344,6 +354,7 @@ impl Heap {
 
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
+        self.open_all();
         for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
             self.settle(id, false);
         }
@@ -401,24 +412,32 @@ impl Heap {
     }
 
     /// Makes a range quiet and merges it with quiet neighbours of its kind.
-    fn settle(&mut self, mut id: RangeId, graphs: bool) {
-        let alike =
-            |range: &Range| matches!(range.state, State::Quiet { graphs: g } if g == graphs);
+    fn settle(&mut self, id: RangeId, graphs: bool) {
         self.leave(id);
         self.ranges.renew(id);
-        self.ranges.set_state(id, State::Quiet { graphs });
+        self.ranges.set_state(id, State::Quiet { graphs, closed: false });
+        self.ranges[id].since = self.clock;
+        self.list_merged(id, graphs);
+    }
+
+    /// Lists a quiet range that is not closed, merged with neighbours of its kind.
+    fn list_merged(&mut self, mut id: RangeId, graphs: bool) {
+        let alike = |range: &Range| matches!(range.state, State::Quiet { graphs: g, closed: false } if g == graphs);
+        let mut since = self.ranges[id].since;
         if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
+            since = since.max(self.ranges[next].since);
             self.unlist_single(next);
             self.absorb_next(id, next);
         }
         if let Some(previous) = self.ranges[id].previous {
             if alike(&self.ranges[previous]) {
+                since = since.max(self.ranges[previous].since);
                 self.unlist_single(previous);
                 self.absorb_next(previous, id);
                 id = previous;
             }
         }
-        self.ranges[id].since = self.clock;
+        self.ranges[id].since = since;
         self.list_single(id);
     }
 
@@ -439,7 +458,8 @@ impl Heap {
     /// The list of a quiet or ordered range's kind.
     fn singles(&mut self, id: RangeId) -> &mut Bins<Listed> {
         match self.ranges[id].state {
-            State::Quiet { graphs } => &mut self.quiet[usize::from(graphs)],
+            State::Quiet { graphs, closed: false } => &mut self.quiet[usize::from(graphs)],
+            State::Quiet { graphs, closed: true } => &mut self.closed[usize::from(graphs)],
             State::Ordered { lane, .. } => {
                 if self.ordered.len() <= lane.index() {
                     self.ordered.resize_with(lane.index() + 1, Bins::default);

@@ -40,7 +40,7 @@ impl Heap {
             State::Ordered { lane: other, epoch } if other == lane => Some(epoch),
             // It is free for everyone, and will be again; until then a whole range is worth more to
             // its lane than a small one to others.
-            State::Quiet { graphs: false } if self.ranges[id].bytes <= freed => Some(0),
+            State::Quiet { graphs: false, .. } if self.ranges[id].bytes <= freed => Some(0),
             _ => None,
         }
     }

@@ -48,10 +48,12 @@ pub(crate) struct Placed {
 impl Heap {
     /// Carves a block out of free memory, if there is a place; never asks the driver.
     ///
-    /// `bytes` is a multiple of 512; `prove` says whether markers precede the claim's new work.
+    /// `bytes` is a multiple of 512; `weigh` says whether every place is worth a look where there
+    /// are few; `prove` says whether markers precede the claim's new work.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
+        weigh: bool,
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
@@ -62,7 +64,7 @@ impl Heap {
         let mut bytes = bytes;
         let edge = match claim {
             Claim::Capture { capture, stream, share } => {
-                if !self.plan.small && self.choices(capture, stream) <= FEW {
+                if weigh && self.choices(capture, stream) <= FEW {
                     self.choose(bytes, claim, prove)
                 } else {
                     self.own_run(bytes, capture, stream, prove)
@@ -90,6 +92,8 @@ impl Heap {
         let own = lane.and_then(|lane| self.ordered.get_mut(lane.index()));
         let own = own.and_then(|own| own.best(bytes, |range| Some(range.bytes)));
         let quiet = self.quiet[0].best(bytes, |range| Some(range.bytes));
+        let closed = self.closed[0].best(bytes, |range| Some(range.bytes));
+        let quiet = quiet.into_iter().chain(closed).min_by_key(|range| range.bytes);
         let found = match (own, quiet) {
             (Some(own), Some(quiet)) if quiet.bytes < own.bytes => quiet,
             (Some(own), _) => own,

@@ -54,6 +54,8 @@ pub(crate) enum State {
     Quiet {
         /// Whether a finished graph of the pool uses this memory: then only captures may take it.
         graphs: bool,
+        /// Whether captures leave it alone until they would need more memory.
+        closed: bool,
     },
     /// Free for work that this lane submits from now on: it comes after all that used the range.
     /// For everyone once the lane has completed the epoch.

@@ -91,6 +91,7 @@ impl World {
         capture.fate = Fate::Gone;
         match ended {
             Some((graph, Ok(report))) => {
+                self.figures.share();
                 capture.fate = Fate::Accepted;
                 capture.graph = Some(report.graph);
                 capture.executable = Some(must(self.driver.instantiate(graph)));

@@ -9,6 +9,7 @@ use crate::driver::{Driver, NodeHandle, Program};
 use crate::engine::WaitReason::OutsideWork;
 use crate::engine::{Error, FreeRange, Refusal};
 use crate::policy::Reuse;
+use crate::snapshot::{Segment, SegmentType};
 
 const MIB: u64 = 1 << 20;
 /// Largest block of the small heap, in bytes.
@@ -41,10 +42,11 @@ impl World {
         let standing = self.standing(stream);
         let fits = asked_first
             && self.explain(pool, stream).is_some_and(|ranges| {
+                let small = self.small_segments();
                 ranges.iter().any(|range| {
                     range.refusal.is_none()
                         && range.bytes >= bytes
-                        && self.is_small(pool, range) == (bytes <= SMALL)
+                        && small.iter().any(|it| it.contains(&range.address)) == (bytes <= SMALL)
                 })
             });
         let reserved = self.reserved(pool);
@@ -129,10 +131,12 @@ impl World {
         }
     }
 
-    /// The segment that a range lies in begins with a block, and holds blocks of one heap only.
-    fn is_small(&self, pool: usize, range: &FreeRange) -> bool {
-        let below = self.blocks.iter().filter(|it| it.pool == pool && it.address <= range.address);
-        below.max_by_key(|it| it.address).is_some_and(|it| it.bytes <= SMALL)
+    /// The segments that small blocks are looked for in first.
+    fn small_segments(&self) -> Vec<std::ops::Range<u64>> {
+        let snapshot = self.engine.snapshot().expect("no call has panicked");
+        let small = |segment: &&Segment| segment.segment_type == SegmentType::Small;
+        let extent = |segment: &Segment| segment.address..segment.address + segment.total_size;
+        snapshot.segments.iter().filter(small).map(extent).collect()
     }
 
     pub(super) fn reserved(&self, pool: usize) -> u64 {

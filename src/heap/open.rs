@@ -1,0 +1,140 @@
+//! What earlier graphs left, opened to captures bit by bit.
+//!
+//! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of a
+//! shared heap is quiet as a capture begins, it is therefore *closed*, and opened from the front in
+//! units of the device's granularity, as if it were mapped only then. So where blocks lie depends on
+//! what is asked for, and not on what was captured before. Work outside captures sees no difference.
+
+use smallvec::SmallVec;
+
+use super::carve::Edge;
+use super::place::{Claim, Placed};
+use super::range::{Range, RangeId, State};
+use super::segment::unit;
+use super::shelf::Listed;
+use super::Heap;
+use crate::capture::NodeIndex;
+use crate::driver::Driver;
+
+/// So many closed ranges, the largest, are looked at.
+const LOOKED_AT: usize = 64;
+
+/// Closed neighbours that a block would reach into.
+#[derive(Clone, Copy, Debug)]
+struct Site {
+    /// How much of them must be opened, in bytes.
+    missing: u64,
+    /// Where the first of them begins.
+    address: u64,
+    first_closed: RangeId,
+    /// The first free range that the block covers.
+    first: RangeId,
+}
+
+impl Heap {
+    /// Closes what is quiet, if that is all there is: a capture begins, and no other is under way.
+    pub(crate) fn close_quiet(&mut self) {
+        if self.in_blocks + self.waiting > 0 {
+            return;
+        }
+        for kind in [0, 1] {
+            let (graphs, closed) = (kind == 1, true);
+            for &Listed { id, .. } in std::mem::take(&mut self.quiet[kind]).iter() {
+                self.ranges.set_state(id, State::Quiet { graphs, closed });
+                self.list_single(id);
+            }
+        }
+    }
+
+    /// Opens all that is closed.
+    pub(crate) fn open_all(&mut self) {
+        for kind in [0, 1] {
+            let (graphs, closed) = (kind == 1, false);
+            for &Listed { id, .. } in std::mem::take(&mut self.closed[kind]).iter() {
+                self.ranges.set_state(id, State::Quiet { graphs, closed });
+                self.list_merged(id, graphs);
+            }
+        }
+    }
+
+    /// Carves a block out of closed memory and of the free ranges before it, where the least must
+    /// be opened; of equals where it is lowest.
+    pub(crate) fn open<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<Placed> {
+        let Claim::Capture { .. } = claim else { return None };
+        if self.is_suspended() {
+            return None;
+        }
+        let seeds: SmallVec<[RangeId; 2 * LOOKED_AT]> = self
+            .closed
+            .iter()
+            .flat_map(|closed| closed.largest().take(LOOKED_AT).map(|listed| listed.id))
+            .collect();
+        let sites = seeds.into_iter().filter_map(|id| self.opening(id, bytes, claim, prove));
+        let site = sites.min_by_key(|site| (site.missing, site.address))?;
+        self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
+        Some(self.carve(Edge::Low(site.first), bytes))
+    }
+
+    /// The site that begins at a closed range, if it is the first of its neighbours and they hold
+    /// enough.
+    fn opening(
+        &self,
+        id: RangeId,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<Site> {
+        let Range { address, previous, .. } = self.ranges[id];
+        if previous.is_some_and(|previous| self.is_closed(previous)) {
+            return None;
+        }
+        let (first, below) = self.usable_before(previous, bytes, claim, prove);
+        let missing = bytes - below;
+        let mut held = 0;
+        let mut at = Some(id);
+        while let Some(closed) = at.filter(|&at| held < missing && self.is_closed(at)) {
+            held += self.ranges[closed].bytes;
+            at = self.ranges[closed].next;
+        }
+        let first = first.unwrap_or(id);
+        (held >= missing).then_some(Site { missing, address, first_closed: id, first })
+    }
+
+    /// Opens `missing` bytes from a closed range on, up to the next whole unit of its segment.
+    fn open_from(&mut self, first: RangeId, missing: u64, unit: u64) {
+        let Range { address, segment, .. } = self.ranges[first];
+        let start = self.segment(segment).address;
+        let end = start + (address + missing - start).next_multiple_of(unit);
+        let mut at = Some(first);
+        while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
+            self.unlist_single(id);
+            let Range { address, bytes, next, .. } = self.ranges[id];
+            let State::Quiet { graphs, .. } = self.ranges[id].state else { return };
+            let opened = bytes.min(end - address);
+            if opened < bytes {
+                self.ranges[id].bytes = opened;
+                let rest = (address + opened, bytes - opened);
+                let state = State::Quiet { graphs, closed: true };
+                let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
+                self.ranges[rest].since = self.ranges[id].since;
+                if next.is_none() {
+                    self.segment(segment).last = Some(rest);
+                }
+                self.list_single(rest);
+            }
+            self.ranges.set_state(id, State::Quiet { graphs, closed: false });
+            self.list_single(id);
+            at = next;
+        }
+    }
+
+    fn is_closed(&self, id: RangeId) -> bool {
+        matches!(self.ranges[id].state, State::Quiet { closed: true, .. })
+    }
+}
