@@ -1069,8 +1069,7 @@ mod naive {
 
         let mut wrong = BTreeSet::new();
         let mut shared = false;
-        // What nobody accounts for may use any block.
-        let used = |at: usize| !strays.is_empty() || blocks[at].outside || !users[at].is_empty();
+        let used = |at: usize| blocks[at].outside || !users[at].is_empty();
         for (b, later) in blocks.iter().enumerate() {
             for (a, earlier) in blocks[..b].iter().enumerate() {
                 if !overlap((earlier.address, earlier.bytes), (later.address, later.bytes)) {
@@ -1079,10 +1078,11 @@ mod naive {
                 if earlier.freed.is_none_or(|freed| freed > later.allocated) {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
+                // What nobody accounts for may use any block.
+                shared = true;
                 if !used(a) || !used(b) {
                     continue;
                 }
-                shared = true;
                 if earlier.outside {
                     wrong.insert(Wrong::Outside(earlier.number, later.number));
                 }
@@ -1100,6 +1100,7 @@ mod naive {
                 }
                 let meets = until.is_none_or(|until| block.allocated < until)
                     && block.freed.is_none_or(|freed| from < freed);
+                shared |= until.is_none();
                 if meets || (until.is_none() && used(index)) {
                     wrong.insert(Wrong::Standing(number, block.number));
                 }

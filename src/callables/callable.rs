@@ -66,9 +66,36 @@ pub struct Callable<'f, D: Program, K, I, O, E = Error> {
     options: Options,
     make: Make<'f, D, K, I, E>,
     bucket: Option<Bucket<'f, K>>,
+    /// What they own their graphs may use, so they go after the shapes.
     parts: Vec<Part<'f, D, K, I, O, E>>,
     /// The latest used first.
     shapes: Vec<(K, Shape<D, I, O>)>,
+}
+
+impl<D: Program, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
+    fn drop(&mut self) {
+        self.shapes.clear();
+        if self.pool.synchronize().is_err() {
+            // Nobody knows when the last launch ends.
+            std::mem::forget(std::mem::take(&mut self.parts));
+        }
+    }
+}
+
+/// Work of a call on a stream: what of it no launch follows is marked, so that its inputs live as long
+/// as it may run.
+struct Filling<D: Program> {
+    pool: Pool<D>,
+    stream: StreamHandle,
+    followed: bool,
+}
+
+impl<D: Program> Drop for Filling<D> {
+    fn drop(&mut self) {
+        if !self.followed {
+            self.pool.cover(self.stream);
+        }
+    }
 }
 
 impl<'f, D, K, I, O, E> Callable<'f, D, K, I, O, E>
@@ -119,7 +146,8 @@ where
     }
 
     /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the
-    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its graphs are captured.
+    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its
+    /// graphs are captured.
     ///
     /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
     ///
@@ -136,10 +164,13 @@ where
         let pool = self.pool.clone();
         let shape = self.shape(&stream, shape)?;
         pool.follow(&stream)?;
+        let mut filling = Filling { pool, stream, followed: false };
         fill(shape.inputs())?;
         for graph in shape.graphs() {
             graph.launch(&stream)?;
+            filling.followed = true;
         }
+        drop(filling);
         Ok(shape.outputs())
     }
 

@@ -9,7 +9,7 @@
 //! Several parts make partial graphs: forward and backward apart, say, with what the first leaves
 //! for the second in their common outputs, and work that no graph holds between them.
 //!
-//! Callables that share a [`Pool`] share its memory: their graphs never run at once.
+//! Callables that share a [`Pool`](crate::graphs::Pool) share its memory: their graphs never run at once.
 //!
 //! ```
 //! use std::sync::Arc;

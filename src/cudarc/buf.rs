@@ -19,15 +19,16 @@ use crate::engine::BlockId;
 ///
 /// Dropping it frees it, on any thread, in a capture too. Streams that used it are recorded by these
 /// uses; the program orders them, by `CudaStream::join` for instance. A stream that was only lent,
-/// for a launch or a copy, is known by its handle from then on: it must not be destroyed before the
-/// buffer is dropped. The buffer's own stream is kept, and those of [`Buf::record_stream`].
+/// for a launch or a copy, is known by its handle from then on: it is not destroyed before the buffer
+/// is dropped, and then by [`retire_stream`](super::retire_stream), since the engine may yet have to
+/// ask it. The buffer's own stream is kept, and those of [`Buf::record_stream`].
 ///
 /// One call of cudarc's names the wrong stream: `memcpy_dtod` from another context names the source's
 /// own and not the one that copies. [`Buf::record_stream`] makes up for it.
 ///
 /// A graph uses the memory whenever it is launched. What was allocated in its capture stays with it;
 /// a buffer from before is handed to [`Capture::keep`](crate::graphs::Capture::keep), or outlives the
-/// graph otherwise.
+/// graph's last launch otherwise: the graph itself may be dropped while it runs.
 ///
 /// Where a use cannot be recorded, by the per-thread default stream for instance, the memory
 /// [is lost](Buf::is_lost): never freed, and so never somebody else's meanwhile.

@@ -76,13 +76,13 @@ impl Owner {
         let stream = name(user.stream);
         let mut uses = self.uses();
         let own = user.context == self.stream.context().cu_ctx() as usize;
-        if own && uses.recorded.contains(&stream) {
-            return Ok(());
-        }
         if !own && stream.bits() <= LAST_DEFAULT {
             // Such a handle names a stream of whatever context is current.
             uses.lost = true;
             return Err(Error::ForeignContext { call: "record_stream", stream });
+        }
+        if uses.recorded.contains(&stream) {
+            return Ok(());
         }
         match memory.record_stream(&stream) {
             Ok(()) => {

@@ -46,7 +46,7 @@ pub struct Work<'a> {
 ///
 /// Every stream call may run while the stream captures; it then adds to the graph what CUDA would
 /// add.
-pub trait Program: Driver {
+pub trait Program: Driver + 'static {
     /// Creates a stream that does not synchronise with the legacy stream.
     ///
     /// # Errors

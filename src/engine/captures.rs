@@ -1,5 +1,7 @@
 //! The calls about captures and graphs.
 
+use smallvec::SmallVec;
+
 use super::report::{CaptureReport, GraphId, PoolId};
 use super::{Engine, Error};
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
@@ -84,6 +86,13 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownGraph`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
         self.change(|state| state.release_graph(&self.driver, graph))
+    }
+
+    /// The pools that a graph uses; none of a graph that is unknown.
+    pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
+        // A poisoned engine hands nothing out, but what its graphs use they still use.
+        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        state.graphs.get(&graph).cloned().unwrap_or_default()
     }
 
     /// Looks at a stream, so that the engine knows its terminals as they are now.

@@ -295,6 +295,20 @@ impl State {
         Ok(result?)
     }
 
+    /// Destroys those of the leaving pools that nothing uses any more.
+    pub(super) fn destroy_leaving<D: Driver + ?Sized>(&mut self, driver: &D) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|&id| {
+            let Some(Some(pool)) = self.pools.get(id.0 as usize) else { return false };
+            // Blocks of fronts that were freed count until they are taken back.
+            if pool.recordings + pool.graphs > 0 {
+                return true;
+            }
+            matches!(self.destroy_pool(driver, id), Err(Error::PoolInUse { .. }))
+        });
+        self.leaving = leaving;
+    }
+
     /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
     /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
     pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {

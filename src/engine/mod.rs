@@ -1,6 +1,6 @@
 //! The public face: pools, blocks, captures.
 //!
-//! * `captures`, `blocks`, `memory`, `owns`, `picture`: the calls.
+//! * `captures`, `blocks`, `memory`, `owners`, `owns`, `picture`: the calls.
 //! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
@@ -32,6 +32,7 @@ mod lanes;
 mod late;
 mod ledger;
 mod memory;
+mod owners;
 mod owns;
 mod picture;
 mod pool;
@@ -65,6 +66,7 @@ use crate::heap::{self, Heap, Plan, Splitting, Supply};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use fronts::Fronts;
 use memory::Observers;
+use owners::Owners;
 use pool::Pool;
 use state::State;
 
@@ -97,6 +99,7 @@ pub struct Engine<D: Driver> {
     fronts: Arc<Fronts>,
     state: Mutex<State>,
     observers: Observers,
+    owners: Owners,
 }
 
 impl<D: Driver> fmt::Debug for Engine<D> {
@@ -124,6 +127,7 @@ impl<D: Driver> Engine<D> {
             fronts,
             state: Mutex::new(state),
             observers: Observers::default(),
+            owners: Owners::default(),
         }
     }
 
@@ -137,6 +141,11 @@ impl<D: Driver> Engine<D> {
         /// Address space for small blocks, in bytes; another such segment follows where it is full.
         /// Captures may come to share it for large ones.
         const SMALL_RESERVE: u64 = 16 << 30;
+        // What a poisoned engine has may be anywhere.
+        let _ = self.change(|state| {
+            state.destroy_leaving(&self.driver);
+            Ok(())
+        });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let small = state.heaps.len() as u32;
         let unit = match self.driver.memory_support() {

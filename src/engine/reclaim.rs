@@ -190,8 +190,11 @@ impl State {
     /// Gives back everything that is free now.
     pub(super) fn empty<D: Driver + ?Sized>(&mut self, driver: &D, keep: u64) -> Emptied {
         self.settle_everything(driver, None);
+        let before = self.reserved_by_all();
+        self.destroy_leaving(driver);
         let most = self.reserved_by_all().saturating_sub(keep);
-        let released = self.give_back(driver, Amount { pool: None, most });
+        let gone = before.saturating_sub(self.reserved_by_all());
+        let released = gone + self.give_back(driver, Amount { pool: None, most });
         let awake = self.heaps.iter().flatten().filter(|heap| !heap.is_suspended());
         let waiting = awake.map(|heap| heap.waiting() + heap.ordered_bytes());
         Emptied { released, waiting: waiting.sum(), reserved: self.reserved_by_all() }

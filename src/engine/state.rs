@@ -48,6 +48,8 @@ pub(super) struct State {
     /// Captures that were ended or abandoned here: the driver may still report them as active.
     pub(super) ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
+    /// Pools that nobody can name any more, and that go when nothing uses them.
+    pub(super) leaving: Vec<PoolId>,
     pub(super) next_graph: u64,
     pub(super) next_age: u64,
     /// The latest answer of the driver; kept for its capacity.
@@ -101,6 +103,7 @@ impl State {
             limit: None,
             ended: BTreeSet::new(),
             graphs: new_map(),
+            leaving: Vec::new(),
             next_graph: 0,
             next_age: 0,
             terminals: Vec::new(),

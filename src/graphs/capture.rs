@@ -16,7 +16,7 @@ use super::Error;
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, Program, StreamHandle,
 };
-use crate::engine::{CaptureReport, Engine};
+use crate::engine::{CaptureReport, Engine, GraphId};
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
@@ -45,7 +45,6 @@ impl<D: Program> Capture<D> {
         mode: CaptureMode,
     ) -> Result<Self, Error> {
         let stream = stream.as_stream();
-        pool.shared().reap();
         let engine = pool.engine();
         engine.mark_stream(stream)?;
         engine.driver().begin_capture(stream, mode)?;
@@ -60,6 +59,7 @@ impl<D: Program> Capture<D> {
     /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: &(impl AsStream + ?Sized)) -> Result<Self, Error> {
         let stream = stream.as_stream();
+        pool.shared().reap();
         let id = pool.engine().begin_capture(pool.id(), stream)?;
         Ok(Self {
             id,
@@ -73,7 +73,8 @@ impl<D: Program> Capture<D> {
     }
 
     /// Lets the capture use another pool as well, of this engine or of another device's. `stream` is
-    /// a stream of the capture, on the pool's device.
+    /// a stream of the capture, on the pool's device. To allocate from a pool of the same engine does
+    /// so too; one of another engine must be joined first.
     ///
     /// # Errors
     /// [`Error::NotInCapture`], the engine's.
@@ -108,7 +109,9 @@ impl<D: Program> Capture<D> {
 
     /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
     /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
-    /// waits until it has finished.
+    /// waits until it has finished. What is not kept must outlive the graph's last launch by other
+    /// means, by [`Pool::synchronize`](super::Pool::synchronize) for instance: to outlive the graph is
+    /// not enough, since that may be dropped while it runs.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -127,7 +130,7 @@ impl<D: Program> Capture<D> {
     ///
     /// # Errors
     /// The engine's, with [`engine::Error::Refused`](crate::engine::Error::Refused) where the checker
-    /// does not accept the capture; the driver's, where a stream has not been joined again for
+    /// does not accept the capture; [`Error::PoolGoing`]; the driver's, where a stream has not been joined again for
     /// instance. The capture is over then, and nothing of it is left.
     ///
     /// # Panics
@@ -160,7 +163,8 @@ impl<D: Program> Capture<D> {
     /// is better (see [`Engine::end_capture`]).
     ///
     /// # Errors
-    /// The engine's: then the graph must not be launched, and nothing of the capture is left here.
+    /// The engine's, [`Error::PoolGoing`]: then the graph must not be launched, and nothing of the
+    /// capture is left here.
     ///
     /// # Panics
     /// For a capture that was [begun](Capture::begin) here: it is ended here.
@@ -191,10 +195,11 @@ impl<D: Program> Capture<D> {
 
     /// Has each engine judge the capture.
     fn lease(&mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
-        let mut accepted: SmallVec<[(Arc<Shared<D>>, _); 1]> = SmallVec::new();
+        let mut accepted: Accepted<D> = SmallVec::new();
         let mut first = None;
         let mut failed = None;
-        for pool in self.pools.take() {
+        // They stay, for the end of the capture, where one refuses.
+        for pool in self.pools.borrow().clone() {
             let known =
                 accepted.iter().find(|(other, _)| Arc::ptr_eq(other.engine(), pool.engine()));
             if let Some(&(_, graph)) = known {
@@ -208,21 +213,42 @@ impl<D: Program> Capture<D> {
                     first.get_or_insert(report);
                 }
                 Err(error) => {
-                    failed.get_or_insert((pool, error));
+                    failed.get_or_insert(Error::from(error));
                 }
             }
         }
-        let lease = Lease::new(accepted, self.kept.take());
+        let failed = failed.or_else(|| add_others(&mut accepted).err());
         match (failed, first) {
-            (None, Some(report)) => Ok((lease, report)),
-            (Some((pool, error)), _) => {
-                // For the end of the capture, when this is dropped.
-                self.pools.borrow_mut().push(pool);
-                Err(error.into())
+            (None, Some(report)) => Ok((Lease::new(accepted, self.kept.take()), report)),
+            (failed, _) => {
+                // Who accepted gets its memory back. What is kept goes when the capture has ended.
+                drop(Lease::new(accepted, Vec::new()));
+                Err(failed.unwrap_or(Error::NotInCapture { stream: self.stream }))
             }
-            (None, None) => Err(Error::NotInCapture { stream: self.stream }),
         }
     }
+}
+
+/// Pools with a graph's name in their engines.
+type Accepted<D> = SmallVec<[(Arc<Shared<D>>, GraphId); 1]>;
+
+/// Adds the pools that a graph uses, as its engines know, and that the capture did not join: it
+/// allocated there, or a block of theirs was freed that it may use.
+fn add_others<D: Program>(accepted: &mut Accepted<D>) -> Result<(), Error> {
+    for row in 0..accepted.len() {
+        let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
+        for id in engine.pools_of(graph) {
+            let is_it = |pool: &Shared<D>| Arc::ptr_eq(pool.engine(), &engine) && pool.id() == id;
+            if accepted.iter().any(|(pool, _)| is_it(pool)) {
+                continue;
+            }
+            // One without an owner is the host's, by its name, and so is the order in it.
+            let Some(owner) = engine.owner_of(id) else { continue };
+            let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
+            accepted.push((owner.ok_or(Error::PoolGoing { pool: id })?, graph));
+        }
+    }
+    Ok(())
 }
 
 /// Ends a capture in the driver and destroys its graph.

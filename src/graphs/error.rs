@@ -47,6 +47,25 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
+    /// A pool that a capture uses was dropped by its last holder at that moment, so nothing could order
+    /// the graph among those of the pool. The capture is over, and nothing of it is left.
+    #[error(
+        "finish: {pool:?} was dropped while the capture that uses it was ended; keep the pool until \
+         the graph is there"
+    )]
+    PoolGoing {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// The handle of a default stream means another stream on each device.
+    #[error(
+        "launch: {stream:?} is a default stream, and the graph's pools are of several engines, so \
+         nobody can tell which device's is meant; use a stream that was created"
+    )]
+    DefaultStream {
+        /// The stream.
+        stream: StreamHandle,
+    },
     /// No event could be recorded behind a launch and the device could not be waited for, so nobody
     /// knows any more when the pool's graphs have finished.
     #[error(

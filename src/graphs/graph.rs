@@ -15,8 +15,8 @@ use crate::engine::CaptureReport;
 /// again, the output is gone. Outputs that must last longer come from a pool of their own, which the
 /// capture [joins](super::Capture::join) and which nothing is given back in.
 ///
-/// Dropped while it runs, the graph is destroyed after it has finished: at a later call on its pool,
-/// or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
+/// Dropped while it runs, the graph is destroyed after it has finished: at a later launch or capture of
+/// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
 pub struct Graph<D: Program> {
     lease: Lease<D>,
     graph: GraphHandle,

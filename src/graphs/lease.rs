@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
-use super::order::{Launched, Order};
+use super::order::{is_default, Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
@@ -45,10 +45,14 @@ impl<D: Program> Lease<D> {
     /// Launches the graph by `launch`, which gets the stream: after every earlier launch of the
     /// graph's pools, and before every later one.
     ///
+    /// Until `launch` returns nothing else is launched in these pools. It must not launch, suspend or
+    /// wait for graphs of theirs, nor drop any: that would wait for itself.
+    ///
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`]: then nothing was launched.
+    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], [`Error::DefaultStream`]:
+    /// then nothing was launched.
     /// What `launch` says. The driver's, where no event could be recorded behind the launch: the
     /// host has then waited for it.
     pub fn launch<E: From<Error>>(
@@ -59,6 +63,10 @@ impl<D: Program> Lease<D> {
         let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
         let launched = Launched::on(first.engine().driver(), stream)?;
         let stream = launched.stream;
+        let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
+        if is_default(stream) && !one_engine {
+            return Err(Error::DefaultStream { stream }.into());
+        }
         let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
             order.precede(pool.engine(), pool.id(), launched)?;
@@ -119,6 +127,7 @@ impl<D: Program> Drop for Lease<D> {
             claims,
             handles: self.handles.take(),
             kept: std::mem::take(&mut self.kept),
+            others: SmallVec::new(),
             events: SmallVec::new(),
         };
         for (pool, _) in &self.pools {
@@ -134,7 +143,10 @@ impl<D: Program> Drop for Lease<D> {
         match self.pools.first() {
             None => retired.release(),
             Some(_) if retired.events.is_empty() => retired.release(),
-            Some((pool, _)) if retired.kept.is_empty() => pool.order().retired.push(retired),
+            Some((pool, _)) if retired.kept.is_empty() => {
+                retired.others = self.pools().skip(1).cloned().collect();
+                pool.order().retired.push(retired);
+            }
             // Not put aside: what it keeps may keep the pool, which would then never go.
             Some(_) if retired.wait() => retired.release(),
             Some(_) => std::mem::forget(retired),

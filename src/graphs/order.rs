@@ -63,6 +63,11 @@ impl Launched {
     }
 }
 
+/// Whether a handle, as [`one_stream`] gives it, means another stream on each device.
+pub(super) fn is_default(stream: StreamHandle) -> bool {
+    stream.bits() == 0
+}
+
 /// The last launch of a pool, and what waits for it.
 pub(super) struct Order<D: Program> {
     /// The stream of the last launch, with the event behind it.
@@ -114,6 +119,26 @@ impl<D: Program> Order<D> {
         }
     }
 
+    /// Marks the end of what `stream` holds, which need not follow the last launch yet, as if it had
+    /// been launched.
+    pub(super) fn cover(&mut self, engine: &Arc<Engine<D>>, pool: PoolId, stream: Launched) {
+        if self.follow(engine, pool, stream).is_err() {
+            // Then no one event stands behind both.
+            self.lost = true;
+            return;
+        }
+        // What cannot be marked is remembered here.
+        let _ = self.mark(engine, stream);
+    }
+
+    /// What a stream holds cannot be marked, so it is waited for. If it cannot be waited for, as on a
+    /// device that is not the engine's, nothing follows it.
+    pub(super) fn wait_or_lose(&mut self, engine: &Engine<D>, stream: StreamHandle) {
+        let driver = engine.driver();
+        let here = driver.device_of_stream(stream).is_ok_and(|device| device == driver.device());
+        self.lost |= !here || driver.synchronize().is_err();
+    }
+
     /// Marks the end of what was just launched on `stream`.
     pub(super) fn mark(
         &mut self,
@@ -122,9 +147,8 @@ impl<D: Program> Order<D> {
     ) -> Result<(), DriverError> {
         let marked = self.record(engine, stream);
         if marked.is_err() {
-            // What cannot be marked is waited for. If it cannot be waited for, nothing follows it.
             self.last = None;
-            self.lost = engine.driver().synchronize().is_err();
+            self.wait_or_lose(engine, stream.stream);
         }
         marked
     }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::memory::Memory;
 use super::order::{Launched, Order};
 use super::retired::Retired;
 use super::Error;
-use crate::driver::{AsStream, Program};
+use crate::driver::{AsStream, Program, StreamHandle};
 use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
@@ -17,9 +17,8 @@ use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 /// another stream than the last one's waits for that. A pool for each set of graphs that may run
 /// side by side keeps those apart.
 ///
-/// When the last holder goes, the pool's memory goes back to the driver; what running work may still
-/// use goes later, when memory is short or with
-/// [`Engine::empty_cache`](crate::engine::Engine::empty_cache).
+/// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
+/// when another pool is made after that, or by [`Engine::empty_cache`].
 pub struct Pool<D: Program>(Arc<Shared<D>>);
 
 /// What all holders of a pool share.
@@ -68,21 +67,24 @@ impl<D: Program> Drop for Shared<D> {
                 retired.release();
             }
         }
-        // Where work may still use a freed block it is refused. The engine gives back what is free
-        // in the pool whenever it gives anything back, and the pool when it goes itself.
-        let _ = self.engine.destroy_pool(self.id);
+        // Where work may still use a freed block, the memory goes later.
+        self.engine.let_pool_go(self.id);
     }
 }
 
 impl<D: Program> Pool<D> {
     /// A new pool without memory: that comes with the first block.
     pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             engine: engine.clone(),
             id: engine.create_pool(config),
             order: Mutex::default(),
             driver_bytes: AtomicU64::new(0),
-        }))
+        });
+        // For captures that use the pool without having joined it.
+        let owner: Weak<Shared<D>> = Arc::downgrade(&shared);
+        engine.own_pool(shared.id, owner);
+        Self(shared)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared<D>> {
@@ -149,6 +151,17 @@ impl<D: Program> Pool<D> {
         self.0.order().follow(&self.0.engine, self.0.id, launched)
     }
 
+    /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
+    /// those comes after it.
+    pub(crate) fn cover(&self, stream: StreamHandle) {
+        let launched = Launched::on(self.0.engine.driver(), &stream);
+        let mut order = self.0.order();
+        match launched {
+            Ok(launched) => order.cover(&self.0.engine, self.0.id, launched),
+            Err(_) => order.wait_or_lose(&self.0.engine, stream),
+        }
+    }
+
     /// Gives the pool's device memory back, after a wait for its graphs, and returns how many bytes
     /// that was. Graphs stay instantiated and blocks keep their addresses, but **all contents are
     /// lost**: of outputs, of static inputs, of whatever was allocated from the pool. Until
@@ -165,6 +178,8 @@ impl<D: Program> Pool<D> {
         if let Some(event) = order.pending(self.0.id)? {
             event.synchronize()?;
         }
+        // So it stays if the engine cannot even tell.
+        order.suspended = true;
         let suspended = self.0.engine.suspend_pool(self.0.id);
         // It may have got half way.
         order.suspended = self.0.engine.is_suspended(self.0.id)?;

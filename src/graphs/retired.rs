@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::order::Event;
+use super::pool::Shared;
 use crate::driver::{ExecutableHandle, GraphHandle, Program};
 use crate::engine::{Engine, GraphId};
 
@@ -21,6 +22,9 @@ pub(super) struct Retired<D: Program> {
     pub(super) handles: Option<(GraphHandle, ExecutableHandle)>,
     /// What the graph was to keep alive.
     pub(super) kept: Vec<Box<dyn std::any::Any + Send + Sync>>,
+    /// Its pools but for the one that it is put aside in. That is the first by address, so that no
+    /// two keep each other.
+    pub(super) others: SmallVec<[Arc<Shared<D>>; 1]>,
     /// Behind its last launch, in each of its pools that had one under way.
     pub(super) events: SmallVec<[Arc<Event<D>>; 1]>,
 }
