@@ -119,13 +119,15 @@ where
     }
 
     /// Fills the static inputs of a shape by `fill`, launches all parts on `stream`, and returns the
-    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its graphs are captured.
+    /// outputs, which hold until the next call of a callable of the pool. At a shape's first call its
+    /// graphs are captured.
     ///
     /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
-    /// kept; the others are, but for one that had to make room.
+    /// kept; the others are, but for one that had to make room. [`Error::Suspended`] before `fill` is
+    /// called.
     pub fn call(
         &mut self,
         stream: &(impl AsStream + ?Sized),

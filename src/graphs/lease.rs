@@ -59,9 +59,9 @@ impl<D: Program> Lease<D> {
         let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };
         let launched = Launched::on(first.engine().driver(), stream)?;
         let stream = launched.stream;
-        let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
-        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
-            order.precede(pool.engine(), pool.id(), launched)?;
+        let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
+        for ((pool, _), order) in self.pools.iter().zip(&orders) {
+            order.follow(pool.engine(), pool.id(), launched)?;
         }
         let mut marks = Marks { lease: self, orders, launched, pending: true };
         let result = launch(stream);

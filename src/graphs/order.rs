@@ -82,10 +82,9 @@ impl<D: Program> Default for Order<D> {
 }
 
 impl<D: Program> Order<D> {
-    /// Makes a launch on `stream` come after the last one. Until [`Order::mark`] nothing else is
-    /// launched.
-    pub(super) fn precede(
-        &mut self,
+    /// Makes `stream` come after the last launch, for the next one or for what prepares it.
+    pub(super) fn follow(
+        &self,
         engine: &Engine<D>,
         pool: PoolId,
         stream: Launched,
@@ -93,16 +92,6 @@ impl<D: Program> Order<D> {
         if self.suspended {
             return Err(Error::Suspended { pool });
         }
-        self.follow(engine, pool, stream)
-    }
-
-    /// Makes `stream` come after the last launch.
-    pub(super) fn follow(
-        &mut self,
-        engine: &Engine<D>,
-        pool: PoolId,
-        stream: Launched,
-    ) -> Result<(), Error> {
         if self.lost {
             return Err(Error::OrderLost { pool });
         }
