@@ -73,7 +73,9 @@ fn run(name: &str, arguments: &[&str], gpu: bool) -> String {
 fn all() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let programs = files.filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    let programs = files.filter(|path| {
+        path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").exists()
+    });
     programs.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
