@@ -17,7 +17,9 @@ use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 /// another stream than the last one's waits for that. A pool for each set of graphs that may run
 /// side by side keeps those apart.
 ///
-/// When the last holder goes, the pool's memory goes back to the driver.
+/// When the last holder goes, the pool's memory goes back to the driver; what running work may still
+/// use goes later, when memory is short or with
+/// [`Engine::empty_cache`](crate::engine::Engine::empty_cache).
 pub struct Pool<D: Program>(Arc<Shared<D>>);
 
 /// What all holders of a pool share.
@@ -66,7 +68,8 @@ impl<D: Program> Drop for Shared<D> {
                 retired.release();
             }
         }
-        // Where work may still use a freed block, the memory stays until the engine goes.
+        // Where work may still use a freed block it is refused. The engine gives back what is free
+        // in the pool whenever it gives anything back, and the pool when it goes itself.
         let _ = self.engine.destroy_pool(self.id);
     }
 }

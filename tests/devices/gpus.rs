@@ -164,3 +164,11 @@ fn captures_and_eager_work_by_turns() {
     });
     assert_telling(turns, 100);
 }
+
+#[test]
+#[ignore = "needs two NVIDIA GPUs"]
+fn graphs_over_two_devices() {
+    let Some(gpus) = gpus() else { return };
+    crate::graphs::graphs_keep_their_tags_on_both(&gpus.two);
+    crate::graphs::a_suspended_pool_of_either_launches_nothing(&gpus.two);
+}

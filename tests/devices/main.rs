@@ -9,6 +9,7 @@
 //! * [`captures`]: captures whose streams live on both;
 //! * [`eager`]: blocks of one device used on streams of the other, outside captures;
 //! * [`random`]: random programs over both, with tags, which two GPUs run too;
+//! * [`graphs`]: graphs that own memory of both;
 //! * [`gpus`]: what two GPUs do. Where there is only one these tests say so and do nothing.
 #![allow(clippy::unwrap_used)]
 
@@ -29,6 +30,7 @@ mod captures;
 mod eager;
 #[cfg(feature = "cuda")]
 mod gpus;
+mod graphs;
 mod machine;
 mod random;
 mod registry;
