@@ -127,9 +127,7 @@ impl<D: Driver> Devices<D> {
 
 /// Refuses a stream whose handle says nothing of its device.
 fn refuse_default(stream: StreamHandle) -> Result<(), Error> {
-    /// `CU_STREAM_PER_THREAD`; the legacy stream's two handles are below it.
-    const LAST_DEFAULT: usize = 2;
-    if stream.bits() <= LAST_DEFAULT {
+    if stream.is_default() {
         return Err(Error::DefaultStream { stream });
     }
     Ok(())
