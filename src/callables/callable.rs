@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 
 use super::shape::Shape;
 use super::stage::Stage;
-use crate::driver::{AsStream, CaptureMode, Driver, Program, StreamHandle};
+use crate::driver::{AsStream, CaptureMode, Program, StreamHandle};
 use crate::engine::PoolConfig;
-use crate::graphs::{Capture, Error, Pool};
+use crate::graphs::{Capture, Error, Event, Pool};
 
 /// Choices for a callable.
 #[derive(Clone, Copy, Debug)]
@@ -218,17 +218,11 @@ where
             }
         }
         // So that the pool's memory goes back, and that of the inputs is settled.
-        finish(engine.driver(), stream).map_err(Error::from)?;
+        Event::behind(&engine, stream)
+            .and_then(|event| event.synchronize())
+            .map_err(Error::from)?;
         result
     }
-}
-
-/// Waits until a stream has done what it was given.
-fn finish<D: Driver>(driver: &D, stream: StreamHandle) -> crate::driver::Result<()> {
-    let event = driver.create_event()?;
-    let finished =
-        driver.record_event(event, stream).and_then(|()| driver.synchronize_event(event));
-    finished.and(driver.destroy_event(event))
 }
 
 impl<D: Program, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {

@@ -171,4 +171,5 @@ fn graphs_over_two_devices() {
     let Some(gpus) = gpus() else { return };
     crate::graphs::graphs_keep_their_tags_on_both(&gpus.two);
     crate::graphs::a_suspended_pool_of_either_launches_nothing(&gpus.two);
+    crate::graphs::a_callable_works_on_the_second_device(&gpus.two);
 }
