@@ -60,7 +60,7 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaContext, CudaStream};
 
 use crate::driver::cuda::CudaDriver;
-use crate::driver::{AsStream, StreamHandle};
+use crate::driver::{AsStream, Driver, StreamHandle};
 use crate::engine::{Config, Engine};
 use crate::graphs;
 
@@ -70,7 +70,8 @@ pub use tracking::{capture, untracked, Untracked};
 pub use view::BufView;
 pub use view_mut::BufViewMut;
 
-/// An engine on the device of a context that the program already has.
+/// An engine on the device of a context that the program already has; the configuration's device
+/// becomes that one.
 ///
 /// # Errors
 /// The driver's: where it is older than CUDA 12.3, for instance.
@@ -79,6 +80,7 @@ pub fn engine(
     config: Config,
 ) -> Result<Arc<Engine<CudaDriver>>, Error> {
     let driver = CudaDriver::from_context(context.clone()).map_err(graphs::Error::from)?;
+    let config = config.device(driver.device());
     Ok(Arc::new(Engine::new(driver, config)))
 }
 
