@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 #[cfg(feature = "cuda")]
 use regraph::driver::cuda::CudaDriver;
 use regraph::driver::sim::{SimConfig, SimDriver};
@@ -177,11 +178,11 @@ impl<P: Program> Server<P> {
         let mut wrong = 0;
         for round in 0..ROUNDS {
             let mut order: Vec<_> = captured.iter().collect();
-            let mut random = Random(round);
+            let mut random = Rng::with_seed(round);
             random.shuffle(&mut order);
             for captured in &order {
                 // Nothing here orders the streams: that is the pool's part.
-                let stream = if random.below(2) == 0 { self.main } else { self.side };
+                let stream = if random.bool() { self.main } else { self.side };
                 captured.graph.launch(&stream)?;
             }
             driver.synchronize()?;
@@ -209,31 +210,13 @@ fn result_tag(size: u64) -> u64 {
     (size << 32) + u64::from(u32::MAX)
 }
 
-/// A small random generator (splitmix64), so that every run does the same.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (value ^ (value >> 31)) % limit
-    }
-
-    fn shuffle<T>(&mut self, values: &mut [T]) {
-        for at in (1..values.len()).rev() {
-            values.swap(at, self.below(at as u64 + 1) as usize);
-        }
-    }
-}
-
 /// Prints the table. Returns how many tags were wrong.
 fn table<P: Program>(driver: P) -> Result<u64, Error> {
     let server = Server::new(Arc::new(driver))?;
     let ascending: Vec<u64> = (1..=LARGEST).collect();
     let descending: Vec<u64> = ascending.iter().rev().copied().collect();
     let mut shuffled = ascending.clone();
-    Random(1).shuffle(&mut shuffled);
+    Rng::with_seed(1).shuffle(&mut shuffled);
     let rows: [(&str, &[u64], Results); 5] = [
         ("128 alone", &[LARGEST], Results::Copied),
         ("1 to 128, ascending", &ascending, Results::Copied),

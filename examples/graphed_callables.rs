@@ -222,9 +222,9 @@ struct Network<'m, M: Machine> {
 
 impl<'m, M: Machine> Network<'m, M> {
     fn new(machine: &'m M, pool: &Pool<M::Driver>) -> Result<Self, Error> {
-        let mut random = Random(1);
+        let mut random = fastrand::Rng::with_seed(1);
         let mut filled = |len: usize, bound: f32| {
-            let values: Vec<f32> = (0..len).map(|_| bound * random.next()).collect();
+            let values: Vec<f32> = (0..len).map(|_| bound * around_zero(&mut random)).collect();
             let mut buffer = machine.buffer(pool, len)?;
             machine.write(&values, &mut buffer)?;
             Ok::<_, Error>(buffer)
@@ -515,10 +515,10 @@ impl<M: Machine> Trainer<'_, M> {
 
     /// What is learnt: half of each row, backwards.
     fn batches(&self, pool: &Pool<M::Driver>) -> Result<Vec<Batch<M::Buffer>>, Error> {
-        let mut random = Random(2);
+        let mut random = fastrand::Rng::with_seed(2);
         let mut batches = Vec::new();
         for _ in 0..BATCHES {
-            let input: Vec<f32> = (0..ALL).map(|_| random.next()).collect();
+            let input: Vec<f32> = (0..ALL).map(|_| around_zero(&mut random)).collect();
             let rows = input.chunks(WIDTH);
             let target: Vec<f32> =
                 rows.flat_map(|row| row.iter().rev().map(|value| value / 2.0)).collect();
@@ -541,17 +541,9 @@ impl<M: Machine> Trainer<'_, M> {
     }
 }
 
-/// A small random generator (splitmix64), so that every run does the same.
-struct Random(u64);
-
-impl Random {
-    /// From -1 to 1.
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((value ^ (value >> 31)) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
+/// From -1 to 1.
+fn around_zero(random: &mut fastrand::Rng) -> f32 {
+    2.0 * random.f32() - 1.0
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -633,125 +625,4 @@ fn main() -> ExitCode {
 }
 
 /// Each thread makes one number.
-const KERNELS: &str = "
-.version 7.0
-.target sm_70
-.address_size 64
-
-// out[i] = a[i] + scale * b[i % period], for i below count
-.visible .entry add_scaled(
-    .param .u64 out, .param .u64 a, .param .u64 b, .param .u32 count, .param .u32 period,
-    .param .f32 scale)
-{
-    .reg .pred %outside;
-    .reg .b32 %i, %block, %threads, %count, %period, %from;
-    .reg .b64 %out, %a, %b, %offset;
-    .reg .f32 %x, %y, %scale;
-
-    mov.u32 %block, %ctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %i, %tid.x;
-    mad.lo.u32 %i, %block, %threads, %i;
-    ld.param.u32 %count, [count];
-    setp.ge.u32 %outside, %i, %count;
-    @%outside ret;
-
-    ld.param.u64 %out, [out];
-    ld.param.u64 %a, [a];
-    ld.param.u64 %b, [b];
-    ld.param.u32 %period, [period];
-    ld.param.f32 %scale, [scale];
-    rem.u32 %from, %i, %period;
-    mad.wide.u32 %a, %i, 4, %a;
-    mad.wide.u32 %b, %from, 4, %b;
-    mad.wide.u32 %out, %i, 4, %out;
-    ld.global.f32 %x, [%a];
-    ld.global.f32 %y, [%b];
-    fma.rn.f32 %x, %y, %scale, %x;
-    st.global.f32 [%out], %x;
-    ret;
-}
-
-// out[i] = a[i] where b[i] > 0, else 0, for i below count
-.visible .entry gate(
-    .param .u64 out, .param .u64 a, .param .u64 b, .param .u32 count)
-{
-    .reg .pred %outside, %open;
-    .reg .b32 %i, %block, %threads, %count;
-    .reg .b64 %out, %a, %b;
-    .reg .f32 %x, %y;
-
-    mov.u32 %block, %ctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %i, %tid.x;
-    mad.lo.u32 %i, %block, %threads, %i;
-    ld.param.u32 %count, [count];
-    setp.ge.u32 %outside, %i, %count;
-    @%outside ret;
-
-    ld.param.u64 %out, [out];
-    ld.param.u64 %a, [a];
-    ld.param.u64 %b, [b];
-    mad.wide.u32 %a, %i, 4, %a;
-    mad.wide.u32 %b, %i, 4, %b;
-    mad.wide.u32 %out, %i, 4, %out;
-    ld.global.f32 %x, [%a];
-    ld.global.f32 %y, [%b];
-    setp.gt.f32 %open, %y, 0f00000000;
-    selp.f32 %x, %x, 0f00000000, %open;
-    st.global.f32 [%out], %x;
-    ret;
-}
-
-// out[i] = the sum over k below terms of a[i / columns * a_row + k * a_term]
-//                                      * b[i % columns * b_column + k * b_term], for i below count
-.visible .entry product(
-    .param .u64 out, .param .u64 a, .param .u64 b, .param .u32 count, .param .u32 columns,
-    .param .u32 terms, .param .u32 a_row, .param .u32 a_term, .param .u32 b_column,
-    .param .u32 b_term)
-{
-    .reg .pred %outside, %more;
-    .reg .b32 %i, %block, %threads, %count, %columns, %terms, %row, %column, %stride;
-    .reg .b64 %out, %a, %b, %a_step, %b_step;
-    .reg .f32 %x, %y, %sum;
-
-    mov.u32 %block, %ctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %i, %tid.x;
-    mad.lo.u32 %i, %block, %threads, %i;
-    ld.param.u32 %count, [count];
-    setp.ge.u32 %outside, %i, %count;
-    @%outside ret;
-
-    ld.param.u64 %out, [out];
-    ld.param.u64 %a, [a];
-    ld.param.u64 %b, [b];
-    ld.param.u32 %columns, [columns];
-    ld.param.u32 %terms, [terms];
-    mad.wide.u32 %out, %i, 4, %out;
-    div.u32 %row, %i, %columns;
-    rem.u32 %column, %i, %columns;
-    ld.param.u32 %stride, [a_row];
-    mul.lo.u32 %row, %row, %stride;
-    mad.wide.u32 %a, %row, 4, %a;
-    ld.param.u32 %stride, [b_column];
-    mul.lo.u32 %column, %column, %stride;
-    mad.wide.u32 %b, %column, 4, %b;
-    ld.param.u32 %stride, [a_term];
-    mul.wide.u32 %a_step, %stride, 4;
-    ld.param.u32 %stride, [b_term];
-    mul.wide.u32 %b_step, %stride, 4;
-    mov.f32 %sum, 0f00000000;
-NEXT:
-    ld.global.f32 %x, [%a];
-    ld.global.f32 %y, [%b];
-    fma.rn.f32 %sum, %x, %y, %sum;
-    add.u64 %a, %a, %a_step;
-    add.u64 %b, %b, %b_step;
-    sub.u32 %terms, %terms, 1;
-    setp.ne.u32 %more, %terms, 0;
-    @%more bra NEXT;
-    st.global.f32 [%out], %sum;
-    ret;
-}
-";
+const KERNELS: &str = include_str!("kernels/callables.ptx");

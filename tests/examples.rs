@@ -72,8 +72,11 @@ fn run(name: &str, arguments: &[&str], gpu: bool) -> String {
 /// The names of all examples that there are.
 fn all() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+    let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let programs = files.filter(|path| {
+        path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").exists()
+    });
+    programs.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 /// Examples that are not listed above have no arguments and say on which device they run.

@@ -53,16 +53,6 @@ fn open_elsewhere(name: &str, snapshot: &Snapshot) {
     }
 }
 
-/// Random numbers that are the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
-
 #[test]
 fn random_programs_give_snapshots_that_agree_with_their_history() {
     for (seed, settings) in [
@@ -73,35 +63,35 @@ fn random_programs_give_snapshots_that_agree_with_their_history() {
         (5, "history:100000,caching:False"),
     ] {
         let (driver, engine) = bench(settings);
-        let mut random = Random(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         let pools = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
         let streams = [(); 4].map(|()| driver.create_stream().expect("streams are to be had"));
         let mut live = Vec::new();
         let mut capture = None;
         for step in 0..1_500 {
-            let stream = streams[random.below(4) as usize];
-            match random.below(20) {
+            let stream = streams[random.usize(..4)];
+            match random.u64(..20) {
                 0..=7 => {
-                    let pool = pools[random.below(2) as usize];
-                    let most = if random.below(2) == 0 { 40_000 } else { 6 << 20 };
-                    let bytes = 1 + random.below(most);
+                    let pool = pools[random.usize(..2)];
+                    let most = if random.u64(..2) == 0 { 40_000 } else { 6 << 20 };
+                    let bytes = 1 + random.u64(..most);
                     if let Ok(block) = engine.allocate(pool, bytes, stream) {
                         live.push(block.id);
                     }
                 }
                 8..=14 if !live.is_empty() => {
-                    let block = live.swap_remove(random.below(live.len() as u64) as usize);
-                    if random.below(4) == 0 {
+                    let block = live.swap_remove(random.usize(..live.len()));
+                    if random.u64(..4) == 0 {
                         engine.record_stream(block, stream).expect("the block is live");
                     }
                     engine.free(block).expect("the block is live");
                 }
                 15 | 16 => driver.launch(stream, Work::default(), false).expect("work is launched"),
                 17 => driver.complete(stream).expect("the stream exists"),
-                18 if random.below(8) == 0 => {
+                18 if random.u64(..8) == 0 => {
                     let _ = engine.empty_cache().expect("the engine is sound");
                 }
-                19 if random.below(4) == 0 => match capture.take() {
+                19 if random.u64(..4) == 0 => match capture.take() {
                     None => {
                         let origin = streams[3];
                         driver.begin_capture(origin, CaptureMode::Relaxed).expect("it begins");

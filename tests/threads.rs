@@ -51,17 +51,6 @@ struct Stage {
     over: AtomicBool,
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
-    }
-}
-
 fn tagged(block: &Block, tag: u64) -> Tagged {
     Tagged { address: block.address, bytes: block.bytes, tag }
 }
@@ -90,16 +79,16 @@ impl Stage {
     /// Works on a stream of its own, and on blocks that its neighbour passes on.
     fn work(&self, seed: u64, passed: &Sender<Passed>, taken: &Receiver<Passed>) {
         let stream = self.driver.create_stream().unwrap();
-        let mut random = Random(seed * 0x9e37_79b9 + 1);
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut mine: Vec<(Block, u64)> = Vec::new();
         for step in 0..STEPS {
-            let pool = random.next(2) as usize;
-            let bytes = [512, 700, 4096, 64 << 10, 2 * MIB, 3 * MIB][random.next(6) as usize];
+            let pool = random.usize(..2);
+            let bytes = [512, 700, 4096, 64 << 10, 2 * MIB, 3 * MIB][random.usize(..6)];
             mine.push(self.allocate(pool, bytes, stream));
-            if mine.len() > 8 || random.next(2) == 0 {
-                let (block, tag) = mine.swap_remove(random.next(mine.len() as u64) as usize);
+            if mine.len() > 8 || random.usize(..2) == 0 {
+                let (block, tag) = mine.swap_remove(random.usize(..mine.len()));
                 self.read(stream, &block, tag);
-                if random.next(4) == 0 {
+                if random.usize(..4) == 0 {
                     passed.send(Passed { block, tag, owner: stream }).unwrap();
                 } else {
                     self.free(&block);

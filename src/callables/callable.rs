@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 
 use super::shape::Shape;
 use super::stage::Stage;
-use crate::driver::{AsStream, CaptureMode, Driver, Program, StreamHandle};
+use crate::driver::{AsStream, CaptureMode, Program, StreamHandle};
 use crate::engine::PoolConfig;
-use crate::graphs::{Capture, Error, Pool};
+use crate::graphs::{Capture, Error, Event, Pool};
 
 /// Choices for a callable.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,8 @@ where
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
-    /// kept; the others are, but for one that had to make room.
+    /// kept; the others are, but for one that had to make room. [`Error::Suspended`] before `fill` is
+    /// called.
     pub fn call(
         &mut self,
         stream: &(impl AsStream + ?Sized),
@@ -247,17 +248,11 @@ where
             }
         }
         // So that the pool's memory goes back, and that of the inputs is settled.
-        finish(engine.driver(), stream).map_err(Error::from)?;
+        Event::behind(&engine, stream)
+            .and_then(|event| event.synchronize())
+            .map_err(Error::from)?;
         result
     }
-}
-
-/// Waits until a stream has done what it was given.
-fn finish<D: Driver>(driver: &D, stream: StreamHandle) -> crate::driver::Result<()> {
-    let event = driver.create_event()?;
-    let finished =
-        driver.record_event(event, stream).and_then(|()| driver.synchronize_event(event));
-    finished.and(driver.destroy_event(event))
 }
 
 impl<D: Program, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {

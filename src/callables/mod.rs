@@ -7,7 +7,8 @@
 //! [`Options::most_shapes`] the one that was unused longest goes.
 //!
 //! Several parts make partial graphs: forward and backward apart, say, with what the first leaves
-//! for the second in their common outputs, and work that no graph holds between them.
+//! for the second in their common outputs, and work that no graph holds between them: see
+//! [`Callable::shape`] and [`Shape::inputs_and_outputs`].
 //!
 //! Callables that share a [`Pool`](crate::graphs::Pool) share its memory: their graphs never run at once.
 //!

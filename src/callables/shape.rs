@@ -32,6 +32,12 @@ impl<D: Program, I, O> Shape<D, I, O> {
         &self.outputs
     }
 
+    /// Both at once, for work that no graph holds between two parts. What is written to the inputs is
+    /// subject to [`Shape::inputs`].
+    pub fn inputs_and_outputs(&mut self) -> (&mut I, &O) {
+        (&mut self.inputs, &self.outputs)
+    }
+
     /// The graph of each part.
     pub fn graphs(&self) -> &[Graph<D>] {
         &self.graphs

@@ -8,7 +8,8 @@ use crate::graphs::{Capture, Error, Memory, Pool};
 /// What a part works in: once or more to warm up, outside captures, and once to be captured.
 ///
 /// Its blocks come from [`Stage::pool`]: while warming up that is a pool of its own, which is gone
-/// before the capture, so that graphs share theirs with nothing else.
+/// before the capture, so that graphs share theirs with nothing else. Typed buffers (`regraph::cudarc`)
+/// are made by the pool too, for a stream that the program holds.
 pub struct Stage<'a, D: Program> {
     pool: &'a Pool<D>,
     stream: StreamHandle,

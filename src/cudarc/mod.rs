@@ -5,7 +5,9 @@
 //!   cuBLAS accept wherever they accept a `CudaSlice` or a view of one. They are made by methods of
 //!   [`Pool`](crate::graphs::Pool) and [`Capture`](crate::graphs::Capture) that have cudarc's names:
 //!   `alloc`, `alloc_zeros`, `clone_htod`.
-//! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking.
+//! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking. Other ways to capture
+//!   ([`Engine::capture`], [`callables`](crate::callables)) do not ask for the guard; hold it there
+//!   too where a `CudaSlice` is used inside.
 //! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
 //! Whoever uses a buffer tells it on which stream: cudarc asks for the pointer with the stream. So
@@ -15,6 +17,32 @@
 //! A buffer has no events of its own. Streams are ordered by the program, inside captures as
 //! outside, with `CudaStream::join` for instance; what is recorded here only says when memory may be
 //! used again.
+//!
+//! ```no_run
+//! use cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
+//! use regraph::cudarc::{engine, Error};
+//! use regraph::driver::CaptureMode;
+//! use regraph::engine::{Config, PoolConfig};
+//! use regraph::graphs::Pool;
+//!
+//! # fn example(kernel: &CudaFunction) -> Result<(), Error> {
+//! let context = CudaContext::new(0)?;
+//! let stream = context.new_stream()?;
+//! let engine = engine(&context, Config::default())?;
+//! let pool = Pool::new(&engine, PoolConfig::default());
+//! let input = pool.clone_htod(&stream, &[1.0_f32; 100])?; // outlives the graph
+//! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::ThreadLocal, |capture| {
+//!     let mut output = capture.alloc_zeros::<f32>(&stream, 100)?;
+//!     let config = LaunchConfig::for_num_elems(100);
+//!     // SAFETY: the kernel takes two pointers, and 100 elements of each.
+//!     unsafe { stream.launch_builder(kernel).arg(&input).arg(&mut output).launch(config) }?;
+//!     Ok::<_, Error>(output)
+//! })?;
+//! graph.launch(&stream)?;
+//! let values = stream.clone_dtoh(&output)?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod arguments;
 mod buf;
@@ -32,7 +60,7 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaContext, CudaStream};
 
 use crate::driver::cuda::CudaDriver;
-use crate::driver::{AsStream, StreamHandle};
+use crate::driver::{AsStream, Driver, StreamHandle};
 use crate::engine::{Config, Engine};
 use crate::graphs;
 
@@ -42,7 +70,8 @@ pub use tracking::{capture, untracked, Untracked};
 pub use view::BufView;
 pub use view_mut::BufViewMut;
 
-/// An engine on the device of a context that the program already has.
+/// An engine on the device of a context that the program already has; the configuration's device
+/// becomes that one.
 ///
 /// # Errors
 /// The driver's: where it is older than CUDA 12.3, for instance.
@@ -51,6 +80,7 @@ pub fn engine(
     config: Config,
 ) -> Result<Arc<Engine<CudaDriver>>, Error> {
     let driver = CudaDriver::from_context(context.clone()).map_err(graphs::Error::from)?;
+    let config = config.device(driver.device());
     Ok(Arc::new(Engine::new(driver, config)))
 }
 

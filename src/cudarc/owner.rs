@@ -76,7 +76,7 @@ impl Owner {
         let stream = name(user.stream);
         let mut uses = self.uses();
         let own = user.context == self.stream.context().cu_ctx() as usize;
-        if !own && stream.bits() <= LAST_DEFAULT {
+        if !own && stream.is_default() {
             // Such a handle names a stream of whatever context is current.
             uses.lost = true;
             return Err(Error::ForeignContext { call: "record_stream", stream });
@@ -121,9 +121,6 @@ impl Owner {
         self.lose();
     }
 }
-
-/// The greatest handle that names a default stream of the current context.
-const LAST_DEFAULT: usize = 2;
 
 /// The one handle of a stream: the legacy stream has two.
 fn name(stream: StreamHandle) -> StreamHandle {

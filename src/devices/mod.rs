@@ -37,6 +37,9 @@
 //!   capture: also where the capture has no stream of that engine's device;
 //! * [`Devices::end_capture`] ends it in all of them. The graph runs only if every engine accepts.
 //!
+//! [`graphs`](crate::graphs) does both by itself: [`Capture::join`](crate::graphs::Capture::join) lets
+//! a capture use a pool of another device too, and the graph has its lease on the memory of all.
+//!
 //! # Streams of other devices
 //! Engines know nothing of each other. A thread that is to capture on a stream which another one has
 //! used names it to all of them ([`Devices::mark_stream`]). Before a stream is destroyed
@@ -127,9 +130,7 @@ impl<D: Driver> Devices<D> {
 
 /// Refuses a stream whose handle says nothing of its device.
 fn refuse_default(stream: StreamHandle) -> Result<(), Error> {
-    /// `CU_STREAM_PER_THREAD`; the legacy stream's two handles are below it.
-    const LAST_DEFAULT: usize = 2;
-    if stream.bits() <= LAST_DEFAULT {
+    if stream.is_default() {
         return Err(Error::DefaultStream { stream });
     }
     Ok(())

@@ -57,6 +57,14 @@ pointer_handle! {
     EventHandle
 }
 
+impl StreamHandle {
+    /// Whether it names a default stream, of whatever context is current: the legacy one (0 or 1) or
+    /// the thread's own (2).
+    pub(crate) const fn is_default(self) -> bool {
+        self.bits() <= 2
+    }
+}
+
 /// Something that names a stream: a raw handle, or a host library's own type.
 pub trait AsStream {
     /// The stream's handle.

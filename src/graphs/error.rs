@@ -16,7 +16,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// The pool's memory was given back for the time being.
-    #[error("launch: {pool:?} is suspended, its graphs have no memory; resume the pool first")]
+    #[error("{pool:?} is suspended, its graphs have no memory; resume the pool first")]
     Suspended {
         /// The pool.
         pool: PoolId,
@@ -69,7 +69,7 @@ pub enum Error {
     /// No event could be recorded behind a launch and the device could not be waited for, so nobody
     /// knows any more when the pool's graphs have finished.
     #[error(
-        "launch: the end of an earlier launch in {pool:?} could not be marked, so none can be ordered \
+        "the end of an earlier launch in {pool:?} could not be marked, so none can be ordered \
          after it; release the pool's graphs and begin anew"
     )]
     OrderLost {

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
-use super::order::{is_default, Launched, Order};
+use super::order::{Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
@@ -64,12 +64,12 @@ impl<D: Program> Lease<D> {
         let launched = Launched::on(first.engine().driver(), stream)?;
         let stream = launched.stream;
         let one_engine = self.pools().all(|pool| Arc::ptr_eq(pool.engine(), first.engine()));
-        if is_default(stream) && !one_engine {
+        if stream.is_default() && !one_engine {
             return Err(Error::DefaultStream { stream }.into());
         }
-        let mut orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
-        for ((pool, _), order) in self.pools.iter().zip(&mut orders) {
-            order.precede(pool.engine(), pool.id(), launched)?;
+        let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
+        for ((pool, _), order) in self.pools.iter().zip(&orders) {
+            order.follow(pool.engine(), pool.id(), launched)?;
         }
         let mut marks = Marks { lease: self, orders, launched, pending: true };
         let result = launch(stream);

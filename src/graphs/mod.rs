@@ -49,4 +49,5 @@ pub use error::Error;
 pub use graph::Graph;
 pub use lease::Lease;
 pub use memory::Memory;
+pub(crate) use order::Event;
 pub use pool::Pool;

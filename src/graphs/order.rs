@@ -12,17 +12,22 @@ use crate::driver::{AsStream, DriverError, EventHandle, Program, StreamHandle};
 use crate::engine::{one_stream, Engine, PoolId};
 
 /// An event that is destroyed with its last user.
-pub(super) struct Event<D: Program> {
+pub(crate) struct Event<D: Program> {
     engine: Arc<Engine<D>>,
     handle: EventHandle,
 }
 
 impl<D: Program> Event<D> {
-    /// An event for a stream, of whatever device that is.
-    fn new(engine: &Arc<Engine<D>>, stream: StreamHandle) -> Result<Arc<Self>, DriverError> {
+    /// An event behind what a stream, of whatever device, holds so far.
+    pub(crate) fn behind(
+        engine: &Arc<Engine<D>>,
+        stream: StreamHandle,
+    ) -> Result<Arc<Self>, DriverError> {
         let driver = engine.driver();
         let handle = driver.create_event_on(driver.device_of_stream(stream)?)?;
-        Ok(Arc::new(Self { engine: engine.clone(), handle }))
+        let event = Arc::new(Self { engine: engine.clone(), handle });
+        driver.record_event(handle, stream)?;
+        Ok(event)
     }
 
     /// Whether what it was recorded behind has completed. What cannot be told has not.
@@ -30,7 +35,8 @@ impl<D: Program> Event<D> {
         matches!(self.engine.driver().query_event(self.handle), Ok(true))
     }
 
-    pub(super) fn synchronize(&self) -> Result<(), DriverError> {
+    /// Waits until what it was recorded behind has completed.
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.engine.driver().synchronize_event(self.handle)
     }
 }
@@ -63,11 +69,6 @@ impl Launched {
     }
 }
 
-/// Whether a handle, as [`one_stream`] gives it, means another stream on each device.
-pub(super) fn is_default(stream: StreamHandle) -> bool {
-    stream.bits() == 0
-}
-
 /// The last launch of a pool, and what waits for it.
 pub(super) struct Order<D: Program> {
     /// The stream of the last launch, with the event behind it.
@@ -87,10 +88,9 @@ impl<D: Program> Default for Order<D> {
 }
 
 impl<D: Program> Order<D> {
-    /// Makes a launch on `stream` come after the last one. Until [`Order::mark`] nothing else is
-    /// launched.
-    pub(super) fn precede(
-        &mut self,
+    /// Makes `stream` come after the last launch, for the next one or for what prepares it.
+    pub(super) fn follow(
+        &self,
         engine: &Engine<D>,
         pool: PoolId,
         stream: Launched,
@@ -98,16 +98,6 @@ impl<D: Program> Order<D> {
         if self.suspended {
             return Err(Error::Suspended { pool });
         }
-        self.follow(engine, pool, stream)
-    }
-
-    /// Makes `stream` come after the last launch.
-    pub(super) fn follow(
-        &mut self,
-        engine: &Engine<D>,
-        pool: PoolId,
-        stream: Launched,
-    ) -> Result<(), Error> {
         if self.lost {
             return Err(Error::OrderLost { pool });
         }
@@ -156,11 +146,13 @@ impl<D: Program> Order<D> {
     fn record(&mut self, engine: &Arc<Engine<D>>, stream: Launched) -> Result<(), DriverError> {
         let event = match self.last.take() {
             // An event that a retired graph waits for keeps its place.
-            Some((last, event)) if last == stream && Arc::strong_count(&event) == 1 => event,
+            Some((last, event)) if last == stream && Arc::strong_count(&event) == 1 => {
+                engine.driver().record_event(event.handle, stream.stream)?;
+                event
+            }
             // An event belongs to its stream's device, which another stream may not share.
-            _ => Event::new(engine, stream.stream)?,
+            _ => Event::behind(engine, stream.stream)?,
         };
-        engine.driver().record_event(event.handle, stream.stream)?;
         self.last = Some((stream, event));
         Ok(())
     }

@@ -145,7 +145,8 @@ impl<D: Program> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the driver's.
+    /// [`Error::Suspended`], since there are no inputs to fill then; [`Error::Capturing`];
+    /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;
         self.0.order().follow(&self.0.engine, self.0.id, launched)
@@ -165,7 +166,7 @@ impl<D: Program> Pool<D> {
     /// Gives the pool's device memory back, after a wait for its graphs, and returns how many bytes
     /// that was. Graphs stay instantiated and blocks keep their addresses, but **all contents are
     /// lost**: of outputs, of static inputs, of whatever was allocated from the pool. Until
-    /// [`Pool::resume`] a launch is refused, and so are blocks and captures.
+    /// [`Pool::resume`] a launch is refused, and so are blocks, captures and [`Pool::follow`].
     ///
     /// Other work that uses the pool's blocks must have completed. See
     /// [`Engine::suspend_pool`].

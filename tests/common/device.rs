@@ -1,5 +1,5 @@
 //! Devices that tests run on, a simulated one and a GPU, and tagged kernels for them.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unused_macros, reason = "each test file uses a part")]
 
 use std::sync::Arc;
 
@@ -66,8 +66,12 @@ pub mod gpu {
         _turn: MutexGuard<'static, ()>,
     }
 
+    pub fn turn() -> MutexGuard<'static, ()> {
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn open() -> Gpu {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         Gpu { driver: Arc::new(CudaDriver::new(0).unwrap()), _turn: turn }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regraph::engine::{Config, Engine, Flaw, PoolConfig};
 use regraph::settings::Settings;
 
-use super::host::{give_everything_back, Host, Random, Shape};
+use super::host::{give_everything_back, Host, Shape};
 use super::{Device, MIB};
 
 const STEPS: usize = 700;
@@ -30,7 +30,7 @@ fn run<P: Device>(driver: &Arc<P>, seed: u64, shape: Shape) -> Outcome {
 fn eager_work_keeps_its_tags<P: Device>(driver: &Arc<P>) {
     let mut failed = 0;
     for seed in 0..32 {
-        let limit = (32 + Random(seed).below(64) as u64) * MIB;
+        let limit = (32 + fastrand::Rng::with_seed(seed).u64(..64)) * MIB;
         let limit = (seed % 4 != 0).then_some(limit);
         let outcome = run(driver, seed, Shape { limit, ..Shape::default() });
         assert_eq!(outcome.wrong, 0, "seed {seed}");
@@ -43,7 +43,7 @@ fn eager_work_keeps_its_tags<P: Device>(driver: &Arc<P>) {
 fn eager_work_and_captures_keep_their_tags<P: Device>(driver: &Arc<P>) {
     let (mut replays, mut failed) = (0, 0);
     for seed in 100..148 {
-        let limit = (64 + Random(seed).below(96) as u64) * MIB;
+        let limit = (64 + fastrand::Rng::with_seed(seed).u64(..96)) * MIB;
         let limit = (seed % 4 != 0).then_some(limit);
         let outcome = run(driver, seed, Shape { captures: true, limit, ..Shape::default() });
         assert_eq!(outcome.wrong, 0, "seed {seed}");

@@ -15,6 +15,7 @@ twins! {
     parts_leave_their_outputs_to_the_next
     a_part_that_fails_leaves_the_other_shapes
     callables_of_a_pool_share_its_memory
+    a_suspended_pool_has_no_inputs_to_fill
 }
 
 type Block<P> = Memory<Shared<P>>;
@@ -119,9 +120,9 @@ fn parts_leave_their_outputs_to_the_next<P: Device>(driver: &Arc<P>) {
         launch(&*bench.driver, s, (&[], &[range(graphs.inputs(), shape)]), 0);
         graphs.launch(0, &s).unwrap();
         // Work that no graph holds.
-        let (saved, _) = graphs.outputs();
+        let (input, (saved, _)) = graphs.inputs_and_outputs();
         let saved = range(saved.as_ref().unwrap(), 1000 * shape);
-        launch(&*bench.driver, s, (&[saved], &[]), 0);
+        launch(&*bench.driver, s, (&[saved, range(input, shape)], &[]), 0);
         graphs.launch(1, &s).unwrap();
         let (_, last) = graphs.outputs();
         launch(&*bench.driver, s, (&[saved, range(last.as_ref().unwrap(), 7)], &[]), 0);
@@ -201,4 +202,34 @@ fn callables_of_a_pool_share_its_memory<P: Device>(driver: &Arc<P>) {
     };
     let (one, four) = (reserved(1), reserved(4));
     assert!(four <= one + 4 * MIB, "{one} {four}");
+}
+
+fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver);
+    let [s, side] = bench.streams();
+    let make = |stage: &Stage<'_, Shared<P>>, shape: &u64| input(&*bench.driver, stage, *shape);
+    let mut callable = Callable::new(&bench.pool, Options::default(), make).part(
+        |stage, shape, input: &mut Block<P>, output: &mut Outputs<P>| {
+            double(&*bench.driver, side, stage, (*shape, input), (output, 1000 * shape))
+        },
+    );
+    for suspended in [false, true, false] {
+        if suspended {
+            bench.driver.synchronize().unwrap();
+            bench.pool.suspend().unwrap();
+        } else if bench.pool.is_suspended() {
+            bench.pool.resume().unwrap();
+        }
+        let mut filled = false;
+        let result = callable.call(&s, &3, |input| {
+            filled = true;
+            launch(&*bench.driver, s, (&[], &[range(input, 3)]), 0);
+            Ok(())
+        });
+        assert_eq!(matches!(result, Err(Error::Suspended { .. })), suspended);
+        assert_eq!((result.is_ok(), filled), (!suspended, !suspended));
+    }
+    assert_eq!(bench.wrong(), 0);
+    drop(callable);
+    bench.close();
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
+
 use super::{Bench, Device, KIB, MIB};
 
 twins! {
@@ -11,18 +13,6 @@ twins! {
     a_stream_s_handle_may_be_given_again
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
-}
-
 const GRAPHS: usize = 12;
 
 fn a_thousand_launches_in_random_order_keep_their_tags<P: Device>(driver: &Arc<P>) {
@@ -30,20 +20,20 @@ fn a_thousand_launches_in_random_order_keep_their_tags<P: Device>(driver: &Arc<P
         driver.schedule(seed);
         let bench = Bench::new(driver);
         let streams: [_; 5] = bench.streams();
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut graphs = Vec::new();
         for number in 0..GRAPHS {
-            let pair = [streams[random.below(3)], streams[3 + random.below(2)]];
-            let bytes = (1 + random.below(40)) as u64 * 100 * KIB;
-            let shape = (1000 * (number as u64 + 1), 3 + random.below(9), bytes, 5_000);
+            let pair = [streams[random.usize(..3)], streams[3 + random.usize(..2)]];
+            let bytes = (1 + random.usize(..40)) as u64 * 100 * KIB;
+            let shape = (1000 * (number as u64 + 1), 3 + random.usize(..9), bytes, 5_000);
             let (graph, output) = bench.chain(pair, shape).unwrap();
             // Some outputs are held, some not.
-            graphs.push((graph, Some(output).filter(|_| random.below(3) == 0)));
+            graphs.push((graph, Some(output).filter(|_| random.usize(..3) == 0)));
         }
         let alone = bench.reserved();
         for _ in 0..1000 {
-            let (graph, _) = &graphs[random.below(GRAPHS)];
-            graph.launch(&streams[random.below(5)]).unwrap();
+            let (graph, _) = &graphs[random.usize(..GRAPHS)];
+            graph.launch(&streams[random.usize(..5)]).unwrap();
         }
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         assert_eq!(bench.reserved(), alone, "launches take no memory");

@@ -15,14 +15,14 @@ fn each_engine_proves_its_blocks_over_the_whole_graph() {
 
     // A block of the first device, read on the second.
     let x = first.allocate(a);
-    first.write(a, tagged(&x, 1));
+    first.write(a, tagged(x, 1));
     second.wait(b, a);
     // And the other way round.
     let y = second.allocate(b);
-    second.write(b, tagged(&y, 2));
+    second.write(b, tagged(y, 2));
     first.wait(a, b);
-    second.read(b, tagged(&x, 1));
-    first.read(a, tagged(&y, 2));
+    second.read(b, tagged(x, 1));
+    first.read(a, tagged(y, 2));
     first.engine.record_stream(x.id, b).unwrap();
     second.engine.record_stream(y.id, a).unwrap();
     first.engine.free(x.id).unwrap();
@@ -38,8 +38,8 @@ fn each_engine_proves_its_blocks_over_the_whole_graph() {
     let late = [first.allocate(a), second.allocate(b)];
     assert_eq!(late[0].address, x.address);
     assert_eq!(late[1].address, y.address);
-    first.write(a, tagged(&late[0], 3));
-    second.write(b, tagged(&late[1], 4));
+    first.write(a, tagged(late[0], 3));
+    second.write(b, tagged(late[1], 4));
     first.wait(a, b);
 
     let graph = first.graph(a);
@@ -76,9 +76,9 @@ fn a_capture_on_one_device_alone_may_use_blocks_of_the_other() {
     second.driver.begin_capture(b, CaptureMode::Global).unwrap();
     let capture = first.engine.begin_capture(first.pool, b).unwrap();
     let x = first.allocate(b);
-    second.write(b, tagged(&x, 1));
+    second.write(b, tagged(x, 1));
     second.wait(c, b);
-    second.read(c, tagged(&x, 1));
+    second.read(c, tagged(x, 1));
     first.engine.record_stream(x.id, c).unwrap();
     first.engine.free(x.id).unwrap();
     assert_ne!(first.allocate(b).address, x.address);
@@ -216,10 +216,10 @@ fn an_older_block_used_in_the_capture_waits_for_the_other_devices_stream() {
     let [first, second] = &two.sides;
     let (a, b) = (first.stream(), second.stream());
     let old = first.allocate(a);
-    first.write(a, tagged(&old, 1));
+    first.write(a, tagged(old, 1));
     first.driver.complete_all();
     let capture = two.begin(a, b);
-    second.read(b, tagged(&old, 1));
+    second.read(b, tagged(old, 1));
     first.wait(a, b);
     first.engine.record_stream(old.id, b).unwrap();
     first.engine.free(old.id).unwrap();

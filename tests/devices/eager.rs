@@ -11,9 +11,9 @@ use crate::{tagged, two, Two};
 fn freed(two: &Two, a: StreamHandle, b: StreamHandle) -> u64 {
     let [first, second] = &two.sides;
     let block = first.allocate(a);
-    first.write(a, tagged(&block, 1));
+    first.write(a, tagged(block, 1));
     second.wait(b, a);
-    second.read(b, tagged(&block, 1));
+    second.read(b, tagged(block, 1));
     first.engine.record_stream(block.id, b).unwrap();
     first.engine.free(block.id).unwrap();
     block.address
@@ -33,7 +33,7 @@ fn a_free_waits_for_the_other_devices_stream() {
     first.driver.complete(b).unwrap();
     let again = first.allocate(a);
     assert_eq!(again.address, address);
-    first.write(a, tagged(&again, 2));
+    first.write(a, tagged(again, 2));
     first.driver.synchronize().unwrap();
     assert_eq!(first.driver.take_wrong_tags().unwrap(), 0);
 }
@@ -96,7 +96,7 @@ fn a_block_may_live_on_the_other_devices_stream() {
     let [first, second] = &two.sides;
     let (a, b) = (first.stream(), second.stream());
     let block = first.allocate(b);
-    second.write(b, tagged(&block, 5));
+    second.write(b, tagged(block, 5));
     first.engine.free(block.id).unwrap();
     // Its own stream's order is enough for that stream alone.
     let taken = first.allocate(a);
@@ -115,9 +115,9 @@ fn a_foreign_stream_that_captures_owes_its_event() {
     let [first, second] = &two.sides;
     let (a, b) = (first.stream(), second.stream());
     let block = first.allocate(a);
-    first.write(a, tagged(&block, 1));
+    first.write(a, tagged(block, 1));
     second.wait(b, a);
-    second.read(b, tagged(&block, 1));
+    second.read(b, tagged(block, 1));
     first.engine.record_stream(block.id, b).unwrap();
     second.driver.begin_capture(b, CaptureMode::Global).unwrap();
     first.engine.free(block.id).unwrap();

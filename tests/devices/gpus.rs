@@ -1,22 +1,15 @@
 //! What two GPUs do.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program, Tagged, Work};
 use regraph::engine::Config;
 
-use crate::random::{assert_telling, capture, eager, Device};
-use crate::{on, tagged, Two, MIB};
-
-/// One test at a time: a capture in the global mode forbids calls to all other threads.
-static TURN: Mutex<()> = Mutex::new(());
-
-impl Device for CudaDriver {
-    fn progress(&self, _: StreamHandle) {}
-
-    fn schedule(&self, _: u64) {}
-}
+use crate::device::gpu::turn;
+use crate::device::tagged;
+use crate::random::{assert_telling, capture, eager};
+use crate::{on, Two, MIB};
 
 struct Gpus {
     two: Two<CudaDriver>,
@@ -32,7 +25,7 @@ fn drivers() -> Option<[CudaDriver; 2]> {
 }
 
 fn gpus() -> Option<Gpus> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = turn();
     let configs = [Config::default(), Config::default()];
     Some(Gpus { two: on(drivers()?, configs), _turn: turn })
 }
@@ -123,7 +116,7 @@ fn a_free_waits_for_the_other_devices_stream() {
     let [first, second] = &gpus.two.sides;
     let (a, b) = (first.stream(), second.stream());
     let block = first.allocate(a);
-    let range = tagged(&block, 1);
+    let range = tagged(block, 1);
     first.write(a, range);
     second.wait(b, a);
     let slow = Work { inputs: &[range], delay: 300_000_000, ..Work::default() };
@@ -136,7 +129,7 @@ fn a_free_waits_for_the_other_devices_stream() {
     if !second.driver.query_event(behind).unwrap() {
         assert_ne!(early.address, block.address, "the other device still reads it");
     }
-    first.write(a, tagged(&early, 2));
+    first.write(a, tagged(early, 2));
     assert_eq!(gpus.two.wrong_tags(), 0);
     first.engine.free(early.id).unwrap();
     let late = [first.allocate(a), first.allocate(a)];
@@ -178,4 +171,5 @@ fn graphs_over_two_devices() {
     let Some(gpus) = gpus() else { return };
     crate::graphs::graphs_keep_their_tags_on_both(&gpus.two);
     crate::graphs::a_suspended_pool_of_either_launches_nothing(&gpus.two);
+    crate::graphs::a_callable_works_on_the_second_device(&gpus.two);
 }

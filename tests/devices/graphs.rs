@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, StreamHandle, Tagged, Work};
 use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 
-use crate::random::Device;
+use crate::device::Device;
 use crate::{Two, DELAY, MIB};
 
 type Shared<P> = Arc<P>;
@@ -100,9 +101,31 @@ pub fn a_suspended_pool_of_either_launches_nothing<P: Device>(two: &Two<P>) {
     pools.iter().for_each(|pool| pool.synchronize().unwrap());
 }
 
+/// On memory of the first.
+pub fn a_callable_works_on_the_second_device<P: Device>(two: &Two<P>) {
+    let [first, second] = &two.sides;
+    let pool = Pool::new(&first.engine, PoolConfig::default());
+    let stream = second.stream();
+    let make = |stage: &Stage<'_, _>, tag: &u64| {
+        let input = stage.allocate(MIB)?;
+        second.write(stage.stream(), range(&input, *tag));
+        Ok::<_, Error>(input)
+    };
+    let mut callable =
+        Callable::new(&pool, Options::default(), make).part(|stage, tag, input, (): &mut ()| {
+            second.read(stage.stream(), range(input, *tag));
+            Ok(())
+        });
+    for tag in [1, 2, 1] {
+        callable.call(&stream, &tag, |_| Ok(())).unwrap();
+        assert_eq!(two.wrong_tags(), 0);
+    }
+}
+
 #[test]
 fn simulated() {
     let two = crate::two(&engine::Config::default());
     graphs_keep_their_tags_on_both(&two);
     a_suspended_pool_of_either_launches_nothing(&two);
+    a_callable_works_on_the_second_device(&two);
 }

@@ -15,12 +15,16 @@
 
 use std::sync::Arc;
 
+use device::tagged;
 use regraph::devices::Devices;
 use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Tagged, Work,
 };
 use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
+
+#[path = "../common/device.rs"]
+mod device;
 
 mod captures;
 mod eager;
@@ -126,8 +130,4 @@ impl<P: Program> Two<P> {
         assert_eq!(second.engine.begin_capture(second.pool, b).unwrap(), capture);
         capture
     }
-}
-
-fn tagged(block: &Block, tag: u64) -> Tagged {
-    Tagged { address: block.address, bytes: block.bytes, tag }
 }

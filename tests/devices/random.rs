@@ -1,45 +1,12 @@
 //! Random programs over both devices: every kernel checks the tags of what it reads, at its start
 //! and at its end, in random orders of work.
 
-use regraph::driver::sim::SimDriver;
+use fastrand::Rng;
 use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged};
 use regraph::engine::{Block, Config};
 
-use crate::{tagged, two, Two};
-
-/// A device whose work may need a push.
-pub trait Device: Program {
-    /// Lets a stream's work complete, where that does not happen by itself.
-    fn progress(&self, stream: StreamHandle);
-
-    /// Chooses among the orders of work that are allowed, where somebody has to.
-    fn schedule(&self, seed: u64);
-}
-
-impl Device for SimDriver {
-    fn progress(&self, stream: StreamHandle) {
-        self.complete(stream).unwrap();
-    }
-
-    fn schedule(&self, seed: u64) {
-        self.set_schedule_seed(seed);
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
+use crate::device::{tagged, Device};
+use crate::{two, Two};
 
 struct Live {
     device: usize,
@@ -51,7 +18,7 @@ struct Live {
 /// A program as it goes along.
 struct Host<'a, D: Device> {
     two: &'a Two<D>,
-    random: Random,
+    random: Rng,
     /// With the device of each; the first is the capture's origin.
     streams: Vec<(StreamHandle, usize)>,
     live: Vec<Live>,
@@ -68,7 +35,7 @@ impl<'a, D: Device> Host<'a, D> {
         let streams = [0, 1, 0, 1, 1].map(|device: usize| (two.sides[device].stream(), device));
         Self {
             two,
-            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            random: Rng::with_seed(seed),
             streams: streams.to_vec(),
             live: Vec::new(),
             addresses: Vec::new(),
@@ -86,17 +53,17 @@ impl<'a, D: Device> Host<'a, D> {
     }
 
     fn allocate(&mut self) {
-        let stream = self.random.below(self.streams.len());
+        let stream = self.random.usize(..self.streams.len());
         let (handle, home) = self.streams[stream];
         // Mostly memory of the stream's own device.
-        let device = if self.random.one_in(4) { 1 - home } else { home };
+        let device = if self.random.usize(..4) == 0 { 1 - home } else { home };
         let side = &self.two.sides[device];
-        let bytes = [4 << 10, 600 << 10, 3 << 20][self.random.below(3)];
+        let bytes = [4 << 10, 600 << 10, 3 << 20][self.random.usize(..3)];
         let block = side.engine.allocate(side.pool, bytes, handle).unwrap();
         self.again += usize::from(self.addresses.contains(&block.address));
         self.addresses.push(block.address);
         self.next += 1;
-        let tag = tagged(&block, self.next);
+        let tag = tagged(block, self.next);
         self.two.sides[home].write(handle, tag);
         self.live.push(Live { device, block, stream, tag });
     }
@@ -105,8 +72,8 @@ impl<'a, D: Device> Host<'a, D> {
         if self.live.is_empty() {
             return;
         }
-        let chosen = self.random.below(self.live.len());
-        let stream = self.random.below(self.streams.len());
+        let chosen = self.random.usize(..self.live.len());
+        let stream = self.random.usize(..self.streams.len());
         let Live { device, block, stream: own, tag } = &self.live[chosen];
         let (handle, home) = self.streams[stream];
         self.wait(stream, *own);
@@ -117,7 +84,7 @@ impl<'a, D: Device> Host<'a, D> {
 
     fn free(&mut self, all: bool) {
         while !self.live.is_empty() {
-            let chosen = self.random.below(self.live.len());
+            let chosen = self.random.usize(..self.live.len());
             let Live { device, block, .. } = self.live.swap_remove(chosen);
             self.two.sides[device].engine.free(block.id).unwrap();
             if !all {
@@ -137,12 +104,12 @@ impl<'a, D: Device> Host<'a, D> {
     }
 
     fn step(&mut self) {
-        match self.random.below(10) {
+        match self.random.usize(..10) {
             0..3 => self.allocate(),
             3..6 => self.read(),
             6..9 => self.free(false),
             _ => {
-                let (stream, on) = (self.random.below(5), self.random.below(5));
+                let (stream, on) = (self.random.usize(..5), self.random.usize(..5));
                 self.wait(stream, on);
             }
         }
@@ -167,7 +134,7 @@ pub fn capture<D: Device>(two: &Two<D>, seed: u64, replays: u64) -> Came {
     for _ in 0..120 {
         host.step();
     }
-    if host.random.one_in(2) {
+    if host.random.usize(..2) == 0 {
         host.free(true);
     }
     for stream in 1..host.streams.len() {
@@ -199,8 +166,8 @@ pub fn eager<D: Device>(two: &Two<D>, seed: u64) -> Came {
     two.sides[0].driver.schedule(seed);
     for _ in 0..200 {
         host.step();
-        if host.random.one_in(8) {
-            let stream = host.random.below(host.streams.len());
+        if host.random.usize(..8) == 0 {
+            let stream = host.random.usize(..host.streams.len());
             let (handle, device) = host.streams[stream];
             two.sides[device].driver.progress(handle);
         }

@@ -15,7 +15,7 @@ use super::error::{failure, nonsense};
 use super::guard::Current;
 use super::raw::{self, AccessDesc, Pointer};
 use super::symbols::Symbols;
-use super::{is_default_stream, CudaDriver};
+use super::CudaDriver;
 
 /// What a driver object knows of other devices.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl CudaDriver {
 
     /// The device that a stream belongs to, whichever it is.
     pub(super) fn owner(&self, stream: StreamHandle) -> Result<u32> {
-        if is_default_stream(stream) {
+        if stream.is_default() {
             return Ok(self.device());
         }
         let _relaxed = self.enter()?;

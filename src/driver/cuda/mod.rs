@@ -207,7 +207,7 @@ impl CudaDriver {
     /// is current. Of any other stream it is not needed.
     #[inline]
     fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {
-        if is_default_stream(stream) {
+        if stream.is_default() {
             self.bind().map(Some)
         } else {
             Ok(None)
@@ -647,11 +647,6 @@ impl CudaDriver {
 #[inline]
 fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edges: &[RawEdge]) {
     dependencies.extend(nodes.iter().zip(edges).map(|(&node, &edge)| raw::dependency(node, edge)));
-}
-
-/// The legacy stream (0 or 1) or the thread's default stream (2).
-fn is_default_stream(stream: StreamHandle) -> bool {
-    stream.bits() <= 2
 }
 
 /// The legacy stream, which waits for all blocking streams and they for it.

@@ -22,9 +22,9 @@ const SIZES: [u64; 10] = [
 impl<P: Device> Host<P> {
     /// How long a kernel takes, in nanoseconds.
     fn delay(&mut self) -> u32 {
-        let delay = match self.random.below(10) {
+        let delay = match self.random.usize(..10) {
             0..=2 => 0,
-            3..=8 => 5_000 + self.random.below(55_000) as u32,
+            3..=8 => 5_000 + self.random.u32(..55_000),
             _ => 300_000,
         };
         // What is wrong shows only where the host is ahead of the device.
@@ -32,10 +32,10 @@ impl<P: Device> Host<P> {
     }
 
     fn size(&mut self) -> u64 {
-        if self.random.chance(75) {
-            return SIZES[self.random.below(SIZES.len())];
+        if self.random.u8(..100) < 75 {
+            return SIZES[self.random.usize(..SIZES.len())];
         }
-        8 * (1 + self.random.below(MIB as usize) as u64)
+        8 * (1 + self.random.u64(..MIB))
     }
 
     pub(super) fn allocate(&mut self, stream: usize) {
@@ -61,7 +61,7 @@ impl<P: Device> Host<P> {
             readers: Vec::new(),
             untold: Vec::new(),
         });
-        if self.random.chance(90) {
+        if self.random.u8(..100) < 90 {
             self.write_to(stream, self.blocks.len() - 1);
         }
     }
@@ -75,14 +75,14 @@ impl<P: Device> Host<P> {
     /// Launches a kernel that checks some blocks and changes none.
     pub(super) fn read(&mut self, stream: usize) {
         let mut inputs = Vec::new();
-        for _ in 0..1 + self.random.below(3) {
+        for _ in 0..1 + self.random.usize(..3) {
             let Some(number) = self.any_block() else { break };
             let held = &self.blocks[number];
             let Some(tag) = held.tag else { continue };
             if inputs.contains(&tagged(held.block, tag))
                 || !self.reaches(stream, held, &[held.writer])
                 // Most work is its own stream's, so that not everything is ordered.
-                || (held.owner != stream && !self.random.chance(40))
+                || (held.owner != stream && self.random.u8(..100) >= 40)
             {
                 continue;
             }
@@ -132,7 +132,7 @@ impl<P: Device> Host<P> {
     }
 
     pub(super) fn note_use(&mut self, number: usize, stream: usize) {
-        let tell = self.random.chance(60);
+        let tell = self.random.u8(..100) < 60;
         let held = &mut self.blocks[number];
         if !held.readers.contains(&stream) {
             held.readers.push(stream);
@@ -151,8 +151,8 @@ impl<P: Device> Host<P> {
     pub(super) fn any_block(&mut self) -> Option<usize> {
         // The young are used and freed more often than the old.
         let count = self.blocks.len();
-        let from = if self.random.chance(70) { count.saturating_sub(8) } else { 0 };
-        (count > 0).then(|| from + self.random.below(count - from))
+        let from = if self.random.u8(..100) < 70 { count.saturating_sub(8) } else { 0 };
+        (count > 0).then(|| from + self.random.usize(..count - from))
     }
 
     pub(super) fn free_any(&mut self) {

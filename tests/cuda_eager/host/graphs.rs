@@ -24,13 +24,13 @@ impl<P: Device> Host<P> {
             self.release(0);
         }
         let mut weights = Vec::new();
-        while weights.len() < 2 && self.random.chance(40) {
+        while weights.len() < 2 && self.random.u8(..100) < 40 {
             let Some(number) = self.any_block().filter(|&it| self.blocks[it].tag.is_some()) else {
                 break;
             };
             weights.push(self.blocks.swap_remove(number));
         }
-        let mode = MODES[self.random.below(MODES.len())];
+        let mode = MODES[self.random.usize(..MODES.len())];
         self.driver.begin_capture(self.streams[stream], mode).unwrap();
         let id = self.engine.begin_capture(self.pool, self.streams[stream]).unwrap();
         launch(&*self.driver, self.streams[stream], (&[], &[]), 0);
@@ -48,7 +48,7 @@ impl<P: Device> Host<P> {
                 continue;
             }
             let held = self.blocks.swap_remove(number);
-            if self.random.chance(25) {
+            if self.random.u8(..100) < 25 {
                 outputs.push(held);
             } else {
                 self.free(held);
@@ -59,7 +59,7 @@ impl<P: Device> Host<P> {
         }
         let Capture { id, members, weights, .. } = self.capture.take().unwrap();
         let stream = self.streams[origin];
-        let early = self.random.chance(50);
+        let early = self.random.u8(..100) < 50;
         let (report, graph) = if early {
             let status = self.driver.capture_status(stream, &mut Vec::new()).unwrap();
             let CaptureStatus::Active { graph, .. } = status else { panic!("{status:?}") };
@@ -85,7 +85,7 @@ impl<P: Device> Host<P> {
         if self.graphs.is_empty() || self.is_capturing(stream) || !relaxed {
             return;
         }
-        let graph = self.random.below(self.graphs.len());
+        let graph = self.random.usize(..self.graphs.len());
         let graph = &self.graphs[graph];
         let mut before: Vec<usize> = graph.weights.iter().map(|weight| weight.writer).collect();
         before.extend(self.replayed_on);
@@ -120,7 +120,7 @@ impl<P: Device> Host<P> {
         self.driver.destroy_executable(executable).unwrap();
         self.driver.destroy_graph(graph).unwrap();
         let (mut before, mut after) = (outputs, Vec::new());
-        if self.random.chance(50) {
+        if self.random.u8(..100) < 50 {
             std::mem::swap(&mut before, &mut after);
         }
         for held in before {

@@ -10,6 +10,7 @@ mod graphs;
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use regraph::driver::{
     CaptureId, CaptureMode, EventHandle, ExecutableHandle, GraphHandle, StreamHandle,
 };
@@ -29,28 +30,6 @@ pub struct Shape {
     pub limit: Option<u64>,
     /// A rule of the engine to leave out.
     pub flaw: Option<Flaw>,
-}
-
-/// SplitMix64.
-#[derive(Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// True so many times in a hundred.
-    pub fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
 }
 
 /// A block that was not freed.
@@ -107,7 +86,7 @@ pub struct Host<P: Device> {
     engine: Arc<Engine<Arc<P>>>,
     pool: PoolId,
     streams: Vec<StreamHandle>,
-    random: Random,
+    random: Rng,
     shape: Shape,
     blocks: Vec<Held>,
     capture: Option<Capture>,
@@ -125,11 +104,11 @@ impl<P: Device> Host<P> {
     /// A host with an engine of its own.
     pub fn new(driver: &Arc<P>, seed: u64, shape: Shape) -> Self {
         driver.schedule(seed);
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let collect = shape.limit.is_some() && seed.is_multiple_of(3);
         let settings = Settings::default()
             .memory_limit_bytes(shape.limit)
-            .expandable_segments(random.chance(60))
+            .expandable_segments(random.u8(..100) < 60)
             .garbage_collection_threshold(collect.then_some(0.7));
         let config = Config::default().settings(settings).flaw(shape.flaw);
         let engine = Engine::new(driver.clone(), config);
@@ -141,8 +120,8 @@ impl<P: Device> Host<P> {
     /// of them may capture.
     pub fn beside(engine: &Arc<Engine<Arc<P>>>, pool: PoolId, seed: u64, shape: Shape) -> Self {
         let driver = engine.driver().clone();
-        let mut random = Random(seed);
-        let count = 2 + random.below(7);
+        let mut random = Rng::with_seed(seed);
+        let count = 2 + random.usize(..7);
         Self {
             pool,
             engine: engine.clone(),
@@ -161,14 +140,14 @@ impl<P: Device> Host<P> {
     }
 
     pub fn step(&mut self) {
-        let stream = self.random.below(self.streams.len());
-        match self.random.below(100) {
+        let stream = self.random.usize(..self.streams.len());
+        match self.random.usize(..100) {
             0..=34 => self.allocate(stream),
             35..=52 => self.read(stream),
             53..=59 => self.write(stream),
             60..=84 => self.free_any(),
             85..=86 => {
-                let on = self.random.below(self.streams.len());
+                let on = self.random.usize(..self.streams.len());
                 self.wait(stream, on);
             }
             87..=88 => {
@@ -183,7 +162,7 @@ impl<P: Device> Host<P> {
             93..=98 => self.replay(stream),
             _ => {
                 if !self.graphs.is_empty() {
-                    let graph = self.random.below(self.graphs.len());
+                    let graph = self.random.usize(..self.graphs.len());
                     self.release(graph);
                 }
             }
@@ -235,7 +214,7 @@ impl<P: Device> Host<P> {
     fn housekeeping(&mut self, stream: usize) {
         // Without its rules the engine would unmap what kernels use, which a device takes ill.
         let careful = self.shape.flaw.is_none();
-        match self.random.below(5) {
+        match self.random.usize(..5) {
             0 if careful => drop(self.engine.empty_cache().unwrap()),
             1 if careful => drop(self.engine.trim(24 * MIB).unwrap()),
             2 => self.engine.mark_stream(self.streams[stream]).unwrap(),
