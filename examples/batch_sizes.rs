@@ -1,7 +1,7 @@
 //! Graphs for every batch size from 1 to 128 in the memory of the largest.
 //!
 //! ```text
-//! cargo run --release --example batch_sizes [-- --simulated]
+//! cargo run --release --example batch_sizes [-- [--simulated] [LARGEST]]
 //! ```
 //!
 //! An inference engine captures its model once for each batch size. All graphs share one pool, since
@@ -31,6 +31,7 @@ use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 
+/// Unless the command line says otherwise.
 const LARGEST: u64 = 128;
 const BLOCKS: u64 = 8;
 /// Bytes of one row of activations: 16384 numbers of 4 bytes.
@@ -81,17 +82,17 @@ struct Server<P: Program> {
 }
 
 impl<P: Program> Server<P> {
-    fn new(driver: Arc<P>) -> Result<Self, Error> {
+    fn new(driver: Arc<P>, largest: u64) -> Result<Self, Error> {
         let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
         let (main, side) = (driver.create_stream()?, driver.create_stream()?);
         let outside = Pool::new(&engine, PoolConfig::default());
-        let input = outside.allocate(LARGEST * ROW, &main)?;
-        let output = outside.allocate(LARGEST * ROW, &main)?;
+        let input = outside.allocate(largest * ROW, &main)?;
+        let output = outside.allocate(largest * ROW, &main)?;
         for memory in [&input, &output] {
             memory.record_stream(&side)?;
         }
         let server = Self { engine, main, side, input, output };
-        server.launch(main, &[], rows(&server.input, LARGEST, INPUT))?;
+        server.launch(main, &[], rows(&server.input, largest, INPUT))?;
         driver.synchronize()?;
         Ok(server)
     }
@@ -211,22 +212,23 @@ fn result_tag(size: u64) -> u64 {
 }
 
 /// Prints the table. Returns how many tags were wrong.
-fn table<P: Program>(driver: P) -> Result<u64, Error> {
-    let server = Server::new(Arc::new(driver))?;
-    let ascending: Vec<u64> = (1..=LARGEST).collect();
+fn table<P: Program>(driver: P, largest: u64) -> Result<u64, Error> {
+    let server = Server::new(Arc::new(driver), largest)?;
+    let ascending: Vec<u64> = (1..=largest).collect();
     let descending: Vec<u64> = ascending.iter().rev().copied().collect();
     let mut shuffled = ascending.clone();
     Rng::with_seed(1).shuffle(&mut shuffled);
     let rows: [(&str, &[u64], Results); 5] = [
-        ("128 alone", &[LARGEST], Results::Copied),
-        ("1 to 128, ascending", &ascending, Results::Copied),
-        ("1 to 128, descending", &descending, Results::Copied),
-        ("1 to 128, shuffled", &shuffled, Results::Copied),
-        ("1 to 128, results held", &ascending, Results::Held),
+        ("the largest alone", &[largest], Results::Copied),
+        ("all, ascending", &ascending, Results::Copied),
+        ("all, descending", &descending, Results::Copied),
+        ("all, shuffled", &shuffled, Results::Copied),
+        ("all, results held", &ascending, Results::Held),
     ];
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let (mut alone, mut wrong) = (None, 0);
-    println!("batch sizes              reserved  ratio  results  driver  ms a capture  wrong tags");
+    println!("Batch sizes 1 to {largest}.");
+    println!("captured                 reserved  ratio  results  driver  ms a capture  wrong tags");
     for (name, sizes, results) in rows {
         let row = server.row(sizes, results)?;
         println!(
@@ -250,18 +252,29 @@ fn table<P: Program>(driver: P) -> Result<u64, Error> {
 
 /// Chooses the device.
 fn run() -> Result<u64, Box<dyn AnyError>> {
+    let (mut simulated, mut largest) = (false, LARGEST);
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--simulated" => simulated = true,
+            number => largest = number.parse().map_err(|_| format!("{number}: no batch size"))?,
+        }
+    }
+    if largest == 0 {
+        return Err("the largest batch size is at least 1".into());
+    }
     #[cfg(feature = "cuda")]
-    if std::env::args().all(|argument| argument != "--simulated") {
+    if !simulated {
         match CudaDriver::new(0) {
             Ok(driver) => {
                 println!("{}", driver.device_name()?);
-                return Ok(table(driver)?);
+                return Ok(table(driver, largest)?);
             }
             Err(error) => println!("There is no GPU to run this on: {error}."),
         }
     }
+    let _ = simulated;
     println!("Simulated.");
-    Ok(table(SimDriver::new(SimConfig::default()))?)
+    Ok(table(SimDriver::new(SimConfig::default()), largest)?)
 }
 
 fn main() -> ExitCode {
