@@ -82,9 +82,10 @@ use state::State;
 ///
 /// A stream that blocks were allocated on outside captures lives until [`Engine::retire_stream`]
 /// has been told of its end, or until the engine is dropped: a driver may give a new stream the old
-/// one's handle. Another stream that was recorded for a block must live until the block is freed;
-/// one that captures then, or that captures itself, until its capture has ended both here and in the
-/// driver. A capture is ended or abandoned here before its streams begin another.
+/// one's handle. Another stream that was recorded for a block must live until the block is freed, and
+/// where another thread had named it last, until it is retired; one that captures then, or that
+/// captures itself, until its capture has ended both here and in the driver. A capture is ended or
+/// abandoned here before its streams begin another.
 ///
 /// Dropping the engine gives back the memory of every pool that no live block, capture, graph or
 /// running work uses; the rest is left to the driver. Blocks that were never freed are reported

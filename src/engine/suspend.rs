@@ -28,6 +28,9 @@ impl<D: Driver> Engine<D> {
     /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
     /// thread it has to be told by that thread ([`Engine::mark_stream`]).
     ///
+    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call, which waits for its graphs
+    /// and refuses to launch them.
+    ///
     /// Until the pool is resumed, allocations from it and captures into it fail with
     /// [`Error::PoolSuspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
     /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
