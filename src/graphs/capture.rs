@@ -130,8 +130,8 @@ impl<D: Program> Capture<D> {
     ///
     /// # Errors
     /// The engine's, with [`engine::Error::Refused`](crate::engine::Error::Refused) where the checker
-    /// does not accept the capture; [`Error::PoolGoing`]; the driver's, where a stream has not been joined again for
-    /// instance. The capture is over then, and nothing of it is left.
+    /// does not accept the capture; [`Error::PoolGoing`]; the driver's, where a stream has not been
+    /// joined again for instance. The capture is over then, and nothing of it is left.
     ///
     /// # Panics
     /// For a capture that was [adopted](Capture::adopt): its host ends it.

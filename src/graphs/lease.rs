@@ -52,9 +52,8 @@ impl<D: Program> Lease<D> {
     ///
     /// # Errors
     /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], [`Error::DefaultStream`]:
-    /// then nothing was launched.
-    /// What `launch` says. The driver's, where no event could be recorded behind the launch: the
-    /// host has then waited for it.
+    /// then nothing was launched. What `launch` says. The driver's, where no event could be recorded
+    /// behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(
         &self,
         stream: &(impl AsStream + ?Sized),
