@@ -1054,22 +1054,8 @@ mod naive {
         };
         let users: Vec<Set> = blocks.iter().map(users).collect();
 
-        let ends = streams.values().filter_map(|looks| looks.last());
-        let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
-        let unseen: Set =
-            (0..count).filter(|n| !logs.values().any(|log| log.ever.contains(n))).collect();
-        let first =
-            |n: usize| unseen.contains(&n) && ends.iter().any(|end| end.is_subset(&direct[n]));
-        let firsts: Set = (0..count).filter(|&n| first(n)).collect();
-        let follows = |n: usize| firsts.iter().any(|&first| first == n || any[first][n]);
-        let mut strays: Set = unseen.iter().copied().filter(|&n| !follows(n)).collect();
-        if ends.iter().any(|end| end.is_empty()) {
-            strays.clear();
-        }
-
         let mut wrong = BTreeSet::new();
         let mut shared = false;
-        let used = |at: usize| blocks[at].outside || !users[at].is_empty();
         for (b, later) in blocks.iter().enumerate() {
             for (a, earlier) in blocks[..b].iter().enumerate() {
                 if !overlap((earlier.address, earlier.bytes), (later.address, later.bytes)) {
@@ -1078,11 +1064,11 @@ mod naive {
                 if earlier.freed.is_none_or(|freed| freed > later.allocated) {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
-                // What nobody accounts for may use any block.
-                shared = true;
-                if !used(a) || !used(b) {
+                let any_user = |at: usize| blocks[at].outside || !users[at].is_empty();
+                if !any_user(a) || !any_user(b) {
                     continue;
                 }
+                shared = true;
                 if earlier.outside {
                     wrong.insert(Wrong::Outside(earlier.number, later.number));
                 }
@@ -1100,14 +1086,22 @@ mod naive {
                 }
                 let meets = until.is_none_or(|until| block.allocated < until)
                     && block.freed.is_none_or(|freed| from < freed);
-                shared |= until.is_none();
-                if meets || (until.is_none() && used(index)) {
+                let used = block.outside || !users[index].is_empty();
+                if meets || (until.is_none() && used) {
                     wrong.insert(Wrong::Standing(number, block.number));
                 }
             }
         }
         if shared {
-            wrong.extend(strays.into_iter().map(Wrong::Stray));
+            let ends = streams.values().filter_map(|looks| looks.last());
+            let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
+            for node in (0..count).collect::<Set>() {
+                let known = logs.values().any(|log| log.ever.contains(&node));
+                let later = |&t: &usize| t == node || any[t][node];
+                if !known && ends.iter().all(|end| !end.is_empty() && !end.iter().any(later)) {
+                    wrong.insert(Wrong::Stray(node));
+                }
+            }
         }
         wrong
     }

@@ -307,6 +307,10 @@ fn a_mapping_that_cannot_be_undone_is_undone_later() {
     driver.fail_nth(Call::SetAccess, 0, ErrorKind::InvalidValue);
     driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
     assert!(matches!(engine.allocate(pool, 4 * MIB, s), Err(Error::Driver(_))));
+    // While it cannot be, that is what stands in the way.
+    driver.fail_nth(Call::Unmap, 0, ErrorKind::NotPermitted);
+    let Err(Error::Driver(error)) = engine.allocate(pool, 4 * MIB, s) else { panic!() };
+    assert_eq!((error.call, error.kind), (Call::Unmap.driver_name(), ErrorKind::NotPermitted));
     engine.allocate(pool, 4 * MIB, s).unwrap();
     assert_eq!(driver.used_bytes(), 8 * MIB);
 }

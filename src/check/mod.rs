@@ -149,8 +149,13 @@ pub fn check<D: Driver + ?Sized>(
         let pair = pairs[question.pair as usize];
         return Err(not_ordered(pair, question.earlier, question.later));
     }
-    if let (Some(node), Some(shadow::Shared { earlier, later })) = (attribution.stray, walked?) {
-        return Err(Violation::Unattributed { node: graph.handle(node), earlier, later });
+    walked?;
+    if let (Some(node), Some(pair)) = (attribution.stray, pairs.first()) {
+        return Err(Violation::Unattributed {
+            node: graph.handle(node),
+            earlier: history.blocks[pair.earlier as usize].place,
+            later: history.blocks[pair.later as usize].place,
+        });
     }
     Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.len() })
 }

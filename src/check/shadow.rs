@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::history::{Event, History};
 use super::users::Attribution;
-use super::violation::{Place, Violation};
+use super::violation::Violation;
 
 /// Address ranges that do not overlap, each with a value.
 pub(crate) struct RangeMap<V> {
@@ -89,25 +89,14 @@ pub(super) struct Pair {
     pub later: u32,
 }
 
-/// Two blocks that share an address, of which the later one is the capture's.
-pub(super) struct Shared {
-    pub earlier: Place,
-    pub later: Place,
-}
-
 /// Walks the journal's events and hands each pair to `judge`, which may stop the walk. What it
-/// finds by itself, it answers. Returns two blocks that share an address, whoever uses them, if there
-/// are any and some node is nobody's: that one may use both.
+/// finds by itself, it answers.
 pub(super) fn walk(
     history: &History,
     attribution: &Attribution,
     mut judge: impl FnMut(Pair) -> Result<(), Violation>,
-) -> Result<Option<Shared>, Violation> {
+) -> Result<(), Violation> {
     let blocks = &history.blocks;
-    let stray = attribution.stray.is_some();
-    // The last block at each address, where any may have a user.
-    let mut touched: RangeMap<u32> = RangeMap::new();
-    let mut shared = None;
     let used = |block: u32| {
         blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
     };
@@ -135,13 +124,6 @@ pub(super) fn walk(
                     });
                 }
                 live.replace(start, end, number);
-                if stray {
-                    if let Some(&other) = touched.overlapping(start, end).next() {
-                        let earlier = blocks[other as usize].place;
-                        shared = shared.or(Some(Shared { earlier, later: block.place }));
-                    }
-                    touched.replace(start, end, number);
-                }
                 if !used(number) {
                     continue;
                 }
@@ -195,10 +177,6 @@ pub(super) fn walk(
                 block: blocks[other as usize].place,
             });
         }
-        if let Some(&other) = touched.overlapping(block.place.address, block.end).next() {
-            let later = blocks[other as usize].place;
-            shared = shared.or(Some(Shared { earlier: block.place, later }));
-        }
     }
-    Ok(shared)
+    Ok(())
 }

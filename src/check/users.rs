@@ -384,8 +384,7 @@ fn lies_behind(graph: &Graph, before: &[u32], terminals: &[u32], marks: &mut Mar
     before.iter().all(|&node| marks.contains(node))
 }
 
-/// A node that lies behind no look, and that no stream can have launched after its last one, nor any
-/// that waited for such a launch: the first launch after a look depends on all its terminals.
+/// A node that lies behind no look, and follows from no stream's last terminals.
 fn stray(graph: &Graph, history: &History, logs: &[Log]) -> Option<u32> {
     let mut known = FixedBitSet::with_capacity(graph.len());
     for log in logs {
@@ -394,21 +393,17 @@ fn stray(graph: &Graph, history: &History, logs: &[Log]) -> Option<u32> {
     if known.count_ones(..) == graph.len() {
         return None;
     }
-    let successors = graph.successors();
-    let mut marks = Marks::new(graph.len());
     let mut stack = Vec::new();
     for stream in &history.streams {
         let Some(last) = stream.looks().checked_sub(1) else {
             continue;
         };
-        let last = stream.terminals(last);
-        let &one = last.first()?;
-        let distinct = marks.fill(last);
-        let firsts = successors.of(one).iter().copied().filter(|&node| {
-            !known.contains(node as usize) && depends_on_all(graph, node, distinct, &marks)
-        });
-        stack.extend(firsts);
+        if stream.terminals(last).is_empty() {
+            return None;
+        }
+        stack.extend_from_slice(stream.terminals(last));
     }
+    let successors = graph.successors();
     let mut later = FixedBitSet::with_capacity(graph.len());
     while let Some(node) = stack.pop() {
         if !later.put(node as usize) {

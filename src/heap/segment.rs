@@ -151,7 +151,12 @@ impl Segment {
         address: u64,
         bytes: u64,
     ) -> Result<(), DriverError> {
-        self.free_stuck(driver);
+        let refused = self.free_stuck(driver);
+        let stuck =
+            |(at, piece): &(u64, Piece)| *at < address + bytes && address < at + piece.bytes;
+        if let Some(error) = refused.filter(|_| self.stuck.iter().any(stuck)) {
+            return Err(error);
+        }
         let memory = driver.create(bytes)?;
         if let Err(error) = driver.map(address, bytes, memory) {
             // The handle is lost if this fails too; the first error is the one to report.
@@ -167,16 +172,20 @@ impl Segment {
         Ok(())
     }
 
-    /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time.
-    pub(super) fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) {
+    /// Unmaps what was mapped in vain; what the driver does not take is kept for the next time, and
+    /// why it does not is returned.
+    pub(super) fn free_stuck<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<DriverError> {
+        let mut refused = None;
         self.stuck.retain(|&(address, Piece { bytes, memory })| {
-            if driver.unmap(address, bytes).is_err() {
+            if let Err(error) = driver.unmap(address, bytes) {
+                refused.get_or_insert(error);
                 return true;
             }
             // The handle is lost if this fails; the first error is the one to report.
             let _ = driver.release(memory);
             false
         });
+        refused
     }
 
     /// The bytes of the pieces that lie wholly in `start..end`; of an allocation, all or nothing.
