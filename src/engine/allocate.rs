@@ -76,9 +76,13 @@ impl State {
             Ok(CaptureStatus::Active { capture, .. }) => {
                 self.claim_stream(stream);
                 let slot = self.enter(driver, config, CALL, capture, pool)?;
-                let stream = self.look(driver, slot, stream);
+                let index = self.look(driver, slot, stream);
+                self.take_over(driver, config, slot);
+                if self.slot(capture).is_none() {
+                    return Err(Error::CaptureInvalidated { call: CALL, stream });
+                }
                 let share = config.settings.reuse == Reuse::CrossStream;
-                Ok(Claim::Capture { capture: slot, stream, share })
+                Ok(Claim::Capture { capture: slot, stream: index, share })
             }
             Ok(CaptureStatus::None) => Ok(self.outside(stream)),
             Ok(CaptureStatus::Invalidated) => {

@@ -140,6 +140,17 @@ impl Blocks {
         BlockId { engine: self.engine, front: NO_FRONT, slot, number }
     }
 
+    /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
+    /// name is worth nothing any more.
+    pub(super) fn insert_left(&mut self, block: LiveBlock) -> BlockId {
+        /// No block has had so many before it.
+        const LEFT: u64 = 1 << 63;
+        let mut id = self.insert(block);
+        id.number |= LEFT;
+        self.rows[id.slot as usize].number = id.number;
+        id
+    }
+
     pub(super) fn get_mut(&mut self, id: BlockId) -> Option<&mut LiveBlock> {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
@@ -171,12 +182,13 @@ impl Blocks {
         Some(block)
     }
 
-    /// All live blocks with their names.
+    /// All live blocks with their names, but for those that are freed and wait for another thread.
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock)> {
         let engine = self.engine;
         self.rows.iter().enumerate().filter_map(move |(slot, row)| {
             let id = BlockId { engine, front: NO_FRONT, slot: slot as u32, number: row.number };
-            row.block.as_ref().map(|block| (id, block))
+            let block = row.block.as_ref().filter(|block| block.number.0 == row.number);
+            block.map(|block| (id, block))
         })
     }
 

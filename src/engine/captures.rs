@@ -29,6 +29,7 @@ impl<D: Driver> Engine<D> {
                 CaptureStatus::Active { capture, .. } => {
                     let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;
                     state.look(&self.driver, slot, stream);
+                    state.take_over(&self.driver, &self.config, slot);
                     Ok(capture)
                 }
                 CaptureStatus::None => Err(Error::NotCapturing { stream }),
@@ -62,7 +63,55 @@ impl<D: Driver> Engine<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        self.change(|state| state.end_capture(&self.driver, &self.config, capture, graph))
+        self.change(|state| state.end_capture(&self.driver, &self.config, capture, Some(graph)))
+    }
+
+    /// Ends a capture whose graph nobody can name any more, or that may be gone already: the host
+    /// found out about its end too late. What [`Engine::end_capture`] says holds, but that nobody
+    /// judges the graph ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch
+    /// was programmatic, and no dependency may have been edited by hand.
+    ///
+    /// # Errors
+    /// [`Error::SetBack`], [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
+    pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
+        self.change(|state| state.end_capture(&self.driver, &self.config, capture, None))
+    }
+
+    /// The captures into a pool that are under way here and over in the driver: none of the streams
+    /// that they were seen on captures for them any more. A stream that another thread named last, and
+    /// that captures, counts for every capture that it was seen in.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
+        self.change(|state| {
+            state.pool(pool, "captures_over")?;
+            let captures = state.under_way(pool);
+            Ok(captures.into_iter().filter(|&id| state.is_over(&self.driver, id)).collect())
+        })
+    }
+
+    /// The captures under way that a stream was seen in.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn captures_of(&self, stream: StreamHandle) -> Result<Vec<CaptureId>, Error> {
+        let state = self.lock()?;
+        let recordings = state.recordings.iter().flatten();
+        let seen = recordings.filter(|recording| recording.capture.stream(stream).is_some());
+        Ok(seen.map(|recording| recording.id).collect())
+    }
+
+    /// Sets whether captures that begin from now on keep a journal ([`Engine::journal`]), even where
+    /// the configuration does not ask for one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
+        self.change(|state| {
+            state.journals = keep;
+            Ok(())
+        })
     }
 
     /// Rolls back every decision taken in a capture whose graph will never run. Blocks it

@@ -22,7 +22,7 @@ impl State {
         driver: &D,
         config: &Config,
         id: CaptureId,
-        graph: GraphHandle,
+        graph: Option<GraphHandle>,
     ) -> Result<CaptureReport, Error> {
         let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
@@ -30,23 +30,25 @@ impl State {
             self.end(driver, config, slot, false);
             return Err(Error::CaptureInvalidated { call: "end_capture", stream });
         }
+        self.take_over(driver, config, slot);
+        self.slot(id).ok_or(Error::UnknownCapture { call: "end_capture", capture: id })?;
         // Before its pools are named: a block that waits may bring one in.
         self.poll_deferred(driver, usize::MAX);
         let recording = self.recording(slot);
         let queries = recording.capture.queries();
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
-        let judged = match (&recording.journal, recording.undone) {
-            (Some(journal), _) if config.settings.check => {
+        let judged = match (&recording.journal, recording.undone, graph) {
+            (Some(journal), _, Some(graph)) if config.settings.check => {
                 check::check(journal, config.settings.programmatic, driver, graph)
                     .map(|_| ())
                     .map_err(|violation| Error::Refused(Box::new(violation)))
             }
-            (_, Some((block, stream))) => Err(Error::SetBack { stream, block }),
+            (_, Some((block, stream)), _) => Err(Error::SetBack { stream, block }),
             _ => Ok(()),
         };
-        let late_uses = match &recording.journal {
-            Some(journal) if config.find_late_uses && judged.is_ok() => {
+        let late_uses = match (&recording.journal, graph) {
+            (Some(journal), Some(graph)) if config.find_late_uses && judged.is_ok() => {
                 // What the checker could not read either, it has refused.
                 uses::find(journal, driver, graph).unwrap_or_default()
             }
@@ -59,7 +61,7 @@ impl State {
             return Err(Error::LateUse(late_uses));
         }
         late::warn(id, &late_uses);
-        let verified = config.settings.check;
+        let verified = config.settings.check && graph.is_some();
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
         for &pool in &pools {
@@ -115,6 +117,13 @@ impl State {
         slot: CaptureSlot,
         accepted: bool,
     ) {
+        if let Some(recording) = self.recordings[slot.index()].as_mut() {
+            for block in std::mem::take(&mut recording.left) {
+                if let Some(block) = self.blocks.remove(block) {
+                    self.free_block(driver, config, block);
+                }
+            }
+        }
         // While it is still known: whatever waits and is used in it belongs to its graph.
         self.poll_deferred(driver, usize::MAX);
         let Some(recording) = self.take_recording(slot) else { return };

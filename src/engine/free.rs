@@ -104,7 +104,39 @@ impl State {
         id: BlockId,
     ) -> Result<(), Error> {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
-        let mut block = self.blocks.remove(id).ok_or(unknown)?;
+        let block = self.blocks.remove(id).ok_or(unknown)?;
+        match block.origin {
+            Origin::Capture(home) if self.is_another_threads(home, &block) => {
+                let id = self.blocks.insert_left(block);
+                self.recording(home.slot).left.push(id);
+            }
+            _ => self.free_block(driver, config, block),
+        }
+        Ok(())
+    }
+
+    /// Whether a stream of the block's capture that used it may be another thread's to look at: that
+    /// thread may be capturing on it.
+    fn is_another_threads(&mut self, home: Home, block: &LiveBlock) -> bool {
+        if self.lanes.are_all_mine() {
+            return false;
+        }
+        let Self { recordings, lanes, .. } = self;
+        let Some(recording) = recordings[home.slot.index()].as_ref() else { return false };
+        let own = block.last.is_none().then_some(block.stream);
+        let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
+        own.into_iter()
+            .chain(others)
+            .any(|stream| recording.capture.stream(stream).is_some() && !lanes.is_mine(stream))
+    }
+
+    /// Frees a block that is in the tables no more.
+    pub(super) fn free_block<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        mut block: LiveBlock,
+    ) {
         if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
             pool.blocks -= 1;
             pool.count_out(block.heap, block.bytes, block.requested);
@@ -132,7 +164,6 @@ impl State {
                 }
             }
         }
-        Ok(())
     }
 
     /// Frees a block that a front had on lease and may not keep.

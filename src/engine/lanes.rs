@@ -90,6 +90,9 @@ pub(super) struct Lanes {
     spare: BTreeMap<u32, Vec<EventHandle>>,
     /// How often the host was made to wait for a lane.
     synchronized: u64,
+    /// The thread that named a stream last, and whether another had before it.
+    last: usize,
+    shared: bool,
 }
 
 impl Lanes {
@@ -101,6 +104,8 @@ impl Lanes {
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
             synchronized: 0,
+            last: 0,
+            shared: false,
         }
     }
 
@@ -144,7 +149,16 @@ impl Lanes {
         let lane = self.of(stream);
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
         let before = self.rows[lane.index()].thread.replace(here);
-        (lane, before.is_none_or(|before| before.as_ptr() as usize != this_thread()))
+        let this = this_thread();
+        self.shared |= self.last != 0 && self.last != this;
+        self.last = this;
+        (lane, before.is_none_or(|before| before.as_ptr() as usize != this))
+    }
+
+    /// Whether the calling thread is the only one that ever named a stream.
+    #[inline]
+    pub(super) fn are_all_mine(&self) -> bool {
+        !self.shared && self.last == this_thread()
     }
 
     /// Whether no other living thread has named a stream last.

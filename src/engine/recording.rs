@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::lanes::Mark;
-use super::report::{PoolId, WaitReason};
+use super::report::{BlockId, PoolId, WaitReason};
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::RangeId;
@@ -38,6 +38,9 @@ pub(super) struct Recording {
     /// Blocks allocated in it.
     pub(super) blocks: usize,
     pub(super) held: Vec<Held>,
+    /// Blocks freed by a thread that may not look at their streams: the one that captures on them
+    /// frees them with its next request.
+    pub(super) left: Vec<BlockId>,
     /// How far set-backs have been followed up.
     pub(super) heeded: Moment,
     /// A block whose place rests on an order that a set-back has undone.

@@ -10,7 +10,7 @@ use super::config::{Config, Flaw};
 use super::deferred::{Deferrals, Known};
 use super::fronts::Fronts;
 use super::history::Ring;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Whereabouts};
 use super::ledger::Tally;
 use super::pool::Pool;
 use super::recording::Recording;
@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) leaving: Vec<PoolId>,
     pub(super) next_graph: u64,
     pub(super) next_age: u64,
+    /// Whether captures that begin from now on keep a journal, whatever the configuration says.
+    pub(super) journals: bool,
     /// The latest answer of the driver; kept for its capacity.
     pub(super) terminals: Vec<Dependency>,
     woken: Vec<Token>,
@@ -106,6 +108,7 @@ impl State {
             leaving: Vec::new(),
             next_graph: 0,
             next_age: 0,
+            journals: false,
             terminals: Vec::new(),
             woken: Vec::new(),
         }
@@ -180,10 +183,11 @@ impl State {
             id,
             age: self.next_age,
             capture: Capture::new(trusted, !config.lacks(Flaw::SetBack)),
-            journal: (config.settings.check || config.journal).then(Journal::new),
+            journal: (config.settings.check || config.journal || self.journals).then(Journal::new),
             pools: SmallVec::new(),
             blocks: 0,
             held: Vec::new(),
+            left: Vec::new(),
             heeded: Moment::default(),
             undone: None,
         };
@@ -255,6 +259,30 @@ impl State {
             self.fronts.of(stream).claim(stream);
         }
         lane
+    }
+
+    /// Takes over a capture from the thread that captured into it so far: whoever asks for memory in
+    /// it is the only one to capture into it now. What others left to be freed is freed.
+    pub(super) fn take_over<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        slot: CaptureSlot,
+    ) {
+        if self.lanes.are_all_mine() && self.recording(slot).left.is_empty() {
+            return;
+        }
+        let capture = &self.recording(slot).capture;
+        let streams: SmallVec<[_; 16]> =
+            capture.streams().map(|stream| capture.stream_handle(stream)).collect();
+        for stream in streams {
+            self.claim_stream(stream);
+        }
+        let left = std::mem::take(&mut self.recording(slot).left);
+        for block in left {
+            // Live until now, and no one else knows its name.
+            let _ = self.free(driver, config, block);
+        }
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
@@ -358,6 +386,19 @@ impl State {
         if let Some((_, row)) = seen.max() {
             self.end(driver, config, CaptureSlot::new(row), false);
         }
+    }
+
+    /// Whether no stream that a capture under way was seen on captures for it any more.
+    pub(super) fn is_over<D: Driver + ?Sized>(&self, driver: &D, id: CaptureId) -> bool {
+        let Some(slot) = self.slot(id) else { return true };
+        let recording = self.recordings[slot.index()].as_ref();
+        let capture = &recording.expect("the slot of a capture under way").capture;
+        let mut streams = capture.streams().map(|stream| capture.stream_handle(stream));
+        streams.all(|stream| match self.lanes.ask(driver, stream) {
+            Whereabouts::Outside => true,
+            Whereabouts::Inside(other) => other != id,
+            Whereabouts::Barred | Whereabouts::Unclear => false,
+        })
     }
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.
