@@ -6,6 +6,7 @@
 //! * [`probe`]: how much memory a capture will take, without a device.
 //! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
 //! * [`devices`]: the engines of several devices in one process.
+//! * [`plugin`]: an allocator for hosts that know memory by its address, as PyTorch's does.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -45,6 +46,7 @@ pub mod journal;
 pub mod peer;
 #[cfg(feature = "plot")]
 pub mod plot;
+pub mod plugin;
 pub mod policy;
 pub mod probe;
 pub mod replay;

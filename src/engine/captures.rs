@@ -102,6 +102,14 @@ impl<D: Driver> Engine<D> {
         Ok(seen.map(|recording| recording.id).collect())
     }
 
+    /// Whether any capture is under way.
+    pub fn is_recording(&self) -> bool {
+        // A poisoned engine hands nothing out, but what it had it still has.
+        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let recording = state.recordings.iter().any(Option::is_some);
+        recording
+    }
+
     /// Sets whether captures that begin from now on keep a journal ([`Engine::journal`]), even where
     /// the configuration does not ask for one.
     ///

@@ -1,0 +1,192 @@
+//! What a host says of pools and captures.
+
+use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, Program, StreamHandle};
+use crate::engine::{self, PoolConfig};
+use crate::journal::Journal;
+
+use super::device::Device;
+use super::pools::{Announced, Pools, Private};
+use super::{Error, Filter, Plugin, PoolKey};
+
+impl<D: Driver + Program> Plugin<D> {
+    /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
+    /// it was let go of as often as it was begun.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_pool(&self, device: u32, key: PoolKey, filter: Filter) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let pool = {
+            let mut pools = device.pools();
+            let private = pools.private.entry(key).or_insert_with(|| Private {
+                pool: device.engine.create_pool(PoolConfig::default()),
+                users: 0,
+                releases: 0,
+                graphs: Vec::new(),
+            });
+            private.users += 1;
+            private.pool
+        };
+        device.routes.push(key, pool, filter);
+        Ok(())
+    }
+
+    /// Ends the latest route to a pool, and with it the captures into the pool that are over in the
+    /// driver and that nobody let the checker judge ([`Plugin::capture_ending`]).
+    ///
+    /// # Errors
+    /// [`engine::Error::SetBack`]: the graph must not run.
+    pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        device.routes.remove(key);
+        let mut pools = device.pools();
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        for capture in device.engine.captures_over(private.pool)? {
+            private.graphs.push(device.engine.end_unjudged(capture)?.graph);
+        }
+        Ok(())
+    }
+
+    /// A host's graph lets go of its pool. With the last, the pool's memory may go: when the cache is
+    /// emptied, or when memory is short.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn release_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        if let Some(private) = device.pools().private.get_mut(&key) {
+            private.users = private.users.saturating_sub(1);
+            private.releases += 1;
+        }
+        Ok(())
+    }
+
+    /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
+    /// where other threads free it. Without, a capture is known from its first request on.
+    ///
+    /// # Errors
+    /// Those of [`engine::Engine::begin_capture`].
+    pub fn capture_begun(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let Some((key, pool)) = device.routes.of(stream) else { return Ok(()) };
+        let capture = device.engine.begin_capture(pool, stream)?;
+        let mut pools = device.pools();
+        let releases = pools.private.get(&key).map_or(0, |private| private.releases);
+        let announced = Announced { key, capture, releases, graph: None };
+        pools.announced.insert(stream, announced);
+        Ok(())
+    }
+
+    /// Ends the capture that `stream` is in, just before its host ends it: the checker judges it, if
+    /// the engine's settings say so. `record` is shown its journal first, where one is kept.
+    ///
+    /// # Errors
+    /// [`engine::Error::Refused`], [`engine::Error::SetBack`], [`engine::Error::LateUse`]: the graph
+    /// must never run; its host still ends the capture, and then says [`Plugin::capture_failed`].
+    pub fn capture_ending(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        record: impl FnOnce(CaptureId, &Journal),
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let Some((capture, graph)) = device.capture_of(stream)? else { return Ok(()) };
+        // Nothing allocated in it, or it was ended before.
+        let Ok(journal) = device.engine.journal(capture) else { return Ok(()) };
+        if let Some(journal) = journal {
+            record(capture, &journal);
+        }
+        let report = device.engine.end_capture(capture, graph)?;
+        let mut pools = device.pools();
+        let Pools { announced, private, stray_graphs, .. } = &mut *pools;
+        let announced = announced.get_mut(&stream).filter(|it| it.capture == capture);
+        let owner = announced.as_ref().and_then(|it| private.get_mut(&it.key));
+        match owner {
+            Some(owner) => owner.graphs.push(report.graph),
+            None => stray_graphs.push(report.graph),
+        }
+        if let Some(announced) = announced {
+            announced.graph = Some(report.graph);
+        }
+        Ok(())
+    }
+
+    /// The host has ended the capture of `stream`, and has its graph.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_ended(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        self.device(device)?.pools().announced.remove(&stream);
+        Ok(())
+    }
+
+    /// The capture of `stream` has come to nothing, and no graph of it will ever run; it is over in
+    /// the driver. What was decided in it is rolled back. If the host has not let go of the pool for
+    /// it, that is done too.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_failed(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let announced = device.pools().announced.remove(&stream);
+        let Some(Announced { key, capture, releases, graph }) = announced else {
+            return Ok(());
+        };
+        match graph {
+            // Accepted here, but the driver did not give the graph.
+            Some(graph) => {
+                let mut pools = device.pools();
+                if let Some(private) = pools.private.get_mut(&key) {
+                    private.graphs.retain(|&other| other != graph);
+                }
+                device.engine.release_graph(graph)?;
+            }
+            None => match device.engine.abandon_capture(capture) {
+                // Rolled back when it was refused, or found to be ruined.
+                Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+        }
+        device.routes.remove(key);
+        if let Some(private) = device.pools().private.get_mut(&key) {
+            if private.releases == releases {
+                private.users = private.users.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the device's next route will be numbered: asked before the host begins a capture, for
+    /// [`Plugin::begin_failed`].
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn next_route(&self, device: u32) -> Result<u64, Error> {
+        Ok(self.device(device)?.routes.next())
+    }
+
+    /// The host could not begin a capture after all: the routes that the calling thread has begun from
+    /// number `since` on go, as if their pools had been let go of.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_failed(&self, device: u32, since: u64) -> Result<(), Error> {
+        let device = self.device(device)?;
+        for key in device.routes.remove_since(since) {
+            if let Some(private) = device.pools().private.get_mut(&key) {
+                private.users = private.users.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Driver + Program> Device<D> {
+    /// The capture that a stream is in, and its graph.
+    fn capture_of(&self, stream: StreamHandle) -> Result<Option<(CaptureId, GraphHandle)>, Error> {
+        Ok(match self.engine.driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, graph } => Some((capture, graph)),
+            CaptureStatus::None | CaptureStatus::Invalidated => None,
+        })
+    }
+}

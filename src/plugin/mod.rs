@@ -1,0 +1,186 @@
+//! An allocator for hosts that know memory by its address, as PyTorch's pluggable allocator does.
+//!
+//! Such a host asks for bytes on a device's stream and gives an address back. It says when requests of
+//! some streams belong to a pool of graphs, and when that is over, but neither which stream begins a
+//! capture nor which graph comes of it. So the plug-in
+//!
+//! * keeps an engine for each device and finds a block by its address;
+//! * sends each request to its pool: to that of the last route whose filter takes the stream, to a pool
+//!   of its own where the stream captures and nobody claims it, else to the pool of eager work;
+//! * announces captures late, with their first request, unless the host announces them
+//!   ([`Plugin::capture_begun`]), and ends them when their route ends, unless the host lets the
+//!   checker judge them before ([`Plugin::capture_ending`]).
+//!
+//! A pool that its graphs have let go of keeps its memory until the cache is emptied or memory is
+//! short, and goes then, after a wait for the device: a graph may still run when its owner drops it.
+
+mod addresses;
+mod captures;
+mod device;
+mod error;
+mod figures;
+mod pools;
+mod routes;
+
+use std::sync::{Arc, OnceLock};
+
+pub use error::Error;
+pub use pools::{PoolKey, PoolReport};
+pub use routes::Filter;
+
+use crate::driver::{Driver, DriverError, Program, StreamHandle};
+use crate::engine::{Config, Engine, OutOfMemory};
+use device::Device;
+
+/// Told of each request that fails for want of memory, with the device's number.
+pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
+
+/// Makes the driver of a device.
+type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
+
+/// The allocator of a process. All calls may come from any thread.
+pub struct Plugin<D: Driver + Program> {
+    connect: Connect<D>,
+    config: Config,
+    devices: Vec<OnceLock<Box<Device<D>>>>,
+    observer: Arc<OnceLock<Observer>>,
+}
+
+impl<D: Driver + Program> Plugin<D> {
+    /// The most devices that a process may have.
+    pub const DEVICES: u32 = 64;
+
+    /// A plug-in whose engines are made with `config`, each at the first request for its device.
+    /// `connect` makes a device's driver.
+    pub fn new(
+        config: Config,
+        connect: impl Fn(u32) -> Result<D, DriverError> + Send + Sync + 'static,
+    ) -> Self {
+        let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
+        Self { connect: Box::new(connect), config, devices, observer: Arc::default() }
+    }
+
+    /// Hands out at least `bytes` of a device's memory to what `stream` submits next, and returns the
+    /// address; 0 for no bytes. See [`Engine::allocate`].
+    ///
+    /// # Errors
+    /// [`Error::Engine`], with [`engine::Error::OutOfMemory`](crate::engine::Error::OutOfMemory)
+    /// after pools without graphs were given back; [`Error::Driver`] where a device cannot be had.
+    pub fn allocate(&self, bytes: u64, device: u32, stream: StreamHandle) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.device(device)?.allocate(bytes, stream)
+    }
+
+    /// Takes memory back. See [`Engine::free`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block begins there.
+    pub fn free(&self, address: u64, device: u32) -> Result<(), Error> {
+        if address == 0 {
+            return Ok(());
+        }
+        self.known(device, address)?.free(address)
+    }
+
+    /// Says that a stream uses the block at an address. See [`Engine::record_stream`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+        let (device, block) = self.find(address, "record_stream")?;
+        Ok(device.engine.record_stream(block, stream)?)
+    }
+
+    /// Says that a stream's work so far includes its last use of the block at an address. See
+    /// [`Engine::record_use`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn record_use(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+        let (device, block) = self.find(address, "record_use")?;
+        Ok(device.engine.record_use(block, stream)?)
+    }
+
+    /// Gives free memory back to the driver, pools that no graph uses any more first; for these it
+    /// waits for the device, unless something captures on it.
+    ///
+    /// # Errors
+    /// Those of [`Engine::empty_cache`].
+    pub fn empty_cache(&self) -> Result<(), Error> {
+        for device in self.devices() {
+            device.let_go();
+            device.engine.empty_cache()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the share of a device's memory that may be held, from 0 to 1.
+    ///
+    /// # Errors
+    /// Those of [`Engine::set_memory_fraction`]; [`Error::Driver`] where the device cannot be had.
+    pub fn set_memory_fraction(&self, fraction: f64, device: u32) -> Result<(), Error> {
+        Ok(self.device(device)?.engine.set_memory_fraction(fraction)?)
+    }
+
+    /// The engine of a device; made now, if it was not asked for before.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`]; [`Error::Driver`] where the device cannot be had.
+    pub fn engine(&self, device: u32) -> Result<&Engine<D>, Error> {
+        Ok(&self.device(device)?.engine)
+    }
+
+    /// The engines that there are by now, in the order of their devices.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine<D>> {
+        self.devices().map(|device| &device.engine)
+    }
+
+    /// Sets what is told of requests that fail for want of memory; once only, later calls change
+    /// nothing. It must not call the plug-in.
+    pub fn observe_out_of_memory(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Device<D>> {
+        self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
+    }
+
+    #[inline]
+    fn device(&self, number: u32) -> Result<&Device<D>, Error> {
+        let slot = self.devices.get(number as usize);
+        let slot = slot.ok_or(Error::UnknownDevice { device: number })?;
+        match slot.get() {
+            Some(device) => Ok(device),
+            None => {
+                let driver = (self.connect)(number)?;
+                let engine = Engine::new(driver, self.config.clone().device(number));
+                let observer = Arc::clone(&self.observer);
+                engine.observe_out_of_memory(move |report| {
+                    if let Some(observer) = observer.get() {
+                        observer(number, report);
+                    }
+                });
+                // Another thread may have been faster; then its own is the one.
+                Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
+            }
+        }
+    }
+
+    /// The device that an address was handed out for, as its host has it.
+    #[inline]
+    fn known(&self, number: u32, address: u64) -> Result<&Device<D>, Error> {
+        let device = self.devices.get(number as usize).and_then(OnceLock::get);
+        device.map(Box::as_ref).ok_or(Error::UnknownAddress { call: "free", address })
+    }
+
+    fn find(
+        &self,
+        address: u64,
+        call: &'static str,
+    ) -> Result<(&Device<D>, crate::engine::BlockId), Error> {
+        let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
+        found.ok_or(Error::UnknownAddress { call, address })
+    }
+}

@@ -1,0 +1,96 @@
+//! Which requests belong to which pool.
+
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use crate::driver::StreamHandle;
+use crate::engine::PoolId;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+
+use super::PoolKey;
+
+/// Says whether requests of a stream belong to a route. May be asked from any thread, as long as the
+/// route stands and for a moment after; it must not call the plug-in.
+pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
+
+/// A pool that takes the requests of some streams.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) key: PoolKey,
+    pub(super) pool: PoolId,
+    filter: Filter,
+    /// Counts up over all routes of the device.
+    serial: u64,
+    thread: ThreadId,
+}
+
+/// The routes of a device, the latest last.
+#[derive(Default)]
+pub(super) struct Routes {
+    routes: Mutex<Vec<Route>>,
+    /// How many there are, for a look without the lock.
+    count: AtomicUsize,
+    serial: AtomicU64,
+}
+
+impl Routes {
+    pub(super) fn push(&self, key: PoolKey, pool: PoolId, filter: Filter) {
+        let thread = std::thread::current().id();
+        let mut routes = self.lock();
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+        routes.push(Route { key, pool, filter, serial, thread });
+        self.count.store(routes.len(), Ordering::Release);
+    }
+
+    /// What the next route will be numbered.
+    pub(super) fn next(&self) -> u64 {
+        self.serial.load(Ordering::Relaxed)
+    }
+
+    /// Takes away what the calling thread has added from a number on, and says to which pools.
+    pub(super) fn remove_since(&self, serial: u64) -> Vec<PoolKey> {
+        let this = std::thread::current().id();
+        let mut routes = self.lock();
+        let mut keys = Vec::new();
+        routes.retain(|route| {
+            let stays = route.serial < serial || route.thread != this;
+            if !stays {
+                keys.push(route.key);
+            }
+            stays
+        });
+        self.count.store(routes.len(), Ordering::Release);
+        keys
+    }
+
+    /// Takes the latest route to a pool away; false where there is none.
+    pub(super) fn remove(&self, key: PoolKey) -> bool {
+        let mut routes = self.lock();
+        let row = routes.iter().rposition(|route| route.key == key);
+        let found = row.map(|row| routes.remove(row));
+        self.count.store(routes.len(), Ordering::Release);
+        found.is_some()
+    }
+
+    #[inline]
+    pub(super) fn are_none(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The latest route that takes a stream.
+    pub(super) fn of(&self, stream: StreamHandle) -> Option<(PoolKey, PoolId)> {
+        if self.are_none() {
+            return None;
+        }
+        // The host's filters run under the lock: a route cannot go while its filter runs. They look at
+        // the driver and at nothing else.
+        let routes = self.lock();
+        let route = routes.iter().rev().find(|route| (route.filter)(stream))?;
+        Some((route.key, route.pool))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Route>> {
+        // No step leaves the list half changed.
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,345 @@
+//! The plug-in, called as PyTorch calls its allocators.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, Program, StreamHandle,
+    Work,
+};
+use regraph::engine::{self, Config};
+use regraph::plugin::{Error, Filter, Plugin, PoolKey};
+
+const MIB: u64 = 1 << 20;
+const POOL: PoolKey = (1, 0);
+
+struct Host {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+}
+
+fn host() -> Host {
+    host_with(Config::default())
+}
+
+fn host_with(config: Config) -> Host {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let shared = Arc::clone(&driver);
+    let plugin = Plugin::new(config, move |device| match device {
+        0 => Ok(Arc::clone(&shared)),
+        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
+    });
+    Host { driver, plugin }
+}
+
+impl Host {
+    fn stream(&self) -> StreamHandle {
+        self.driver.create_stream().unwrap()
+    }
+
+    fn capture_of(&self, stream: StreamHandle) -> Option<CaptureId> {
+        match self.driver.capture_of(stream).unwrap() {
+            CaptureStatus::Active { capture, .. } => Some(capture),
+            _ => None,
+        }
+    }
+
+    /// Begins as `torch.cuda.CUDAGraph.capture_begin` does: the pool first.
+    fn begin(&self, stream: StreamHandle, key: PoolKey) {
+        let (driver, id) = (Arc::clone(&self.driver), Arc::new(AtomicUsize::new(0)));
+        let known = Arc::clone(&id);
+        let filter: Filter = Arc::new(move |stream| match driver.capture_of(stream) {
+            Ok(CaptureStatus::Active { capture, .. }) => {
+                capture.0 as usize == known.load(Ordering::Relaxed)
+            }
+            _ => false,
+        });
+        self.plugin.begin_pool(0, key, filter).unwrap();
+        self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        id.store(self.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
+    }
+
+    /// Ends as it does: the pool last.
+    fn end(&self, stream: StreamHandle, key: PoolKey) {
+        self.driver.end_capture(stream).unwrap();
+        self.plugin.end_pool(0, key).unwrap();
+    }
+
+    fn allocate(&self, stream: StreamHandle) -> u64 {
+        self.plugin.allocate(4 * MIB, 0, stream).unwrap()
+    }
+
+    fn free(&self, address: u64) {
+        self.plugin.free(address, 0).unwrap();
+    }
+
+    fn launch(&self, stream: StreamHandle) {
+        self.driver.launch(stream, Work::default(), false).unwrap();
+    }
+
+    fn reserved(&self) -> u64 {
+        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
+    }
+
+    fn held_by(&self, key: PoolKey) -> u64 {
+        let pools = self.plugin.pools(0).unwrap();
+        pools.iter().filter(|pool| pool.key == key).map(|pool| pool.reserved).sum()
+    }
+
+    /// As `torch.cuda.empty_cache`, often enough for what waits for events.
+    fn empty(&self) {
+        for _ in 0..3 {
+            self.driver.complete_all();
+            self.plugin.empty_cache().unwrap();
+        }
+    }
+}
+
+#[test]
+fn addresses_name_blocks() {
+    let h = host();
+    let s = h.stream();
+    assert_eq!(h.plugin.allocate(0, 0, s).unwrap(), 0);
+    h.free(0);
+    let (first, second) = (h.allocate(s), h.allocate(s));
+    assert_ne!(first, second);
+    h.free(first);
+    assert!(matches!(h.plugin.free(first, 0), Err(Error::UnknownAddress { .. })));
+    assert_eq!(h.allocate(s), first);
+    assert!(h.plugin.record_stream(first, h.stream()).is_ok());
+    assert!(matches!(h.plugin.record_use(7, s), Err(Error::UnknownAddress { .. })));
+    assert!(h.plugin.allocate(1, 5, s).is_err());
+    assert!(matches!(h.plugin.allocate(1, 64, s), Err(Error::UnknownDevice { device: 64 })));
+}
+
+#[test]
+fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    let eager = h.allocate(s);
+    h.begin(s, POOL);
+    let block = h.allocate(s);
+    assert_ne!(block, eager);
+    h.launch(s);
+    h.driver.wait(t, s).unwrap();
+    h.plugin.record_stream(block, t).unwrap();
+    h.launch(t);
+    h.free(block);
+    assert_ne!(h.allocate(s), block, "t's use does not precede what s does next");
+    h.driver.wait(s, t).unwrap();
+    assert_eq!(h.allocate(s), block);
+    h.end(s, POOL);
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert_eq!(h.held_by(POOL), 8 * MIB);
+    // Outside, nothing of the pool is handed out.
+    assert_ne!(h.allocate(s), block);
+}
+
+#[test]
+fn an_announced_capture_is_judged_before_its_end() {
+    let h = host_with(Config::default().check(true).journal(true));
+    let s = h.stream();
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s).unwrap();
+    let block = h.allocate(s);
+    h.launch(s);
+    h.free(block);
+    let mut shown = None;
+    h.plugin
+        .capture_ending(0, s, |capture, journal| shown = Some((capture, journal.clone())))
+        .unwrap();
+    assert_eq!(shown.unwrap().0, h.capture_of(s).unwrap());
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    let pools = h.plugin.pools(0).unwrap();
+    assert_eq!(pools.iter().map(|pool| pool.graphs).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn graphs_share_a_pool_and_the_last_lets_it_go() {
+    let h = host();
+    let s = h.stream();
+    for _ in 0..2 {
+        h.begin(s, POOL);
+        let block = h.allocate(s);
+        h.launch(s);
+        h.free(block);
+        h.end(s, POOL);
+    }
+    assert_eq!(h.held_by(POOL), 4 * MIB);
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(POOL), 4 * MIB, "a graph of the pool lives");
+    h.plugin.release_pool(0, POOL).unwrap();
+    assert_eq!(h.held_by(POOL), 4 * MIB, "it may still run");
+    h.empty();
+    assert_eq!(h.reserved(), 0);
+}
+
+#[test]
+fn a_pool_that_outputs_lie_in_stays_until_they_are_freed() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    let output = h.allocate(s);
+    h.launch(s);
+    h.end(s, POOL);
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(POOL), 4 * MIB);
+    h.free(output);
+    h.empty();
+    assert_eq!(h.reserved(), 0);
+}
+
+#[test]
+fn short_of_memory_pools_without_graphs_go_first() {
+    let h = host_with(
+        Config::default()
+            .settings(regraph::settings::Settings::parse("memory_limit_mb:8").unwrap()),
+    );
+    let s = h.stream();
+    h.begin(s, POOL);
+    let block = h.allocate(s);
+    h.launch(s);
+    h.free(block);
+    h.end(s, POOL);
+    let full = h.plugin.allocate(8 * MIB, 0, s);
+    assert!(full.is_err_and(|error| error.is_out_of_memory()));
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.driver.complete_all();
+    assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());
+}
+
+#[test]
+fn a_capture_that_fails_leaves_nothing() {
+    let h = host();
+    let s = h.stream();
+    for judged in [false, true] {
+        h.begin(s, POOL);
+        h.plugin.capture_begun(0, s).unwrap();
+        let block = h.allocate(s);
+        h.launch(s);
+        h.free(block);
+        if judged {
+            h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+        }
+        h.driver.end_capture(s).unwrap();
+        h.plugin.capture_failed(0, s).unwrap();
+        assert!(!h.plugin.engine(0).unwrap().is_recording());
+        h.empty();
+        assert_eq!(h.reserved(), 0);
+    }
+    // A good one follows.
+    h.begin(s, POOL);
+    h.allocate(s);
+    h.end(s, POOL);
+    assert_eq!(h.held_by(POOL), 4 * MIB);
+}
+
+#[test]
+fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    h.allocate(s);
+    h.end(s, POOL);
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s).unwrap();
+    h.driver.end_capture(s).unwrap();
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.plugin.capture_failed(0, s).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(POOL), 4 * MIB, "the first graph's");
+}
+
+#[test]
+fn a_route_that_could_not_be_begun_goes_and_others_stay() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    let before = h.plugin.next_route(0).unwrap();
+    h.plugin.begin_failed(0, before).unwrap();
+    let inside = h.allocate(s);
+    let before = h.plugin.next_route(0).unwrap();
+    h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
+    h.plugin.begin_failed(0, before).unwrap();
+    h.launch(s);
+    h.free(inside);
+    assert_eq!(h.allocate(s), inside);
+    h.end(s, POOL);
+    assert_eq!(h.held_by((2, 0)), 0);
+}
+
+#[test]
+fn a_body_s_end_is_not_its_parent_s() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s).unwrap();
+    let block = h.allocate(s);
+    h.launch(s);
+    // As for a conditional node: the pool ends and begins while the capture goes on.
+    h.plugin.end_pool(0, POOL).unwrap();
+    assert!(h.plugin.engine(0).unwrap().is_recording());
+    h.plugin.begin_pool(0, POOL, Arc::new(|_| true)).unwrap();
+    h.free(block);
+    assert_eq!(h.allocate(s), block);
+    h.end(s, POOL);
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+}
+
+#[test]
+fn captures_that_nobody_claims_keep_off_eager_memory() {
+    let h = host();
+    let s = h.stream();
+    let eager = h.allocate(s);
+    h.free(eager);
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let stray = h.allocate(s);
+    h.launch(s);
+    h.free(stray);
+    h.driver.end_capture(s).unwrap();
+    h.empty();
+    let again = h.allocate(s);
+    assert_ne!(again, stray, "its graph may be launched at any time");
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+}
+
+#[test]
+fn figures_have_the_host_s_names() {
+    let h = host();
+    let s = h.stream();
+    let _held = h.allocate(s);
+    let figures = h.plugin.statistics(0).unwrap();
+    assert_eq!(figures["allocated_bytes"]["large_pool"]["current"], 4 * MIB);
+    assert_eq!(figures["reserved_bytes"]["all"]["peak"], 4 * MIB);
+    for name in ["num_ooms", "num_alloc_retries", "num_sync_all_streams", "num_device_alloc"] {
+        assert!(figures[name].is_u64(), "{name}");
+    }
+    h.begin(s, POOL);
+    let _output = h.allocate(s);
+    h.end(s, POOL);
+    let snapshot = h.plugin.snapshot().unwrap();
+    let pools: Vec<_> = snapshot.segments.iter().map(|it| it.segment_pool_id).collect();
+    assert!(pools.contains(&POOL) && pools.contains(&(0, 0)));
+    let ranges = h.plugin.explain(0, s).unwrap();
+    assert_eq!(ranges.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [(0, 0), POOL]);
+}
+
+#[test]
+fn an_observer_hears_of_what_fails() {
+    let settings = regraph::settings::Settings::parse("memory_limit_mb:2").unwrap();
+    let h = host_with(Config::default().settings(settings));
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&heard);
+    h.plugin.observe_out_of_memory(Arc::new(move |device, report| {
+        assert_eq!((device, report.requested), (0, 4 * MIB));
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let failed = h.plugin.allocate(4 * MIB, 0, h.stream());
+    assert!(matches!(failed, Err(Error::Engine(engine::Error::OutOfMemory(_)))));
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
