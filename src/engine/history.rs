@@ -3,15 +3,45 @@
 //! Every place that hands out memory keeps a ring of its own, so that keeping it costs no lock; a
 //! snapshot merges them by time.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use super::report::PoolId;
 use crate::driver::StreamHandle;
 
-/// Return addresses of the host's calls, innermost first.
+/// Where the host's calls came from, innermost first.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Frames(Vec<usize>);
+pub(super) enum Frames {
+    /// Return addresses.
+    Called(Vec<usize>),
+    /// As the host gave them ([`with_frames`]).
+    Given(Vec<HostFrame>),
+}
+
+/// Whether any host has ever given frames: looked at before anything of the thread's own.
+static GIVING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static GIVEN: RefCell<Option<Arc<Frames>>> = const { RefCell::new(None) };
+}
+
+/// Runs engine calls that remember `frames`, innermost first, as where they came from: for hosts whose
+/// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
+/// show these, whether `stacks` is set or not.
+pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
+    /// Puts back what was there, whatever becomes of the calls.
+    struct Restore(Option<Arc<Frames>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            GIVEN.replace(self.0.take());
+        }
+    }
+    GIVING.store(true, Ordering::Relaxed);
+    let _restore = Restore(GIVEN.replace(Some(Arc::new(Frames::Given(frames)))));
+    calls()
+}
 
 /// One frame of the host's, with what is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +59,12 @@ impl Frames {
     /// How deep stacks are followed.
     const DEPTH: usize = 64;
 
+    /// The frames that the host gave for this call.
+    #[inline]
+    pub(super) fn given() -> Option<Arc<Self>> {
+        GIVING.load(Ordering::Relaxed).then(|| GIVEN.with_borrow(Clone::clone)).flatten()
+    }
+
     /// The frames of whoever called the engine.
     pub(super) fn capture() -> Arc<Self> {
         let mut addresses = Vec::with_capacity(16);
@@ -36,13 +72,17 @@ impl Frames {
             addresses.push(frame.ip() as usize);
             addresses.len() < Self::DEPTH
         });
-        Arc::new(Self(addresses))
+        Arc::new(Self::Called(addresses))
     }
 
     /// Looks the frames up in debug information; frames of this crate's own engine are left out.
     pub(super) fn resolve(&self) -> Vec<HostFrame> {
+        let addresses = match self {
+            Self::Called(addresses) => addresses,
+            Self::Given(frames) => return frames.clone(),
+        };
         let mut frames = Vec::new();
-        for &address in &self.0 {
+        for &address in addresses {
             backtrace::resolve(address as *mut c_void, |symbol| {
                 let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
                 let file = symbol.filename().map(|file| file.display().to_string());

@@ -227,7 +227,7 @@ impl<D: Driver> Engine<D> {
     }
 
     pub(super) fn frames(&self) -> Option<Arc<Frames>> {
-        self.config.settings.stacks.then(Frames::capture)
+        Frames::given().or_else(|| self.config.settings.stacks.then(Frames::capture))
     }
 
     /// Says which blocks were never freed.

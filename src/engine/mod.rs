@@ -53,7 +53,7 @@ use std::sync::Arc;
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};
 pub use error::Error;
-pub use history::HostFrame;
+pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
 pub use report::{
     Block, BlockId, CaptureReport, Emptied, FreeRange, GraphId, OutOfMemory, PoolId,

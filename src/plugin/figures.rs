@@ -10,8 +10,11 @@ use super::device::Device;
 use super::pools::{PoolKey, PoolReport};
 use super::{Error, Plugin};
 
+/// A figure among those of some memory.
+type Of = fn(&Figures) -> Figure;
+
 /// How each figure is called there.
-const FIGURES: [(&str, fn(&Figures) -> Figure); 9] = [
+const FIGURES: [(&str, Of); 9] = [
     ("allocation", |it| it.allocation),
     ("segment", |it| it.segment),
     ("active", |it| it.active),
@@ -130,7 +133,7 @@ impl<D: Driver + Program> Device<D> {
 }
 
 /// A figure of all blocks, small and large ones.
-fn classes(statistics: &Statistics, of: fn(&Figures) -> Figure) -> Value {
+fn classes(statistics: &Statistics, of: Of) -> Value {
     json!({
         "all": numbers(of(&statistics.all)),
         "small_pool": numbers(of(&statistics.small_pool)),

@@ -30,6 +30,7 @@ pub use routes::Filter;
 
 use crate::driver::{Driver, DriverError, Program, StreamHandle};
 use crate::engine::{Config, Engine, OutOfMemory};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering};
 use device::Device;
 
 /// Told of each request that fails for want of memory, with the device's number.
@@ -44,7 +45,13 @@ pub struct Plugin<D: Driver + Program> {
     config: Config,
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observer: Arc<OnceLock<Observer>>,
+    journals: AtomicBool,
+    /// How many events the engines' histories keep; [`UNSAID`] where the configuration says so.
+    history: AtomicUsize,
 }
+
+/// No history is so long.
+const UNSAID: usize = usize::MAX;
 
 impl<D: Driver + Program> Plugin<D> {
     /// The most devices that a process may have.
@@ -57,7 +64,14 @@ impl<D: Driver + Program> Plugin<D> {
         connect: impl Fn(u32) -> Result<D, DriverError> + Send + Sync + 'static,
     ) -> Self {
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
-        Self { connect: Box::new(connect), config, devices, observer: Arc::default() }
+        Self {
+            connect: Box::new(connect),
+            config,
+            devices,
+            observer: Arc::default(),
+            journals: AtomicBool::new(false),
+            history: AtomicUsize::new(UNSAID),
+        }
     }
 
     /// Hands out at least `bytes` of a device's memory to what `stream` submits next, and returns the
@@ -143,6 +157,26 @@ impl<D: Driver + Program> Plugin<D> {
         let _ = self.observer.set(observer);
     }
 
+    /// Sets whether captures that begin from now on keep a journal, on every device: what
+    /// [`Plugin::capture_ending`] shows.
+    ///
+    /// # Errors
+    /// Those of [`Engine::keep_journals`].
+    pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
+        self.journals.store(keep, Ordering::Relaxed);
+        self.engines().try_for_each(|engine| Ok(engine.keep_journals(keep)?))
+    }
+
+    /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
+    /// ends that.
+    ///
+    /// # Errors
+    /// Those of [`Engine::record_history`].
+    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
+        self.history.store(entries.min(UNSAID - 1), Ordering::Relaxed);
+        self.engines().try_for_each(|engine| Ok(engine.record_history(entries)?))
+    }
+
     fn devices(&self) -> impl Iterator<Item = &Device<D>> {
         self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
     }
@@ -162,6 +196,13 @@ impl<D: Driver + Program> Plugin<D> {
                         observer(number, report);
                     }
                 });
+                if self.journals.load(Ordering::Relaxed) {
+                    engine.keep_journals(true)?;
+                }
+                match self.history.load(Ordering::Relaxed) {
+                    UNSAID => {}
+                    entries => engine.record_history(entries)?,
+                }
                 // Another thread may have been faster; then its own is the one.
                 Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
             }

@@ -1,0 +1,91 @@
+//! What the Python half says of captures.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use regraph::driver::StreamHandle;
+
+use crate::allocator::allocator;
+use crate::errors::raised;
+use crate::{hooks, traces};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(capture_begun, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
+    module.add_function(wrap_pyfunction!(record_use, module)?)?;
+    module.add_function(wrap_pyfunction!(record_trace, module)?)
+}
+
+/// A raw handle as Python has it.
+pub(crate) fn stream(raw: usize) -> StreamHandle {
+    StreamHandle::from_raw(raw as *mut _)
+}
+
+/// Tells that a capture has begun on a stream.
+#[pyfunction]
+fn capture_begun(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    hooks::take_begun();
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.capture_begun(device, stream).map_err(raised))
+}
+
+/// Judges the graph of a capture that is about to end; raises `Refused`.
+#[pyfunction]
+fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    py.detach(|| {
+        let mut written = Ok(());
+        let ended = allocator()?.capture_ending(device, stream, |_, journal| {
+            written = traces::write(journal, stream);
+        });
+        // A trace that could not be written does not harm the capture.
+        if let Err(message) = written {
+            eprintln!("regraph: {message}");
+        }
+        ended.map_err(raised)
+    })
+}
+
+/// Tells that a capture has ended and its graph is in use from now on.
+#[pyfunction]
+fn capture_ended(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    hooks::take_begun();
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.capture_ended(device, stream).map_err(raised))
+}
+
+/// Tells that there is no graph: the capture did not begin, failed to end or was refused.
+#[pyfunction]
+fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let (begun, stream) = (hooks::take_begun(), self::stream(stream));
+    py.detach(|| {
+        let allocator = allocator()?;
+        allocator.capture_failed(device, stream).map_err(raised)?;
+        // The pool was begun, but the capture never was.
+        begun
+            .map_or(Ok(()), |(device, since)| allocator.begin_failed(device, since).map_err(raised))
+    })
+}
+
+/// Records that a stream's work so far includes its last use of a block.
+#[pyfunction]
+fn record_use(py: Python<'_>, address: usize, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.record_use(address as u64, stream).map_err(raised))
+}
+
+/// Writes each capture that begins and ends from now on to a file; `None` stops.
+#[pyfunction]
+#[pyo3(signature = (path=None))]
+fn record_trace(py: Python<'_>, path: Option<PathBuf>) -> PyResult<()> {
+    py.detach(|| {
+        let allocator = allocator()?;
+        allocator.keep_journals(path.is_some()).map_err(raised)?;
+        traces::record(path);
+        Ok::<_, PyErr>(())
+    })
+    .map_err(|error: PyErr| PyRuntimeError::new_err(error.to_string()))
+}

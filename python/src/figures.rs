@@ -1,0 +1,194 @@
+//! What the Python half asks of memory.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use regraph::driver::StreamHandle;
+use regraph::engine::FreeRange;
+use regraph::snapshot::{Action, Snapshot};
+
+use crate::allocator::{allocator, fraction};
+use crate::captures::stream;
+use crate::errors::raised;
+use crate::stacks;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(statistics, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_peaks, module)?)?;
+    module.add_function(wrap_pyfunction!(reset_accumulated, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_fraction, module)?)?;
+    module.add_function(wrap_pyfunction!(pools, module)?)?;
+    module.add_function(wrap_pyfunction!(snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(dump_snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(record_history, module)?)?;
+    module.add_function(wrap_pyfunction!(explain, module)?)?;
+    module.add_function(wrap_pyfunction!(out_of_memory_observer, module)?)
+}
+
+/// The figures, nested as PyTorch nests them.
+#[pyfunction]
+fn statistics(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyAny>> {
+    let figures = py.detach(|| {
+        let figures = allocator()?.statistics(device).map_err(raised)?;
+        Ok::<_, PyErr>(figures.to_string())
+    })?;
+    py.import("json")?.call_method1("loads", (figures,))
+}
+
+/// Sets each peak to the current figure.
+#[pyfunction]
+fn reset_peaks(py: Python<'_>, device: u32) -> PyResult<()> {
+    py.detach(|| {
+        let engine = allocator()?.engine(device).map_err(raised)?;
+        engine.reset_peaks().map_err(|error| raised(error.into()))
+    })
+}
+
+/// Sets the sums of what was allocated and freed to zero.
+#[pyfunction]
+fn reset_accumulated(py: Python<'_>, device: u32) -> PyResult<()> {
+    py.detach(|| {
+        let engine = allocator()?.engine(device).map_err(raised)?;
+        engine.reset_accumulated().map_err(|error| raised(error.into()))
+    })
+}
+
+/// The share of the device's memory that may be held.
+#[pyfunction]
+fn memory_fraction(device: u32) -> f64 {
+    fraction(device)
+}
+
+/// The pools: id (two numbers; zeros for the pool of eager work), reserved, allocated, graphs.
+#[pyfunction]
+fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let pools = py.detach(|| allocator()?.pools(device).map_err(raised))?;
+    let row = |pool: regraph::plugin::PoolReport| {
+        let row = PyDict::new(py);
+        row.set_item("id", pool.key)?;
+        row.set_item("reserved", pool.reserved)?;
+        row.set_item("allocated", pool.allocated)?;
+        row.set_item("graphs", pool.graphs)?;
+        Ok(row)
+    };
+    pools.into_iter().map(row).collect()
+}
+
+/// Memory and history as JSON, laid out as PyTorch's snapshots; of one device, or of all.
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+fn snapshot(py: Python<'_>, device: Option<u32>) -> PyResult<String> {
+    py.detach(|| {
+        let mut snapshot = allocator()?.snapshot().map_err(raised)?;
+        if let Some(device) = device {
+            keep_only(&mut snapshot, device);
+        }
+        let mut text = Vec::new();
+        snapshot.write_json(&mut text).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        String::from_utf8(text).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    })
+}
+
+fn keep_only(snapshot: &mut Snapshot, device: u32) {
+    snapshot.segments.retain(|segment| segment.device == device);
+    for (row, trace) in snapshot.device_traces.iter_mut().enumerate() {
+        if row != device as usize {
+            trace.clear();
+        }
+    }
+}
+
+/// Writes memory and history as the pickle that pytorch.org/memory_viz opens.
+#[pyfunction]
+fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    py.detach(|| {
+        let snapshot = allocator()?.snapshot().map_err(raised)?;
+        let told = |error: std::io::Error| {
+            PyOSError::new_err(format!("the snapshot {} was not written: {error}", path.display()))
+        };
+        let file = File::create(&path).map_err(told)?;
+        snapshot.write_pickle(BufWriter::new(file)).map_err(told)
+    })
+}
+
+/// Keeps the latest events, at most so many, with the Python stacks of allocations; 0 forgets them
+/// and keeps none.
+#[pyfunction]
+fn record_history(py: Python<'_>, entries: usize) -> PyResult<()> {
+    py.detach(|| {
+        allocator()?.record_history(entries).map_err(raised)?;
+        stacks::want(entries > 0);
+        Ok(())
+    })
+}
+
+/// What each free block waits for before a stream may take it: pool, address, bytes, block, reason
+/// (`None` where it may be taken), stack (where its last block was asked for, if a history is kept).
+#[pyfunction]
+#[pyo3(signature = (device, stream=None))]
+fn explain(py: Python<'_>, device: u32, stream: Option<usize>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let stream = self::stream(stream.unwrap_or(0));
+    let (pools, origins) = py.detach(|| explained(device, stream))?;
+    let mut rows = Vec::new();
+    for (key, ranges) in pools {
+        for range in ranges {
+            let row = PyDict::new(py);
+            row.set_item("pool", key)?;
+            row.set_item("address", range.address)?;
+            row.set_item("bytes", range.bytes)?;
+            row.set_item("block", range.block.map(|block| block.0))?;
+            row.set_item("reason", range.refusal.as_ref().map(ToString::to_string))?;
+            row.set_item("stack", origins.of(range.address))?;
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+type Explained = (Vec<((u64, u64), Vec<FreeRange>)>, Origins);
+
+fn explained(device: u32, stream: StreamHandle) -> PyResult<Explained> {
+    let allocator = allocator()?;
+    let pools = allocator.explain(device, stream).map_err(raised)?;
+    let snapshot = allocator.snapshot().map_err(raised)?;
+    Ok((pools, Origins(snapshot, device)))
+}
+
+/// The history that says where memory was asked for.
+struct Origins(Snapshot, u32);
+
+impl Origins {
+    /// The stack of the last allocation at an address, innermost first.
+    fn of(&self, address: u64) -> Vec<String> {
+        let trace = self.0.device_traces.get(self.1 as usize);
+        let mut events = trace.into_iter().flatten().rev();
+        let found =
+            events.find(|event| event.action == Action::Alloc && event.addr == Some(address));
+        let frames = found.map(|event| event.frames.as_slice()).unwrap_or_default();
+        let told = |frame: &regraph::snapshot::Frame| {
+            format!("{}:{}: {}", frame.filename, frame.line, frame.name)
+        };
+        frames.iter().map(told).collect()
+    }
+}
+
+/// Calls back with device, requested size, device total and device free when a request has failed.
+#[pyfunction]
+fn out_of_memory_observer(observer: Py<PyAny>) -> PyResult<()> {
+    allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
+        let known = |bytes: Option<u64>| bytes.unwrap_or(0);
+        Python::attach(|py| {
+            let told =
+                (device, report.requested, known(report.device_total), known(report.device_free));
+            if let Err(error) = observer.call1(py, told) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }));
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The functions that PyTorch calls: its pluggable allocator's hooks.
+//!
+//! Nothing of Rust's unwinds out of them. Where PyTorch can take an error it is thrown as a C++
+//! exception of PyTorch's own; where it cannot, in destructors, it is written to standard error.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use regraph::driver::StreamHandle;
+use regraph::plugin::Error;
+
+use crate::allocator::{allocator, set_fraction};
+use crate::{shim, stacks};
+
+/// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PoolId {
+    first: u64,
+    second: u64,
+}
+
+thread_local! {
+    /// The device and number of the route that the thread has begun for a capture that has not been
+    /// announced yet.
+    static BEGUN: Cell<Option<(u32, u64)>> = const { Cell::new(None) };
+}
+
+/// What [`BEGUN`] holds, which is nothing then.
+pub(crate) fn take_begun() -> Option<(u32, u64)> {
+    BEGUN.take()
+}
+
+/// The hooks' addresses by the names that the Python half gives them.
+pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
+    BTreeMap::from([
+        ("init", init as extern "C" fn(c_int) as usize),
+        ("reset", reset as extern "C" fn() as usize),
+        ("memory_fraction", memory_fraction as extern "C-unwind" fn(f64, c_int) as usize),
+        (
+            "base_allocation",
+            base_allocation as extern "C" fn(*mut c_void, *mut usize) -> *mut c_void as usize,
+        ),
+        ("record_stream", record_stream as extern "C-unwind" fn(*mut c_void, *mut c_void) as usize),
+        (
+            "begin_pool",
+            shim::regraph_shim_begin_pool as unsafe extern "C" fn(c_int, PoolId, *mut c_void)
+                as usize,
+        ),
+        ("end_pool", end_pool as extern "C-unwind" fn(c_int, PoolId) as usize),
+        ("release_pool", release_pool as extern "C" fn(c_int, PoolId) as usize),
+    ])
+}
+
+/// Hands out memory. PyTorch does not look whether it got any, so failures are thrown.
+///
+/// # Safety
+/// As PyTorch calls it: `stream` is a stream of the device's context.
+#[no_mangle]
+pub unsafe extern "C-unwind" fn regraph_torch_allocate(
+    bytes: usize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    let stream = StreamHandle::from_raw(stream);
+    let allocated = guarded(|| {
+        let allocator = allocator()?;
+        Ok(stacks::remembering(|| allocator.allocate(bytes as u64, number(device), stream))?)
+    });
+    match allocated {
+        Ok(address) => address as *mut c_void,
+        Err(failure) => shim::throw(failure.memory, failure.message),
+    }
+}
+
+/// Takes memory back.
+///
+/// # Safety
+/// As PyTorch calls it: with what [`regraph_torch_allocate`] gave.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_torch_free(
+    address: *mut c_void,
+    _bytes: usize,
+    device: c_int,
+    _stream: *mut c_void,
+) {
+    tell(guarded(|| Ok(allocator()?.free(address as u64, number(device))?)));
+}
+
+extern "C" fn init(_devices: c_int) {}
+
+extern "C" fn reset() {
+    tell(guarded(|| Ok(allocator()?.empty_cache()?)));
+}
+
+extern "C-unwind" fn memory_fraction(fraction: f64, device: c_int) {
+    throw(guarded(|| Ok(set_fraction(number(device), fraction)?)));
+}
+
+/// What a tensor's memory is a part of: each block stands by itself.
+extern "C" fn base_allocation(address: *mut c_void, _bytes: *mut usize) -> *mut c_void {
+    address
+}
+
+extern "C-unwind" fn record_stream(address: *mut c_void, stream: *mut c_void) {
+    // PyTorch asks for tensors of other allocators and empty ones too, as its own allocator lets it.
+    let recorded = guarded(|| {
+        let stream = StreamHandle::from_raw(stream);
+        match allocator()?.record_stream(address as u64, stream) {
+            Err(Error::UnknownAddress { .. }) => Ok(()),
+            recorded => Ok(recorded?),
+        }
+    });
+    throw(recorded);
+}
+
+/// Called by the C++ half, which owns the filter until then.
+#[no_mangle]
+extern "C" fn regraph_hook_begin_pool(device: c_int, first: u64, second: u64, filter: *mut c_void) {
+    // SAFETY: the C++ half gives its filter away.
+    let filter = unsafe { shim::Filter::from_raw(filter) };
+    tell(guarded(|| {
+        let (allocator, device) = (allocator()?, number(device));
+        BEGUN.set(Some((device, allocator.next_route(device)?)));
+        let takes = Arc::new(move |stream| filter.takes(stream));
+        Ok(allocator.begin_pool(device, (first, second), takes)?)
+    }));
+}
+
+extern "C-unwind" fn end_pool(device: c_int, pool: PoolId) {
+    throw(guarded(|| Ok(allocator()?.end_pool(number(device), (pool.first, pool.second))?)));
+}
+
+extern "C" fn release_pool(device: c_int, pool: PoolId) {
+    tell(guarded(|| Ok(allocator()?.release_pool(number(device), (pool.first, pool.second))?)));
+}
+
+/// PyTorch's number of a device; one that is none becomes one that no device has.
+fn number(device: c_int) -> u32 {
+    u32::try_from(device).unwrap_or(u32::MAX)
+}
+
+/// What went wrong in a hook.
+pub(crate) struct Failure {
+    /// Whether memory is short.
+    pub(crate) memory: bool,
+    pub(crate) message: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { memory: error.is_out_of_memory(), message: error.to_string() }
+    }
+}
+
+/// Runs a hook; a panic in it is a failure like any other.
+#[inline]
+fn guarded<R>(hook: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    catch_unwind(AssertUnwindSafe(hook)).unwrap_or_else(|_| {
+        let message = "regraph panicked; nothing more is handed out".to_owned();
+        Err(Failure { memory: false, message })
+    })
+}
+
+fn throw(result: Result<(), Failure>) {
+    if let Err(failure) = result {
+        shim::throw(failure.memory, failure.message);
+    }
+}
+
+fn tell(result: Result<(), Failure>) {
+    if let Err(failure) = result {
+        eprintln!("regraph: {}", failure.message);
+    }
+}

@@ -1,0 +1,80 @@
+//! PyTorch on regraph: the native half of the Python package.
+//!
+//! * `hooks`, `shim`: what PyTorch calls, and what only C++ can say.
+//! * `allocator`: the process's one allocator.
+//! * `captures`, `figures`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+
+mod allocator;
+mod captures;
+mod errors;
+mod figures;
+mod hooks;
+mod shim;
+mod stacks;
+mod traces;
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use regraph::engine::Config;
+use regraph::settings::Settings;
+
+/// Makes the allocator; `None` stands for what the environment says.
+#[pyfunction]
+#[pyo3(signature = (settings=None, check=None))]
+fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
+    let settings = match settings {
+        Some(text) => Settings::parse(text),
+        None => Settings::from_environment(),
+    };
+    let mut settings = settings.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    if let Some(check) = check {
+        settings.check = check;
+    }
+    let history = settings.history > 0;
+    // What lives at the end of the process is Python's to let go of; late uses are for tests.
+    let config = Config::default().settings(settings).report_leaks(false).find_late_uses(false);
+    if !allocator::start(config) {
+        return Err(PyRuntimeError::new_err("regraph was started before in this process"));
+    }
+    stacks::want(history);
+    Ok(())
+}
+
+/// The file of this library.
+#[pyfunction]
+fn library_path() -> PyResult<String> {
+    shim::path().ok_or_else(|| PyRuntimeError::new_err("the loader does not know this library"))
+}
+
+/// The crate's version.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// The addresses of the functions that PyTorch calls.
+#[pyfunction]
+fn hooks_by_name() -> BTreeMap<&'static str, usize> {
+    hooks::addresses()
+}
+
+/// Whether running out of memory raises `torch.OutOfMemoryError`, and not only `RuntimeError`.
+#[pyfunction]
+fn throws_out_of_memory() -> bool {
+    shim::throws_out_of_memory()
+}
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(start, module)?)?;
+    module.add_function(wrap_pyfunction!(library_path, module)?)?;
+    module.add_function(wrap_pyfunction!(version, module)?)?;
+    module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
+    module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
+    module.add("Refused", module.py().get_type::<errors::Refused>())?;
+    captures::register(module)?;
+    figures::register(module)
+}

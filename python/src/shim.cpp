@@ -1,0 +1,134 @@
+// What only C++ can say: exceptions that PyTorch's Python bindings understand, and filters that
+// arrive as std::function. Built without PyTorch's headers, so that one library serves every version;
+// what it needs of PyTorch it finds by name at run time.
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+namespace {
+
+// As c10::SourceLocation.
+struct SourceLocation {
+  const char* function;
+  const char* file;
+  std::uint32_t line;
+};
+
+// The constructor c10::Error(SourceLocation, std::string), called as the Itanium ABI calls it.
+using Construct = void (*)(void*, SourceLocation, std::string);
+using Destroy = void (*)(void*);
+
+void* find(const char* symbol) {
+  static const char* const kLibraries[] = {
+      "libc10.so", "libc10_cuda.so", "libtorch_cuda.so", "libtorch_python.so"};
+  for (const char* library : kLibraries) {
+    // Only what PyTorch has loaded already.
+    void* handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) continue;
+    void* found = dlsym(handle, symbol);
+    dlclose(handle);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+// A kind of PyTorch's errors.
+struct Kind {
+  Construct construct;
+  void* table;  // The virtual table; null where the constructor sets the right one.
+  std::type_info* type;
+
+  bool known() const { return construct != nullptr && type != nullptr; }
+};
+
+Construct constructor() {
+  return reinterpret_cast<Construct>(
+      find("_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
+}
+
+const Kind& plain() {
+  static const Kind kind{
+      constructor(), nullptr, static_cast<std::type_info*>(find("_ZTIN3c105ErrorE"))};
+  return kind;
+}
+
+// c10::OutOfMemoryError adds nothing to c10::Error but its type.
+const Kind& out_of_memory() {
+  static const Kind kind = [] {
+    void* table = find("_ZTVN3c1016OutOfMemoryErrorE");
+    Construct construct = table == nullptr ? nullptr : constructor();
+    return Kind{construct, table,
+                static_cast<std::type_info*>(find("_ZTIN3c1016OutOfMemoryErrorE"))};
+  }();
+  return kind;
+}
+
+[[noreturn]] void raise(const Kind& kind, const std::string& message) {
+  // Several times what c10::Error has taken in any version.
+  constexpr std::size_t kRoom = 2048;
+  void* error = abi::__cxa_allocate_exception(kRoom);
+  std::memset(error, 0, kRoom);
+  kind.construct(error, SourceLocation{"allocate", "regraph", 0}, message);
+  if (kind.table != nullptr) {
+    // Objects point behind the offset and the type that a table begins with.
+    *static_cast<void**>(error) = static_cast<char*>(kind.table) + 2 * sizeof(void*);
+  }
+  // The complete destructor comes first among the virtual functions.
+  Destroy destroy = (*static_cast<Destroy**>(error))[0];
+  abi::__cxa_throw(error, kind.type, destroy);
+}
+
+using Filter = std::function<bool(void*)>;
+
+}  // namespace
+
+extern "C" {
+
+// Rust's half.
+void regraph_hook_begin_pool(int device, std::uint64_t first, std::uint64_t second, void* filter);
+
+// Whether PyTorch's own errors can be thrown: out of memory, and any other.
+bool regraph_shim_can_throw(bool memory) {
+  return memory ? out_of_memory().known() : plain().known();
+}
+
+// Throws; what it throws becomes torch.OutOfMemoryError, or else RuntimeError, in Python.
+void regraph_shim_throw(bool memory, const char* text, std::size_t length) {
+  const std::string message(text, length);
+  if (memory && out_of_memory().known()) raise(out_of_memory(), message);
+  if (plain().known()) raise(plain(), message);
+  throw std::runtime_error(message);
+}
+
+// PyTorch's hook: its arguments are C++ objects.
+void regraph_shim_begin_pool(int device, std::pair<unsigned long long, unsigned long long> pool,
+                             Filter filter) {
+  regraph_hook_begin_pool(device, pool.first, pool.second, new Filter(std::move(filter)));
+}
+
+// Whether requests of a stream belong to a pool. What cannot be told does not.
+bool regraph_shim_filter_takes(const void* filter, void* stream) {
+  try {
+    return (*static_cast<const Filter*>(filter))(stream);
+  } catch (...) {
+    return false;
+  }
+}
+
+void regraph_shim_filter_drop(void* filter) { delete static_cast<Filter*>(filter); }
+
+// The file that a function of this library lies in.
+const char* regraph_shim_path() {
+  Dl_info info;
+  return dladdr(reinterpret_cast<void*>(&regraph_shim_can_throw), &info) != 0 ? info.dli_fname
+                                                                              : nullptr;
+}
+}

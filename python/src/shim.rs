@@ -1,0 +1,69 @@
+//! The C++ half, as Rust sees it.
+
+use std::ffi::{c_char, c_int, c_void, CStr};
+
+use regraph::driver::StreamHandle;
+
+use crate::hooks::PoolId;
+
+extern "C-unwind" {
+    fn regraph_shim_throw(memory: bool, text: *const c_char, length: usize) -> !;
+}
+
+extern "C" {
+    fn regraph_shim_can_throw(memory: bool) -> bool;
+    fn regraph_shim_filter_takes(filter: *const c_void, stream: *mut c_void) -> bool;
+    fn regraph_shim_filter_drop(filter: *mut c_void);
+    fn regraph_shim_path() -> *const c_char;
+    /// Its last argument is a `std::function`, which Rust cannot name.
+    pub(crate) fn regraph_shim_begin_pool(device: c_int, pool: PoolId, filter: *mut c_void);
+}
+
+/// Throws a C++ exception, which becomes `torch.OutOfMemoryError` or `RuntimeError` in Python.
+pub(crate) fn throw(memory: bool, message: String) -> ! {
+    // SAFETY: the text is copied before anything is thrown; the declaration lets it unwind.
+    unsafe { regraph_shim_throw(memory, message.as_ptr().cast(), message.len()) }
+}
+
+/// Whether `torch.OutOfMemoryError` can be raised, and not only `RuntimeError`.
+pub(crate) fn throws_out_of_memory() -> bool {
+    // SAFETY: looks symbols up and nothing else.
+    unsafe { regraph_shim_can_throw(true) }
+}
+
+/// The file of this library.
+pub(crate) fn path() -> Option<String> {
+    // SAFETY: the answer is null, or a string of the loader's that lives as long as the library.
+    let path = unsafe { regraph_shim_path().as_ref() }?;
+    // SAFETY: as above.
+    let path = unsafe { CStr::from_ptr(path) };
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// A filter of PyTorch's, kept beyond the call that brought it.
+pub(crate) struct Filter(*mut c_void);
+
+// SAFETY: the function looks at the driver and at its own graph's number, from whatever thread asks.
+unsafe impl Send for Filter {}
+// SAFETY: as above.
+unsafe impl Sync for Filter {}
+
+impl Filter {
+    /// # Safety
+    /// `filter` comes from `regraph_shim_begin_pool`, which gives it away.
+    pub(crate) unsafe fn from_raw(filter: *mut c_void) -> Self {
+        Self(filter)
+    }
+
+    pub(crate) fn takes(&self, stream: StreamHandle) -> bool {
+        // SAFETY: it lives until it is dropped here.
+        unsafe { regraph_shim_filter_takes(self.0, stream.as_raw()) }
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { regraph_shim_filter_drop(self.0) }
+    }
+}

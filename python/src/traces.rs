@@ -1,0 +1,61 @@
+//! Captures written as traces.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regraph::driver::StreamHandle;
+use regraph::journal::Journal;
+use regraph::trace;
+
+/// Where captures are written to, while they are.
+static TARGET: Mutex<Option<Target>> = Mutex::new(None);
+
+struct Target {
+    path: PathBuf,
+    written: usize,
+}
+
+/// Writes captures that end from now on to `path`, numbered from the second on; `None` ends that.
+pub(crate) fn record(path: Option<PathBuf>) {
+    *target() = path.map(|path| Target { path, written: 0 });
+}
+
+/// Writes one capture, if captures are to be written.
+///
+/// # Errors
+/// A journal that no trace can be made of, or failures of the file, in words.
+pub(crate) fn write(journal: &Journal, origin: StreamHandle) -> Result<(), String> {
+    let path = match target().as_mut() {
+        None => return Ok(()),
+        Some(target) => {
+            target.written += 1;
+            numbered(&target.path, target.written)
+        }
+    };
+    let told = |error: &dyn std::fmt::Display| {
+        format!("the trace {} was not written: {error}", path.display())
+    };
+    let trace = trace::from_journal(journal, origin, 0).map_err(|error| told(&error))?;
+    let file = File::create(&path).map_err(|error: io::Error| told(&error))?;
+    trace::write(&trace, BufWriter::new(file)).map_err(|error| told(&error))
+}
+
+/// The path of the `count`-th capture: `a.jsonl`, `a.2.jsonl`, `a.3.jsonl`, ...
+fn numbered(path: &Path, count: usize) -> PathBuf {
+    if count == 1 {
+        return path.to_owned();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match path.extension() {
+        Some(suffix) => format!("{stem}.{count}.{}", suffix.to_string_lossy()),
+        None => format!("{stem}.{count}"),
+    };
+    path.with_file_name(name)
+}
+
+fn target() -> MutexGuard<'static, Option<Target>> {
+    // No step leaves it half changed.
+    TARGET.lock().unwrap_or_else(PoisonError::into_inner)
+}
