@@ -97,7 +97,7 @@ extern "C" fn reset() {
 }
 
 extern "C-unwind" fn memory_fraction(fraction: f64, device: c_int) {
-    throw(guarded(|| Ok(set_fraction(number(device), fraction)?)));
+    throw(guarded(|| set_fraction(number(device), fraction)));
 }
 
 /// What a tensor's memory is a part of: each block stands by itself.
