@@ -207,7 +207,7 @@ fn short_of_memory_pools_without_graphs_go_first() {
     h.free(block);
     h.end(s, POOL);
     let full = h.plugin.allocate(8 * MIB, 0, s);
-    assert!(full.is_err_and(|error| error.is_out_of_memory()));
+    assert!(full.is_err_and(|error| error.out_of_memory().is_some()));
     h.plugin.release_pool(0, POOL).unwrap();
     h.driver.complete_all();
     assert!(h.plugin.allocate(8 * MIB, 0, s).is_ok());

@@ -152,7 +152,29 @@ pub(crate) struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { memory: error.is_out_of_memory(), message: error.to_string() }
+        match error.out_of_memory() {
+            // Programs look for the first sentence, to go on with a smaller batch.
+            Some(report) => Self {
+                memory: true,
+                message: format!(
+                    "CUDA out of memory. Tried to allocate {}. regraph: {report}",
+                    told(report.requested)
+                ),
+            },
+            None => Self { memory: false, message: error.to_string() },
+        }
+    }
+}
+
+/// Bytes in a unit that suits them.
+fn told(bytes: u64) -> String {
+    const KIB: f64 = 1024.0;
+    let bytes = bytes as f64;
+    match bytes {
+        few if few < KIB => format!("{few} bytes"),
+        some if some < KIB * KIB => format!("{:.2} KiB", some / KIB),
+        more if more < KIB * KIB * KIB => format!("{:.2} MiB", more / (KIB * KIB)),
+        many => format!("{:.2} GiB", many / (KIB * KIB * KIB)),
     }
 }
 

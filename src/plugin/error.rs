@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::driver::DriverError;
-use crate::engine;
+use crate::engine::{self, OutOfMemory};
 
 /// What a call of a host failed with.
 #[derive(Debug, Error)]
@@ -34,8 +34,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether memory is short.
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Engine(engine::Error::OutOfMemory(_)))
+    /// What was asked for and what there was, where memory is short.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Self::Engine(engine::Error::OutOfMemory(report)) => Some(report),
+            _ => None,
+        }
     }
 }
