@@ -118,7 +118,7 @@ impl State {
     /// Whether a stream of the block's capture that used it may be another thread's to look at: that
     /// thread may be capturing on it.
     fn is_another_threads(&mut self, home: Home, block: &LiveBlock) -> bool {
-        if self.lanes.are_all_mine() {
+        if self.is_kept_here(home.slot) {
             return false;
         }
         let Self { recordings, lanes, .. } = self;

@@ -90,9 +90,8 @@ pub(super) struct Lanes {
     spare: BTreeMap<u32, Vec<EventHandle>>,
     /// How often the host was made to wait for a lane.
     synchronized: u64,
-    /// The thread that named a stream last, and whether another had before it.
-    last: usize,
-    shared: bool,
+    /// How often a stream has gone from one thread to another, or come to its first.
+    changes: u64,
 }
 
 impl Lanes {
@@ -104,8 +103,7 @@ impl Lanes {
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
             synchronized: 0,
-            last: 0,
-            shared: false,
+            changes: 0,
         }
     }
 
@@ -149,16 +147,15 @@ impl Lanes {
         let lane = self.of(stream);
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
         let before = self.rows[lane.index()].thread.replace(here);
-        let this = this_thread();
-        self.shared |= self.last != 0 && self.last != this;
-        self.last = this;
-        (lane, before.is_none_or(|before| before.as_ptr() as usize != this))
+        let changed = before.is_none_or(|before| before.as_ptr() as usize != this_thread());
+        self.changes += u64::from(changed);
+        (lane, changed)
     }
 
-    /// Whether the calling thread is the only one that ever named a stream.
+    /// A number that stays the same as long as every stream stays with its thread.
     #[inline]
-    pub(super) fn are_all_mine(&self) -> bool {
-        !self.shared && self.last == this_thread()
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether no other living thread has named a stream last.

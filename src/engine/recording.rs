@@ -26,6 +26,15 @@ pub(super) struct Held {
     pub(super) reason: WaitReason,
 }
 
+/// The thread that all streams of a capture belong to, as long as no stream has gone to another thread
+/// since and none has joined the capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Keeper {
+    pub(super) thread: usize,
+    pub(super) changes: u64,
+    pub(super) streams: usize,
+}
+
 /// A capture under way.
 #[derive(Debug)]
 pub(super) struct Recording {
@@ -41,6 +50,8 @@ pub(super) struct Recording {
     /// Blocks freed by a thread that may not look at their streams: the one that captures on them
     /// frees them with its next request.
     pub(super) left: Vec<BlockId>,
+    /// Who took the capture over last, and when.
+    pub(super) keeper: Keeper,
     /// How far set-backs have been followed up.
     pub(super) heeded: Moment,
     /// A block whose place rests on an order that a set-back has undone.

@@ -10,10 +10,10 @@ use super::config::{Config, Flaw};
 use super::deferred::{Deferrals, Known};
 use super::fronts::Fronts;
 use super::history::Ring;
-use super::lanes::{Lanes, Whereabouts};
+use super::lanes::{this_thread, Lanes, Whereabouts};
 use super::ledger::Tally;
 use super::pool::Pool;
-use super::recording::Recording;
+use super::recording::{Keeper, Recording};
 use super::report::{GraphId, PoolId};
 use super::statistics::Counts;
 use super::Error;
@@ -188,6 +188,7 @@ impl State {
             blocks: 0,
             held: Vec::new(),
             left: Vec::new(),
+            keeper: Keeper::default(),
             heeded: Moment::default(),
             undone: None,
         };
@@ -269,20 +270,34 @@ impl State {
         config: &Config,
         slot: CaptureSlot,
     ) {
-        if self.lanes.are_all_mine() && self.recording(slot).left.is_empty() {
-            return;
+        if self.keeper(slot) != self.recording(slot).keeper {
+            let capture = &self.recording(slot).capture;
+            let streams: SmallVec<[_; 16]> =
+                capture.streams().map(|stream| capture.stream_handle(stream)).collect();
+            for stream in streams {
+                self.claim_stream(stream);
+            }
+            self.recording(slot).keeper = self.keeper(slot);
         }
-        let capture = &self.recording(slot).capture;
-        let streams: SmallVec<[_; 16]> =
-            capture.streams().map(|stream| capture.stream_handle(stream)).collect();
-        for stream in streams {
-            self.claim_stream(stream);
+        if self.recording(slot).left.is_empty() {
+            return;
         }
         let left = std::mem::take(&mut self.recording(slot).left);
         for block in left {
             // Live until now, and no one else knows its name.
             let _ = self.free(driver, config, block);
         }
+    }
+
+    /// What a capture's keeper is if the calling thread is it.
+    fn keeper(&mut self, slot: CaptureSlot) -> Keeper {
+        let (thread, changes) = (this_thread(), self.lanes.changes());
+        Keeper { thread, changes, streams: self.recording(slot).capture.streams().count() }
+    }
+
+    /// Whether the calling thread may look at every stream that a capture was seen on.
+    pub(super) fn is_kept_here(&mut self, slot: CaptureSlot) -> bool {
+        self.keeper(slot) == self.recording(slot).keeper
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
