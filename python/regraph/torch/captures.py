@@ -73,7 +73,7 @@ class _Calls:
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
         """Begins a capture and tells so."""
         if torch.cuda.is_current_stream_capturing():
-            # The driver would say so too, but only after a pool was begun on this stream.
+            # PyTorch says so too late: the graph's destructor aborts the process then.
             raise Error("The current stream is capturing already; end that capture first.")
         place = Place.current()
         try:
