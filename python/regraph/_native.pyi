@@ -1,0 +1,87 @@
+"""The allocator itself, in Rust. `regraph.torch` is its public door.
+
+Devices are CUDA device numbers, streams are raw handles, sizes are bytes. Everything that can
+fail raises a `RuntimeError` whose message says what happened.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+class Refused(RuntimeError):
+    """The checker found an order missing in a finished capture."""
+
+def version() -> str:
+    """The crate's version."""
+
+def library_path() -> str:
+    """The file of this library, which exports `regraph_torch_allocate` and `regraph_torch_free`."""
+
+def start(settings: str | None, check: bool | None) -> None:
+    """Makes the allocator; `None` stands for what the environment says.
+
+    Raises `ValueError` for settings that are wrong.
+    """
+
+def hooks() -> dict[str, int]:
+    """The addresses of the functions that PyTorch calls.
+
+    Keys: init, reset, memory_fraction, base_allocation, record_stream, begin_pool, end_pool,
+    release_pool.
+    """
+
+def capture_begun(device: int, stream: int) -> None:
+    """Tells that a capture has begun on a stream."""
+
+def capture_ending(device: int, stream: int) -> None:
+    """Judges the graph of a capture that is about to end; raises `Refused`."""
+
+def capture_ended(device: int, stream: int) -> None:
+    """Tells that a capture has ended and its graph is in use from now on."""
+
+def capture_failed(device: int, stream: int) -> None:
+    """Tells that there is no graph: the capture did not begin, failed to end or was refused.
+
+    The pool of the capture may have been begun or not, and ended or not.
+    """
+
+def statistics(device: int) -> dict[str, Any]:
+    """The figures, nested as `torch._C._cuda_memoryStats` nests them."""
+
+def reset_peaks(device: int) -> None:
+    """Sets each peak to the current figure."""
+
+def reset_accumulated(device: int) -> None:
+    """Sets the sums of what was allocated and freed to zero."""
+
+def memory_fraction(device: int) -> float:
+    """The share of the device's memory that may be held."""
+
+def pools(device: int) -> list[dict[str, Any]]:
+    """The pools of graphs: id (two numbers), reserved, allocated, graphs."""
+
+def snapshot(device: int | None) -> str:
+    """Memory and history as JSON, laid out as `torch.cuda.memory._snapshot()` is."""
+
+def dump_snapshot(path: str) -> None:
+    """Writes memory and history as the pickle that pytorch.org/memory_viz opens."""
+
+def record_history(entries: int) -> None:
+    """Keeps the latest events, at most so many; 0 forgets them and keeps none."""
+
+def record_use(address: int, stream: int) -> None:
+    """Records that a stream uses a block up to now and no longer, until told again."""
+
+def explain(device: int, stream: int | None) -> list[dict[str, Any]]:
+    """What each free block waits for before a stream may take it.
+
+    Keys: pool, address, bytes, block, reason (`None` where it may be taken), stack.
+    """
+
+def record_trace(path: str | None) -> None:
+    """Writes each capture that ends from now on to a file; `None` stops.
+
+    A second capture goes to the same path with a number before the suffix.
+    """
+
+def out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
+    """Calls back before a request fails: device, requested size, device total, device free."""

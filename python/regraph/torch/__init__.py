@@ -1,0 +1,66 @@
+"""regraph as the allocator of PyTorch's GPU memory.
+
+    import regraph.torch
+
+    regraph.torch.enable()  # before the first tensor on a GPU
+
+From then on everything of PyTorch works on regraph: tensors, streams, `torch.cuda.graph`,
+`torch.cuda.make_graphed_callables`, and every `torch.cuda.memory_*` function.
+"""
+
+from regraph.torch.enabling import enable, is_enabled
+from regraph.torch.errors import Error, Refused
+from regraph.torch.explaining import explain
+from regraph.torch.figures import (
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+)
+from regraph.torch.snapshots import (
+    _dump_snapshot,
+    _record_memory_history,
+    _snapshot,
+    memory_snapshot,
+)
+from regraph.torch.tracing import Recording, record_trace
+from regraph.torch.uses import record_use
+
+__all__ = [
+    "Error",
+    "Recording",
+    "Refused",
+    "_dump_snapshot",
+    "_record_memory_history",
+    "_snapshot",
+    "enable",
+    "explain",
+    "get_per_process_memory_fraction",
+    "is_enabled",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_snapshot",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "record_trace",
+    "record_use",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+]

@@ -1,0 +1,50 @@
+"""Why free memory may not be taken."""
+
+from typing import IO, TYPE_CHECKING, Any
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from regraph import _native
+from regraph.torch.enabling import require_enabled
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+
+def explain(
+    device: "Device" = None,
+    stream: torch.cuda.Stream | int | None = None,
+    file: IO[str] | None = None,
+) -> list[dict[str, Any]]:
+    """Prints, pool by pool, what each free block waits for before a stream may take it.
+
+    Args:
+        device: The device; `None` is the current one.
+        stream: Who would take it, a stream or its raw handle; `None` is each block's own stream.
+        file: Where to print; `None` is standard output.
+
+    Returns:
+        A dictionary for each block: pool, address, bytes, block, reason (`None` where the stream
+        may take it) and stack, the frames where it was allocated if the history has frames.
+    """
+    require_enabled("explain")
+    handle = stream.cuda_stream if isinstance(stream, torch.cuda.Stream) else stream
+    blocks = _native.explain(_get_device_index(device, optional=True), handle)
+    if not blocks:
+        print("No free block waits.", file=file)
+    pools: dict[Any, list[dict[str, Any]]] = {}
+    for block in blocks:
+        pools.setdefault(_hashable(block["pool"]), []).append(block)
+    for pool, waiting in pools.items():
+        print(f"pool {pool}", file=file)
+        for block in waiting:
+            reason = block["reason"] or "may be taken"
+            print(f"  {block['address']:#x}, {block['bytes']} bytes: {reason}", file=file)
+            for frame in block["stack"]:
+                print(f"      {frame}", file=file)
+    return blocks
+
+
+def _hashable(pool: Any) -> Any:
+    return tuple(pool) if isinstance(pool, list) else pool

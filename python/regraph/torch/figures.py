@@ -1,0 +1,117 @@
+"""Figures: PyTorch's own functions, which answer from regraph once it is enabled.
+
+Only the entry points under `torch.cuda.memory` are replaced. PyTorch's code for names, sums and
+tables runs unchanged, whoever calls it and whenever it was imported.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.cuda._utils import _get_device_index
+from torch.cuda.memory import (
+    max_memory_allocated,
+    max_memory_cached,
+    max_memory_reserved,
+    memory_allocated,
+    memory_cached,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
+    reset_peak_memory_stats,
+)
+
+from regraph import _native
+from regraph.torch.patches import Patches
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+__all__ = [
+    "get_per_process_memory_fraction",
+    "max_memory_allocated",
+    "max_memory_cached",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_cached",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_peak_memory_stats",
+]
+
+
+def install(patches: Patches) -> None:
+    """Replaces the entry points that `torch.cuda.memory` and `torch.accelerator` call."""
+    entries: dict[str, Callable[..., Any]] = {
+        "_cuda_memoryStats": _native.statistics,
+        "_cuda_resetPeakMemoryStats": _native.reset_peaks,
+        "_cuda_resetAccumulatedMemoryStats": _native.reset_accumulated,
+        "_cuda_getMemoryFraction": _native.memory_fraction,
+        "_cuda_attach_out_of_memory_observer": _native.out_of_memory_observer,
+        "_accelerator_getDeviceStats": _native.statistics,
+        "_accelerator_resetPeakStats": _native.reset_peaks,
+        "_accelerator_resetAccumulatedStats": _native.reset_accumulated,
+        # PyTorch would ask its own allocator, which never starts.
+        "_accelerator_isAllocatorInitialized": torch.cuda.is_initialized,
+        "_accelerator_emptyCache": torch._C._cuda_emptyCache,
+    }
+    for name, function in entries.items():
+        patches.replace(torch._C, name, function)
+
+
+def get_per_process_memory_fraction(device: "Device" = None) -> float:
+    """The share of a device's memory that may be held; the current device's by default."""
+    torch.cuda.init()
+    return _native.memory_fraction(_get_device_index(device, optional=True))
+
+
+def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
+    """PyTorch's table of a device's figures, with the calls to the driver and the graphs' pools."""
+    table = torch.cuda.memory_summary(device, abbreviated)
+    index = _get_device_index(device, optional=True)
+    rows = [
+        "     Driver calls      | Allocate   | Free       | Wait       |            ",
+        "-" * 75,
+        _row("", *(_count(number) for number in _driver_calls(_native.statistics(index)))),
+        "=" * 75,
+        "    Pool of graphs     | Allocated  | Reserved   | Graphs     |            ",
+        "-" * 75,
+    ]
+    for pool in _native.pools(index):
+        name = ", ".join(str(part) for part in pool["id"])
+        sizes = (_size(pool["allocated"]), _size(pool["reserved"]))
+        rows.append(_row(f"({name})", *sizes, _count(pool["graphs"])))
+    rows.append("=" * 75)
+    return table + "".join(f"|{row}|\n" for row in rows)
+
+
+def _driver_calls(statistics: dict[str, Any]) -> tuple[int, int, int]:
+    names = ("num_device_alloc", "num_device_free", "num_sync_all_streams")
+    first, second, third = (statistics.get(name, 0) for name in names)
+    return first, second, third
+
+
+def _row(name: str, first: str, second: str, third: str) -> str:
+    return f" {name:<21} | {first} | {second} | {third} | {'':10} "
+
+
+def _count(number: int) -> str:
+    return f"{number:7d}   "
+
+
+def _size(size: int) -> str:
+    units = ["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    unit = 0
+    # As in PyTorch's table, which goes on to the next unit late.
+    while size >= 768 * 1024 and unit + 1 < len(units):
+        size //= 1024
+        unit += 1
+    return f"{size:6d} {units[unit]}"

@@ -1,0 +1,57 @@
+"""Writing captures down, to be replayed and judged without a GPU."""
+
+import os
+import threading
+from types import TracebackType
+
+from regraph import _native
+from regraph.torch.enabling import require_enabled
+from regraph.torch.errors import Error
+
+_lock = threading.Lock()
+_current: "Recording | None" = None
+
+
+class Recording:
+    """A recording that is under way; also a context manager that stops it."""
+
+    def stop(self) -> None:
+        """Stops; does nothing the second time."""
+        global _current
+        with _lock:
+            if _current is self:
+                _native.record_trace(None)
+                _current = None
+
+    def __enter__(self) -> "Recording":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def record_trace(path: "str | os.PathLike[str]") -> Recording:
+    """Writes each capture that ends from now on as a trace, which `regraph replay` reads.
+
+    Args:
+        path: The file. A second capture goes to the same path with a number before the suffix.
+
+    Returns:
+        The recording: stop it, or use it as a context manager.
+
+    Raises:
+        Error: Another recording is under way.
+    """
+    global _current
+    require_enabled("record_trace")
+    with _lock:
+        if _current is not None:
+            raise Error("Captures are being recorded already; stop that recording first.")
+        _native.record_trace(os.fspath(path))
+        _current = Recording()
+        return _current

@@ -1,0 +1,117 @@
+"""PyTorch with a GPU that is not there, and regraph with a library that only takes notes."""
+
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fake_native
+
+if importlib.util.find_spec("regraph") is None:
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+_native = fake_native.FakeNative()
+# Tests that need the real one run in processes of their own.
+sys.modules["regraph._native"] = _native
+
+
+class FakeAllocator:
+    """What `CUDAPluggableAllocator` holds: takes hooks and notes them."""
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        for name in (
+            "set_init_fn set_reset_fn set_memory_fraction_fn set_base_alloc_fn "
+            "set_record_stream_fn set_begin_allocate_to_pool set_end_allocate_to_pool_fn "
+            "set_release_pool"
+        ).split():
+            setattr(self, name, lambda address, name=name: calls.append((name, address)))
+
+
+class FakeGraph:
+    """Stands for `torch.cuda.CUDAGraph`; its calls land among the library's."""
+
+    def __init__(self) -> None:
+        self.arguments: tuple[Any, ...] = ()
+
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Notes the call and its arguments."""
+        self.arguments = (pool, capture_error_mode)
+        self._note("torch.capture_begin")
+
+    def capture_end(self) -> None:
+        """Notes the call."""
+        self._note("torch.capture_end")
+
+    def reset(self) -> None:
+        """Notes the call."""
+        self._note("torch.reset")
+
+    def _note(self, name: str) -> None:
+        _native.calls.append((name,))
+        if name in _native.failures:
+            raise _native.failures[name]
+
+
+@pytest.fixture
+def native() -> fake_native.FakeNative:
+    """The library that takes notes."""
+    _native.clear()
+    return _native
+
+
+@pytest.fixture
+def gpu(
+    native: fake_native.FakeNative, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[types.SimpleNamespace]:
+    """A GPU as far as `enable` can see; what it replaced is put back afterwards.
+
+    Its `stream` and `capturing` say what PyTorch answers for the current stream.
+    """
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from regraph.torch import enabling, tracing
+
+    state = types.SimpleNamespace(stream=7, capturing=False, allocator=FakeAllocator(native.calls))
+
+    def pluggable(*arguments: Any) -> types.SimpleNamespace:
+        native.calls.append(("allocator", *arguments))
+        return types.SimpleNamespace(_allocator=state.allocator)
+
+    def change(allocator: Any) -> None:
+        native.calls.append(("change", allocator._allocator))
+        if "change" in native.failures:
+            raise native.failures["change"]
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")
+    monkeypatch.setattr(torch.cuda.memory, "CUDAPluggableAllocator", pluggable)
+    monkeypatch.setattr(torch.cuda.memory, "change_current_allocator", change)
+    graph = type("CUDAGraph", (FakeGraph,), dict(vars(FakeGraph)))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state.capturing)
+    monkeypatch.setattr(
+        torch.cuda,
+        "current_stream",
+        lambda device=None: types.SimpleNamespace(device_index=0, cuda_stream=state.stream),
+    )
+    monkeypatch.setattr(torch.cuda.memory, "is_initialized", lambda: True)
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    yield state
+    enabling._patches.undo()
+    enabling._allocator = None
+    tracing._current = None
+
+
+@pytest.fixture
+def enabled(gpu: types.SimpleNamespace, native: fake_native.FakeNative) -> types.SimpleNamespace:
+    """The same with regraph enabled, and the notes of that gone."""
+    import regraph.torch
+
+    regraph.torch.enable()
+    native.calls.clear()
+    return gpu

@@ -1,0 +1,152 @@
+"""A stand-in for `regraph._native` that notes every call, so that tests need no GPU."""
+
+import itertools
+import json
+import types
+from typing import Any
+
+POOLS = ("all", "small_pool", "large_pool")
+VALUES = ("current", "peak", "allocated", "freed")
+# As `torch._C._cuda_memoryStats` nests them: figures by pool, figures, counters.
+BY_POOL = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+)
+OVERSIZE = ("oversize_allocations", "oversize_segments")
+COUNTERS = (
+    "num_alloc_retries",
+    "num_ooms",
+    "num_sync_all_streams",
+    "num_device_alloc",
+    "num_device_free",
+    "max_split_size",
+)
+HOOKS = {
+    name: 0x1000 + index
+    for index, name in enumerate(
+        (
+            "init",
+            "reset",
+            "memory_fraction",
+            "base_allocation",
+            "record_stream",
+            "begin_pool",
+            "end_pool",
+            "release_pool",
+        )
+    )
+}
+
+
+class Refused(RuntimeError):
+    """The checker found an order missing."""
+
+
+def statistics() -> dict[str, Any]:
+    """Figures that all differ."""
+    numbers = itertools.count(1)
+    figures: dict[str, Any] = {name: next(numbers) for name in COUNTERS}
+    for name in BY_POOL:
+        figures[name] = {pool: {value: next(numbers) for value in VALUES} for pool in POOLS}
+    for name in OVERSIZE:
+        figures[name] = {value: next(numbers) for value in VALUES}
+    return figures
+
+
+def snapshot() -> dict[str, Any]:
+    """Two segments, one of a pool of graphs, and one event."""
+    segment = {
+        "device": 0,
+        "address": 0x7F00_0000_0000,
+        "total_size": 2 << 20,
+        "allocated_size": 512,
+        "active_size": 512,
+        "requested_size": 500,
+        "stream": 0,
+        "segment_type": "small",
+        "segment_pool_id": [0, 0],
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [
+            {
+                "address": 0x7F00_0000_0000,
+                "size": 2 << 20,
+                "requested_size": 500,
+                "state": "active_allocated",
+                "frames": [],
+            }
+        ],
+    }
+    pooled = {**segment, "address": 0x7F10_0000_0000, "segment_pool_id": [0, 3]}
+    event = {
+        "action": "alloc",
+        "addr": 0x7F00_0000_0000,
+        "size": 500,
+        "stream": 0,
+        "time_us": 1,
+        "pool_id": [0, 0],
+        "frames": [],
+    }
+    return {
+        "segments": [segment, pooled],
+        "device_traces": [[event]],
+        "allocator_settings": {},
+        "external_annotations": [],
+    }
+
+
+class FakeNative(types.ModuleType):
+    """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
+
+    Refused = Refused
+
+    def __init__(self) -> None:
+        super().__init__("regraph._native")
+        self.calls: list[tuple[Any, ...]] = []
+        self.failures: dict[str, BaseException] = {}
+        self.answers: dict[str, Any] = {}
+        for name in (
+            "start capture_begun capture_ending capture_ended capture_failed reset_peaks "
+            "reset_accumulated dump_snapshot record_history record_use record_trace "
+            "out_of_memory_observer"
+        ).split():
+            setattr(self, name, self._function(name))
+        self._answer("version", "0.0.0")
+        self._answer("library_path", "/lib/libregraph.so")
+        self._answer("hooks", HOOKS)
+        self._answer("statistics", statistics())
+        self._answer("memory_fraction", 0.5)
+        self._answer("snapshot", json.dumps(snapshot()))
+        self._answer("explain", [])
+        self._answer("pools", [])
+
+    def clear(self) -> None:
+        """Forgets the calls and the failures."""
+        self.calls.clear()
+        self.failures.clear()
+        self.answers["explain"] = []
+        self.answers["pools"] = []
+
+    def names(self) -> list[str]:
+        """The names of the calls so far, in order."""
+        return [call[0] for call in self.calls]
+
+    def _answer(self, name: str, answer: Any) -> None:
+        self.answers[name] = answer
+        setattr(self, name, self._function(name))
+
+    def _function(self, name: str) -> Any:
+        def function(*arguments: Any) -> Any:
+            self.calls.append((name, *arguments))
+            if name in self.failures:
+                raise self.failures[name]
+            return self.answers.get(name)
+
+        return function

@@ -1,0 +1,131 @@
+"""Programs about enabling, and about what cannot be served."""
+
+import multiprocessing
+import warnings
+
+import torch
+from common import MIB, enable, expect, main
+
+import regraph.torch
+
+
+def second_time(folder):
+    """Enabling twice is an error, and the first one stays."""
+    enable()
+    expect(regraph.torch.Error, enable, "enabled already")
+    assert torch.ones(MIB, device="cuda").sum().item() == MIB
+    expect(regraph.torch.Error, enable, "enabled already")
+    assert torch.cuda.memory.get_allocator_backend() == "pluggable"
+
+
+def too_late(folder):
+    """Enabling after the first tensor is an error, and PyTorch goes on."""
+    tensor = torch.ones(MIB, device="cuda")
+    expect(regraph.torch.Error, enable, "used CUDA already")
+    assert not regraph.torch.is_enabled()
+    assert torch.cuda.memory_allocated() >= 4 * MIB
+    assert tensor.sum().item() == MIB
+
+
+def wrong_settings(folder):
+    """Wrong settings are told as such, and right ones are taken afterwards."""
+    expect(regraph.torch.Error, lambda: enable(settings="histroy:5"), "histroy")
+    enable(settings="history:5")
+    assert torch.ones(MIB, device="cuda").sum().item() == MIB
+
+
+def _child(queue, enabling):
+    try:
+        if enabling:
+            enable()
+        assert regraph.torch.is_enabled()
+        queue.put(torch.ones(MIB, device="cuda").sum().item())
+    except BaseException as error:
+        queue.put(repr(error))
+        raise
+
+
+def children(folder):
+    """A spawned child enables for itself."""
+    enable()
+    assert torch.ones(MIB, device="cuda").sum().item() == MIB
+    _run_child("spawn", True)
+
+
+def forked_child(folder):
+    """A child forked before CUDA was used inherits all."""
+    enable()
+    _run_child("fork", False)
+    assert torch.ones(MIB, device="cuda").sum().item() == MIB
+
+
+def _run_child(method, enabling):
+    context = multiprocessing.get_context(method)
+    queue = context.SimpleQueue()
+    child = context.Process(target=_child, args=(queue, enabling))
+    child.start()
+    answer = queue.get()
+    child.join()
+    assert answer == MIB and child.exitcode == 0, (answer, child.exitcode)
+
+
+def unserved(folder):
+    """What cannot be served says so, and everything else goes on."""
+    enable()
+    error = regraph.torch.Error
+    tensor = torch.ones(MIB, device="cuda")
+    expect(error, torch.cuda.MemPool, "MemPool")
+    expect(error, tensor.untyped_storage()._share_cuda_, "between processes")
+    expect(error, lambda: torch.cuda.caching_allocator_enable(False), "cache")
+    assert tensor.sum().item() == MIB
+
+
+def convolutions(folder):
+    """Convolutions run though cuDNN's benchmark was asked for."""
+    torch.backends.cudnn.benchmark = True
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        enable()
+        torch.backends.cudnn.benchmark = True
+    assert sum("benchmark stays off" in str(one.message) for one in told) == 2
+    network = torch.nn.Conv2d(3, 8, 3).cuda()
+    given = torch.randn(2, 3, 32, 32, device="cuda")
+    expected = network.cpu()(given.cpu())
+    torch.testing.assert_close(network.cuda()(given).cpu(), expected, atol=1e-2, rtol=1e-2)
+
+
+def compiled_graphs(folder):
+    """torch.compile's graph trees name the switch, and with it the graphs are served."""
+    from torch._inductor import config
+
+    enable()
+    given = torch.randn(64, 64, device="cuda")
+    function = lambda value: (value @ value).relu() + 1  # noqa: E731
+    with torch.no_grad():
+        compiled = torch.compile(function, mode="reduce-overhead")
+        expect(Exception, lambda: compiled(given), "cudagraph_trees = False")
+        torch._dynamo.reset()
+        config.triton.cudagraph_trees = False
+        compiled = torch.compile(function, mode="reduce-overhead")
+        for seed in range(4):
+            torch.manual_seed(seed)
+            given = torch.randn(64, 64, device="cuda")
+            torch.testing.assert_close(compiled(given), function(given))
+
+
+PROGRAMS = {
+    function.__name__: function
+    for function in (
+        second_time,
+        too_late,
+        wrong_settings,
+        children,
+        forked_child,
+        unserved,
+        convolutions,
+        compiled_graphs,
+    )
+}
+
+if __name__ == "__main__":
+    main(PROGRAMS)

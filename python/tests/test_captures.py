@@ -1,0 +1,175 @@
+"""Captures: what the library is told, in which order, whatever fails."""
+
+import types
+
+import pytest
+
+from fake_native import Refused
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import regraph.torch
+
+BEGIN = ["torch.capture_begin", "capture_begun"]
+GIVEN_UP = ["torch.capture_end", "capture_failed", "torch.reset"]
+
+
+def test_a_capture_is_told_and_judged(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    assert native.calls == [
+        ("torch.capture_begin",),
+        ("capture_begun", 0, 7),
+        ("capture_ending", 0, 7),
+        ("torch.capture_end",),
+        ("capture_ended", 0, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "expected"),
+    [
+        ((), {}, (None, "global")),
+        (((0, 1),), {}, ((0, 1), "global")),
+        (((0, 1), "relaxed"), {}, ((0, 1), "relaxed")),
+        ((), {"pool": (0, 1), "capture_error_mode": "thread_local"}, ((0, 1), "thread_local")),
+    ],
+)
+def test_arguments_go_through(enabled, arguments, keywords, expected):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(*arguments, **keywords)
+    assert graph.arguments == expected
+
+
+def test_subclasses_are_told_of_too(enabled, native):
+    class Graph(torch.cuda.CUDAGraph):
+        def capture_begin(self, *arguments, **keywords):
+            native.calls.append(("subclass",))
+            super().capture_begin(*arguments, **keywords)
+
+    graph = Graph()
+    graph.capture_begin(pool=(0, 1))
+    graph.capture_end()
+    assert native.names() == ["subclass", *BEGIN, *_end()]
+
+
+def test_a_capture_that_does_not_begin(enabled, native):
+    native.failures["torch.capture_begin"] = RuntimeError("not here")
+    with pytest.raises(RuntimeError, match="not here"):
+        torch.cuda.CUDAGraph().capture_begin()
+    assert native.names() == ["torch.capture_begin", "capture_failed"]
+
+
+def test_a_capture_that_the_library_does_not_take(enabled, native):
+    native.failures["capture_begun"] = RuntimeError("no")
+    with pytest.raises(RuntimeError, match="no"):
+        torch.cuda.CUDAGraph().capture_begin()
+    assert native.names() == [*BEGIN, *GIVEN_UP]
+
+
+def test_a_stream_that_captures_already_is_left_alone(enabled, native):
+    enabled.capturing = True
+    with pytest.raises(regraph.torch.Error, match="capturing already"):
+        torch.cuda.CUDAGraph().capture_begin()
+    assert native.calls == []
+
+
+@pytest.mark.parametrize("error", [Refused("block 1, node 2"), RuntimeError("driver")])
+def test_a_refused_graph_is_ended_and_dropped(enabled, native, error):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.failures["capture_ending"] = error
+    with pytest.raises(type(error)) as raised:
+        graph.capture_end()
+    assert raised.value is error
+    assert native.names() == [*BEGIN, "capture_ending", *GIVEN_UP]
+
+
+def test_a_refusal_is_raised_even_if_dropping_fails(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.failures["capture_ending"] = Refused("block 1")
+    for name in ("torch.capture_end", "torch.reset", "capture_failed"):
+        native.failures[name] = RuntimeError(name)
+    with (
+        pytest.raises(regraph.torch.Refused, match="block 1"),
+        pytest.warns(UserWarning, match="capture_failed"),
+    ):
+        graph.capture_end()
+    assert native.names() == [*BEGIN, "capture_ending", *GIVEN_UP]
+
+
+def test_an_end_that_fails_goes_on_with_torchs_error(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.failures["torch.capture_end"] = RuntimeError("invalidated")
+    with pytest.raises(RuntimeError, match="invalidated"):
+        graph.capture_end()
+    assert native.names() == [*BEGIN, "capture_ending", "torch.capture_end", "capture_failed"]
+
+
+def test_a_graph_that_the_library_does_not_take_is_dropped(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.failures["capture_ended"] = RuntimeError("no")
+    with pytest.raises(RuntimeError, match="no"):
+        graph.capture_end()
+    assert native.names() == [*BEGIN, *_end(), "torch.reset"]
+
+
+def test_an_end_on_another_stream_is_torchs_error_and_the_capture_goes_on(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    enabled.stream = 8
+    native.failures["torch.capture_end"] = RuntimeError("same stream")
+    with pytest.raises(RuntimeError, match="same stream"):
+        graph.capture_end()
+    enabled.stream = 7
+    native.failures.clear()
+    graph.capture_end()
+    assert native.names() == [*BEGIN, "torch.capture_end", *_end()]
+
+
+def test_an_end_without_a_beginning(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    native.failures["torch.capture_end"] = RuntimeError("not capturing")
+    with pytest.raises(RuntimeError, match="not capturing"):
+        graph.capture_end()
+    enabled.capturing = True
+    with pytest.raises(regraph.torch.Error, match="not begun by this graph"):
+        graph.capture_end()
+    assert native.names() == ["torch.capture_end"]
+
+
+def test_a_failed_capture_then_a_good_one_of_the_same_graph(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.failures["torch.capture_end"] = RuntimeError("invalidated")
+    with pytest.raises(RuntimeError):
+        graph.capture_end()
+    native.failures.clear()
+    native.calls.clear()
+    graph.capture_begin()
+    graph.capture_end()
+    assert native.names() == [*BEGIN, *_end()]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_context_manager_restores_the_stream(enabled, native, fails):
+    left = []
+    context = object.__new__(torch.cuda.graph)
+    context.cuda_graph = torch.cuda.CUDAGraph()
+    context.stream_ctx = types.SimpleNamespace(__exit__=lambda *error: left.append(error))
+    context.cuda_graph.capture_begin()
+    if fails:
+        native.failures["capture_ending"] = Refused("block 1")
+        with pytest.raises(Refused):
+            context.__exit__(None, None, None)
+    else:
+        context.__exit__(None, None, None)
+    assert left == [(None, None, None)]
+
+
+def _end():
+    return ["capture_ending", "torch.capture_end", "capture_ended"]

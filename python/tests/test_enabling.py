@@ -1,0 +1,124 @@
+"""Enabling: the order of its steps, and everything that keeps it from happening."""
+
+import pytest
+
+from fake_native import HOOKS
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import regraph.torch
+
+
+def replaced():
+    """What tells whether PyTorch is as it was."""
+    return (
+        torch._C._cuda_memoryStats,
+        torch._C._cuda_memorySnapshot,
+        torch.cuda.memory.MemPool.__init__,
+        torch.cuda.CUDAGraph.capture_begin,
+        torch.cuda.graph.__exit__,
+        torch._C._set_cudnn_benchmark,
+        vars(torch.UntypedStorage).get("_share_cuda_"),
+    )
+
+
+def test_the_steps_come_in_order(gpu, native):
+    regraph.torch.enable(settings="history:10", check=True)
+    assert native.calls == [
+        ("library_path",),
+        ("allocator", "/lib/libregraph.so", "regraph_torch_allocate", "regraph_torch_free"),
+        ("start", "history:10", True),
+        ("hooks",),
+        ("set_init_fn", HOOKS["init"]),
+        ("set_reset_fn", HOOKS["reset"]),
+        ("set_memory_fraction_fn", HOOKS["memory_fraction"]),
+        ("set_base_alloc_fn", HOOKS["base_allocation"]),
+        ("set_record_stream_fn", HOOKS["record_stream"]),
+        ("set_begin_allocate_to_pool", HOOKS["begin_pool"]),
+        ("set_end_allocate_to_pool_fn", HOOKS["end_pool"]),
+        ("set_release_pool", HOOKS["release_pool"]),
+        ("change", gpu.allocator),
+    ]
+    assert regraph.torch.is_enabled()
+
+
+def test_the_environment_is_the_librarys_to_read(gpu, native):
+    regraph.torch.enable()
+    assert ("start", None, None) in native.calls
+
+
+def test_a_second_time_is_an_error(enabled, native):
+    with pytest.raises(regraph.torch.Error, match="enabled already"):
+        regraph.torch.enable()
+    assert native.calls == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "message"),
+    [
+        ("version", "hip", "6.2", "built for ROCm"),
+        ("version", "cuda", None, "built for CPUs only"),
+        ("cuda", "_is_in_bad_fork", lambda: True, "spawn"),
+        ("cuda", "is_initialized", lambda: True, "used CUDA already"),
+        ("cuda", "device_count", lambda: 0, "no NVIDIA GPU"),
+        ("cuda.memory", "get_allocator_backend", lambda: "pluggable", "another allocator"),
+        ("cuda.memory", "get_allocator_backend", lambda: "cudaMallocAsync", "cudaMallocAsync"),
+    ],
+)
+def test_what_keeps_it_from_starting(gpu, native, monkeypatch, owner, name, value, message):
+    before = replaced()
+    for part in owner.split("."):
+        target = getattr(torch if part != "memory" else torch.cuda, part)
+    monkeypatch.setattr(target, name, value)
+    with pytest.raises(regraph.torch.Error, match=message):
+        regraph.torch.enable()
+    assert native.calls == []
+    assert not regraph.torch.is_enabled()
+    assert replaced() == before
+
+
+def test_a_torch_without_a_hook_is_told_as_such(gpu, native):
+    del gpu.allocator.set_begin_allocate_to_pool
+    with pytest.raises(regraph.torch.Error, match=r"lacks set_begin_allocate_to_pool\)"):
+        regraph.torch.enable()
+    assert "start" not in native.names()
+
+
+def test_wrong_settings_are_told_as_such(gpu, native):
+    native.failures["start"] = ValueError("no key `histroy`; `history`?")
+    before = replaced()
+    with pytest.raises(regraph.torch.Error, match="settings are wrong: no key `histroy`"):
+        regraph.torch.enable(settings="histroy:1")
+    assert replaced() == before
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        ("Can't swap an already initialized allocator", "used CUDA already"),
+        ("something else", "something else"),
+    ],
+)
+def test_a_refused_change_leaves_torch_as_it_was(gpu, native, failure, expected):
+    native.failures["change"] = RuntimeError(failure)
+    before = replaced()
+    with pytest.raises(RuntimeError, match=expected):
+        regraph.torch.enable()
+    assert replaced() == before
+    assert not regraph.torch.is_enabled()
+
+
+def test_every_patch_can_be_undone(gpu):
+    from regraph.torch import enabling
+
+    before = replaced()
+    regraph.torch.enable()
+    assert all(new != old for new, old in zip(replaced(), before, strict=True))
+    enabling._patches.undo()
+    assert replaced() == before
+
+
+def test_settings_of_torchs_own_allocator_are_warned_of(gpu, monkeypatch):
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    with pytest.warns(UserWarning, match="PYTORCH_CUDA_ALLOC_CONF.*REGRAPH_ALLOC_CONF"):
+        regraph.torch.enable()
