@@ -22,6 +22,9 @@ def start(settings: str | None, check: bool | None) -> None:
     Raises `ValueError` for settings that are wrong.
     """
 
+def throws_out_of_memory() -> bool:
+    """Whether running out of memory raises `torch.OutOfMemoryError`, and not only `RuntimeError`."""
+
 def hooks() -> dict[str, int]:
     """The addresses of the functions that PyTorch calls.
 

@@ -119,6 +119,7 @@ class FakeNative(types.ModuleType):
         ).split():
             setattr(self, name, self._function(name))
         self._answer("version", "0.0.0")
+        self._answer("throws_out_of_memory", True)
         self._answer("library_path", "/lib/libregraph.so")
         self._answer("hooks", HOOKS)
         self._answer("statistics", statistics())

@@ -108,7 +108,7 @@ class _Calls:
         try:
             self.end(graph)
         except BaseException:
-            _tell_failure(place)
+            self.drop(graph, place)
             raise
         try:
             _native.capture_ended(*place)
@@ -120,9 +120,17 @@ class _Calls:
         """Ends the driver's capture and drops what came of it, so that it is never replayed."""
         with contextlib.suppress(Exception):
             self.end(graph)
-        _tell_failure(place)
+        self.drop(graph, place)
+
+    def drop(self, graph: Any, place: Place) -> None:
+        """Drops what came of a capture that has ended badly, and tells so.
+
+        The reset comes first: whether PyTorch lets go of the pool in it is for the allocator to see,
+        which does it otherwise. Versions differ.
+        """
         with contextlib.suppress(Exception):
             self.reset(graph)
+        _tell_failure(place)
 
 
 def _tell_failure(place: Place) -> None:
