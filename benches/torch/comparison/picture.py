@@ -50,8 +50,14 @@ def draw(rows: Sequence[Row], paths: Sequence[Path]) -> bool:
                 alpha=0.85,
                 label=ALLOCATORS[name].title,
             )
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ratios = [row.ratio(metric.key, name) or 1.0 for row in rows for name in names]
+        if metric.unit == "MiB":
+            # Memory may be a fiftieth; a range of a factor of 4 at least keeps ticks apart.
+            axis.set_xscale("log", base=2)
+            axis.set_xlim(min(0.5, *ratios) * 0.85, max(1.4, *ratios) * 1.1)
+            axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            axis.set_xlim(0.0, max(1.5, *ratios) * 1.05)
         axis.set_title(metric.title, fontsize=9)
         axis.tick_params(labelsize=7)
         axis.grid(axis="both", color="#eeeeee")
@@ -60,7 +66,8 @@ def draw(rows: Sequence[Row], paths: Sequence[Path]) -> bool:
     axes[0].set_ylim(len(rows) - 0.5, -0.5)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncol=len(names), fontsize=8, frameon=False)
-    figure.suptitle("Ratio to PyTorch as it comes (1); left is less", fontsize=10)
+    title = "Ratio to PyTorch as it comes (1); left is less, memory on a logarithmic scale"
+    figure.suptitle(title, fontsize=10)
     figure.tight_layout(rect=(0, 0.6 / height, 1, 1))
     for path in paths:
         metadata = {"Date": None} if path.suffix == ".svg" else None

@@ -16,8 +16,8 @@ from .allocators import Allocator
 from .records import Record, record_from
 
 _WORKER = Path(__file__).resolve().parent.parent / "worker.py"
-#: What PyTorch or CUDA say where a fork came too late.
-_FORKED_TOO_LATE = ("forked subprocess", "initialization error")
+#: What PyTorch, regraph or CUDA say where a fork came too late.
+_FORKED_TOO_LATE = ("forked subprocess", "forked from one", "initialization error")
 
 
 class Workers:
