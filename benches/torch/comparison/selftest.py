@@ -1,0 +1,181 @@
+"""Tests of the benchmark itself. None needs a GPU."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import unittest
+from dataclasses import asdict
+from pathlib import Path
+
+from . import picture
+from .allocators import ALLOCATORS
+from .cases import chosen
+from .devices import DryDevice
+from .measure import Options, measure
+from .processes import workers
+from .program import ALLOCATE, FREE, STEP, USE, draw, workloads
+from .random import Random
+from .records import Record, Soak, append, read, record_from
+from .summary import compare_results, summarise
+from .table import markdown
+
+
+def _record(allocator: str, reserved: int, **values: object) -> Record:
+    record = Record("one", allocator, 0, ok=True, reserved_bytes=reserved << 20, digest="d")
+    record.peak_allocated_bytes = 40 << 20
+    record.capture_ns, record.replay_ns = [2_000_000, 1_000_000, 9_000_000], [5_000]
+    for name, value in values.items():
+        setattr(record, name, value)
+    return record
+
+
+class Programs(unittest.TestCase):
+    """What is captured."""
+
+    def test_random_numbers_are_the_published_ones(self) -> None:
+        random = Random(1_234_567)
+        self.assertEqual(random.next(), 6_457_827_717_110_365_317)
+        self.assertEqual(random.next(), 3_203_168_211_198_807_973)
+
+    def test_there_are_24_programs_and_each_is_that_of_the_sweep(self) -> None:
+        self.assertEqual(len(workloads()), 24)
+        for workload in workloads():
+            program = draw(workload)
+            self.assertEqual(program.kernels, workload.steps + 1 + program.blocks)
+        # Nodes and blocks of `regraph sweep --json`.
+        first, sixth = draw(workloads()[0]), draw(workloads()[5])
+        self.assertEqual((first.kernels, first.blocks), (1_108, 107))
+        self.assertEqual((sixth.kernels, sixth.blocks), (11_005, 1_004))
+
+    def test_a_seed_gives_one_program(self) -> None:
+        self.assertEqual(draw(workloads()[0]).digest(), draw(workloads()[0]).digest())
+        self.assertNotEqual(draw(workloads()[0]).digest(), draw(workloads()[1]).digest())
+
+    def test_nothing_reads_a_block_that_is_free_or_not_recorded(self) -> None:
+        program = draw(workloads()[16])
+        live: dict[int, set[int]] = {}
+        reads = 0
+        for kind, stream, other in program.operations:
+            if kind == FREE:
+                del live[other]
+            elif kind == STEP and other >= 0:
+                self.assertIn(stream, live[other])
+                reads += 1
+            elif kind in (ALLOCATE, USE):
+                live.setdefault(other, set()).add(stream)
+        self.assertGreater(reads, 200)
+
+
+class Cases(unittest.TestCase):
+    """Every case's code, in small, on the processor."""
+
+    def test_every_case_runs_and_repeats_itself(self) -> None:
+        # Of the sweep and of the batches a few stand for all.
+        names = [
+            *chosen(["models"]),
+            *(f"batches-{streams}s-descending" for streams in (1, 2)),
+            *("sweep-2s-1000-a0.1-f0.1-j0.1", "sweep-8s-1000-a0.3-f0.1-j0.3"),
+        ]
+        for name in names:
+            with self.subTest(name):
+                record = Record(name, "default", 0)
+                case = chosen([name], quick=True, dry=True)[name]()
+                options = Options(captures=1, soak=20, replays=False)
+                measure(case, DryDevice(), options, record)
+                self.assertTrue(record.ok)
+                self.assertEqual(len(record.digest), 64)
+                self.assertIn(record.correct, (None, True))
+                self.assertNotEqual(record.soak.steady, False)
+                self.assertEqual(len(record.soak.digests), len(record.soak.after))
+                if name.endswith("training"):
+                    self.assertNotEqual(record.soak.digests[-1], record.digest)
+
+    def test_a_process_answers_also_where_its_case_fails(self) -> None:
+        request = {
+            "case": "batches-1s-alone",
+            "allocator": "default",
+            "repeat": 0,
+            "dry": True,
+            "quick": True,
+        }
+        for fresh in (False, True):
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                workers(Path(directory), fresh, 60.0) as forked,
+            ):
+                self.assertTrue(forked.run(ALLOCATORS["default"], request).ok)
+                wrong = forked.run(ALLOCATORS["default"], {**request, "case": "none"})
+                self.assertFalse(wrong.ok)
+                self.assertIn("KeyError", wrong.error)
+
+
+class Results(unittest.TestCase):
+    """What is made of the figures."""
+
+    def test_a_record_comes_back_as_it_was_written(self) -> None:
+        record = _record("regraph", 5, soak=Soak(10, [5], ["x"], True))
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "records.jsonl"
+            append(path, record)
+            with path.open("a") as file:
+                file.write('{"cut of')
+            self.assertEqual([asdict(one) for one in read([path])], [asdict(record)])
+        with self.assertRaises(ValueError):
+            record_from({"case": "one", "what": 1})
+
+    def test_ratios_are_of_medians_to_pytorch(self) -> None:
+        [row] = summarise([_record("default", 100), _record("regraph", 40)])
+        self.assertEqual(row.ratio("reserved", "regraph"), 0.4)
+        self.assertEqual(row.figures["default"]["capture"], 2.0)
+        self.assertIsNone(row.ratio("reserved", "reuse"))
+
+    def test_results_are_compared_over_allocators_repeats_and_replays(self) -> None:
+        one, other = _record("default", 1), _record("regraph", 1)
+        self.assertEqual(compare_results([one, other]), "the same")
+        different = _record("regraph", 1, digest="e")
+        self.assertEqual(compare_results([one, different]), "DIFFERENT: regraph")
+        again = _record("default", 1, digest="f")
+        self.assertIn("not comparable", compare_results([one, again, other]))
+        self.assertEqual(compare_results([one, _record("regraph", 1, correct=False)]),
+                         "WRONG: regraph")
+        soaked = _record("default", 1, soak=Soak(100, [50, 100], ["x", "y"]))
+        late = _record("regraph", 1, soak=Soak(100, [50, 100], ["x", "z"]))
+        self.assertIn("after 100 replays", compare_results([soaked, late]))
+        unsteady = _record("regraph", 1, soak=Soak(100, [50], ["x"], False))
+        self.assertIn("from replay to replay", compare_results([one, unsteady]))
+
+    def test_a_table_has_every_case_its_ratios_and_its_failures(self) -> None:
+        failed = Record("two", "regraph", 0, error="RuntimeError: no | more")
+        calls = _record("regraph", 40, calls={"ns per alloc": 120.4})
+        rows = summarise([_record("default", 100), calls, failed])
+        text = markdown(rows, {"gpu": "none"})
+        self.assertIn("| one | 100 | 40.0 (0.40) |", text)
+        self.assertIn("no \\| more", text)
+        self.assertIn("ns per alloc", text)
+        json.dumps([asdict(row) for row in rows])
+
+    def test_all_batch_sizes_are_compared_to_the_largest_alone(self) -> None:
+        records = [_record("default", 100), _record("default", 125), _record("regraph", 60)]
+        for record, order in zip(records, ("alone", "ascending", "ascending"), strict=True):
+            record.case = f"batches-2s-{order}"
+        text = markdown(summarise(records), {})
+        self.assertIn("| batches-2s-ascending | 1.250 |  |", text)
+
+    def test_a_picture_is_written_where_matplotlib_is(self) -> None:
+        rows = summarise([_record("default", 100), _record("reuse", 60), _record("regraph", 40)])
+        with tempfile.TemporaryDirectory() as directory:
+            paths = [Path(directory) / "a.svg", Path(directory) / "a.png"]
+            try:
+                import matplotlib  # noqa: F401
+            except ImportError:
+                self.assertFalse(picture.draw(rows, paths))
+                return
+            self.assertTrue(picture.draw(rows, paths))
+            self.assertTrue(all(path.stat().st_size > 1_000 for path in paths))
+
+
+def run_all() -> int:
+    """Runs all tests; 0 if none fails."""
+    suite = unittest.defaultTestLoader.loadTestsFromName(__name__)
+    return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
