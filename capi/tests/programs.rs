@@ -1,0 +1,64 @@
+//! Programs in C and C++, built by the system's compilers and run against the built library.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{build_and_run, Language, Linked};
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn the_example_says_what_it_is_to_say() {
+    let printed = build_and_run(Language::C99, &source("examples/multi_stream.c"), Linked::Shared);
+    for line in [
+        "regraph 0.",
+        "explain: 4 MiB at ",
+        "second: new memory",
+        "third: the first's place",
+        "observer: 1024 MiB asked for, the pool holds 8 of 64 MiB",
+        "REGRAPH_ERROR_OUT_OF_MEMORY: out of memory",
+        "told 1 time",
+        "graph: 4 nodes, 3 blocks, verified",
+        "statistics: 8 MiB reserved, 8 MiB allocated, 8 MiB at most, 1 out of memory",
+    ] {
+        assert!(printed.contains(line), "it does not say \"{line}\":\n{printed}");
+    }
+}
+
+#[test]
+fn every_call_from_c() {
+    let printed = build_and_run(Language::C99, &source("tests/c/walk.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+#[test]
+fn every_call_from_c_linked_statically() {
+    let printed = build_and_run(Language::C99, &source("tests/c/walk.c"), Linked::Static);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+/// Named in the walk, so that none is forgotten.
+#[test]
+fn the_walk_leaves_no_call_out() {
+    let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
+    let walk = std::fs::read_to_string(source("tests/c/walk.c")).unwrap();
+    let calls = header.lines().filter(|line| !line.trim_start().starts_with('*'));
+    let calls: Vec<_> = calls
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("regraph_"))
+        .collect();
+    assert!(calls.len() > 50, "{calls:?}");
+    for call in calls {
+        assert!(walk.contains(&format!("{call}(")), "the walk does not call {call}");
+    }
+}
+
+#[test]
+fn threads_from_cpp() {
+    let printed = build_and_run(Language::Cpp17, &source("tests/c/threads.cpp"), Linked::Shared);
+    assert_eq!(printed, "four threads\n");
+}
