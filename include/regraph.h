@@ -903,7 +903,8 @@ regraph_error regraph_config_set_report_leaks(struct regraph_config *config, boo
  * here, not when the library is loaded. `config` is NULL for the default, and is copied. To be
  * destroyed with regraph_engine_destroy().
  *
- * Threads: any. The calling thread's current context stays as it is, here and in every other call.
+ * Threads: any. The calling thread's current context stays as it is, here and in every other call; a
+ * thread that had none keeps the device's primary context.
  *
  * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a device
  * that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built without

@@ -123,12 +123,13 @@ thread_local! {
 /// Runs a call. Nothing is written down where it succeeds.
 #[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Fallible<()>) -> regraph_error {
+    // What is caught carries no more than a code: failures stay out of the way of success.
+    let coded = || match call() {
+        Ok(()) => regraph_error::REGRAPH_OK,
+        Err(failure) => failed(failure),
+    };
     // A call that panicked leaves nothing of ours half changed: engines poison themselves.
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(())) => regraph_error::REGRAPH_OK,
-        Ok(Err(failure)) => failed(failure),
-        Err(panic) => panicked(panic),
-    }
+    catch_unwind(AssertUnwindSafe(coded)).unwrap_or_else(panicked)
 }
 
 /// Runs a call that has no way to fail but a panic, and then returns the default.
@@ -140,12 +141,14 @@ pub(crate) fn or_default<T: Default>(call: impl FnOnce() -> T) -> T {
 }
 
 #[cold]
+#[inline(never)]
 fn failed(failure: Failure) -> regraph_error {
     keep(failure.to_string(), failure.driver_code());
     failure.code()
 }
 
 #[cold]
+#[inline(never)]
 fn panicked(panic: Box<dyn Any + Send>) -> regraph_error {
     let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,

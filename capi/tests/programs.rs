@@ -5,6 +5,8 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use regraph::snapshot::Snapshot;
+use regraph::trace;
 use support::{build_and_run, Language, Linked};
 
 fn source(path: &str) -> PathBuf {
@@ -13,7 +15,8 @@ fn source(path: &str) -> PathBuf {
 
 #[test]
 fn the_example_says_what_it_is_to_say() {
-    let printed = build_and_run(Language::C99, &source("examples/multi_stream.c"), Linked::Shared);
+    let example = source("examples/multi_stream.c");
+    let (printed, _) = build_and_run(Language::C99, &example, Linked::Shared);
     for line in [
         "regraph 0.",
         "explain: 4 MiB at ",
@@ -31,14 +34,23 @@ fn the_example_says_what_it_is_to_say() {
 
 #[test]
 fn every_call_from_c() {
-    let printed = build_and_run(Language::C99, &source("tests/c/walk.c"), Linked::Shared);
-    assert!(printed.ends_with(" checks\n"), "{printed}");
+    for linked in [Linked::Shared, Linked::Static] {
+        let (printed, folder) = build_and_run(Language::C99, &source("tests/c/walk.c"), linked);
+        assert!(printed.ends_with(" checks\n"), "{printed}");
+        files_are_whole(folder.path());
+    }
 }
 
-#[test]
-fn every_call_from_c_linked_statically() {
-    let printed = build_and_run(Language::C99, &source("tests/c/walk.c"), Linked::Static);
-    assert!(printed.ends_with(" checks\n"), "{printed}");
+/// What the walk has written can be read.
+fn files_are_whole(folder: &Path) {
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let trace = trace::read(&*read("capture.jsonl")).unwrap();
+    assert_eq!((trace.captures(), trace.nodes(), trace.blocks()), (1, 4, 3));
+    assert_eq!(trace::read(&*read("empty.jsonl")).unwrap().blocks(), 0);
+    let snapshot = Snapshot::read_json(&*read("snapshot.json")).unwrap();
+    assert_eq!(snapshot.segments.len(), 1);
+    snapshot.validate().unwrap();
+    assert_eq!(read("snapshot.pickle")[..2], [0x80, 2], "a pickle of protocol 2");
 }
 
 /// Named in the walk, so that none is forgotten.
@@ -59,6 +71,24 @@ fn the_walk_leaves_no_call_out() {
 
 #[test]
 fn threads_from_cpp() {
-    let printed = build_and_run(Language::Cpp17, &source("tests/c/threads.cpp"), Linked::Shared);
+    let threads = source("tests/c/threads.cpp");
+    let (printed, _) = build_and_run(Language::Cpp17, &threads, Linked::Shared);
     assert_eq!(printed, "four threads\n");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_capture_on_a_gpu_from_c() {
+    let (printed, folder) = build_and_run(Language::C99, &source("tests/c/gpu.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+    let trace = std::fs::read(folder.path().join("capture.jsonl")).unwrap();
+    assert_eq!(trace::read(&*trace).unwrap().blocks(), 4);
+}
+
+/// It needs no GPU to be compiled.
+#[test]
+fn the_program_for_gpus_compiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("gpu.o");
+    support::compile(Language::C99, &source("tests/c/gpu.c"), &object, &["-c"]);
 }

@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+
 /// A language and its standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
@@ -66,15 +68,15 @@ pub enum Linked {
     Static,
 }
 
-/// Builds a program and runs it in a folder of its own. Returns what it printed.
-pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> String {
+/// Builds a program and runs it in a folder of its own. Returns what it printed, and the folder.
+pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> (String, TempDir) {
     let (folder, libraries) = (tempfile::tempdir().unwrap(), libraries());
     let program = folder.path().join("program");
     let path = libraries.to_str().unwrap();
     let run_path = format!("-Wl,-rpath,{path}");
     let archive = format!("{path}/libregraph_c.a");
     let arguments: &[&str] = match linked {
-        Linked::Shared => &["-pthread", "-L", path, "-lregraph_c", &run_path],
+        Linked::Shared => &["-pthread", "-L", path, "-lregraph_c", "-ldl", &run_path],
         // What Rust's own library needs.
         Linked::Static => &["-pthread", &archive, "-ldl", "-lm", "-lgcc_s"],
     };
@@ -86,5 +88,5 @@ pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> Strin
     let printed = String::from_utf8(done.stdout).unwrap();
     let errors = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{}: {}\n{printed}{errors}", source.display(), done.status);
-    printed
+    (printed, folder)
 }
