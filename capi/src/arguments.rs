@@ -5,15 +5,21 @@ use std::ptr::NonNull;
 
 use crate::failure::{Failure, Fallible};
 
-/// What a pointer points to. Errors are made only where they are needed, here as below: dropping one
-/// that was made in advance costs as much as the rest of the check.
+/// Made only where it is needed: dropping one that was made in advance would cost as much as the rest
+/// of the fast calls' checks.
+#[cold]
+fn null(argument: &'static str) -> Failure {
+    Failure::Null(argument)
+}
+
+/// What a pointer points to.
 ///
 /// # Safety
 /// It is null, or points to a value that nobody changes for as long as the reference lives.
 #[inline]
 pub(crate) unsafe fn shared<'a, T>(pointer: *const T, argument: &'static str) -> Fallible<&'a T> {
     // SAFETY: as the caller promised.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::Null(argument))
+    unsafe { pointer.as_ref() }.ok_or_else(|| null(argument))
 }
 
 /// What a pointer points to, to change it.
@@ -25,7 +31,7 @@ pub(crate) unsafe fn changed<'a, T>(
     argument: &'static str,
 ) -> Fallible<&'a mut T> {
     // SAFETY: as the caller promised.
-    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::Null(argument))
+    unsafe { pointer.as_mut() }.ok_or_else(|| null(argument))
 }
 
 /// A place for a result.
@@ -38,7 +44,7 @@ impl<T> Out<T> {
     /// It is null, or room for a `T` that nobody else uses during the call.
     #[inline]
     pub(crate) unsafe fn needed(pointer: *mut T, argument: &'static str) -> Fallible<Self> {
-        NonNull::new(pointer).map(Self).ok_or_else(|| Failure::Null(argument))
+        NonNull::new(pointer).map(Self).ok_or_else(|| null(argument))
     }
 
     /// Writes the result, without a look at what was there.

@@ -37,6 +37,7 @@ pub(crate) enum Failure {
     NoJournal,
     #[error("the journal has no trace: {0}")]
     NoTrace(#[from] JournalError),
+    #[cfg(feature = "cuda")]
     #[error("this engine is not simulated; calls whose name begins with regraph_sim need one")]
     NotSimulated,
     #[cfg(not(feature = "cuda"))]
@@ -59,6 +60,7 @@ impl Failure {
             Self::File { .. } => code::REGRAPH_ERROR_IO,
             Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
             Self::NoTrace(_) => code::REGRAPH_ERROR_NO_TRACE,
+            #[cfg(feature = "cuda")]
             Self::NotSimulated => code::REGRAPH_ERROR_NOT_SIMULATED,
             #[cfg(not(feature = "cuda"))]
             Self::NoCuda => code::REGRAPH_ERROR_NOT_SUPPORTED,

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn regraph_observe_out_of_memory(
     guard(|| {
         // SAFETY: the contract of all calls.
         let engine = unsafe { regraph_engine::read(engine) }?;
-        let callback = callback.ok_or_else(|| Failure::Null("callback"))?;
+        let callback = callback.ok_or(Failure::Null("callback"))?;
         let observer = Observer { callback, user_data };
         on!(engine, engine => engine.observe_out_of_memory(move |report| observer.tell(report)));
         Ok(())
