@@ -10,9 +10,33 @@ use crate::uses::LateUse;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub(crate) u32);
 
+impl PoolId {
+    /// The name as a number, for hosts in other languages.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The pool that a number names. One that names none is an error of the calls that get it.
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
 /// A graph whose memory lies in pools of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GraphId(pub(crate) u64);
+
+impl GraphId {
+    /// The name as a number, for hosts in other languages.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The graph that a number names. One that names none is an error of the calls that get it.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
 
 /// A live block. Names are never given twice in a process, so a stale one, or one of another
 /// engine, is an error and nothing worse.
@@ -33,6 +57,21 @@ impl BlockId {
     /// by the number of the place that they lie in, which may have had several blocks.
     pub fn number(self) -> BlockNumber {
         BlockNumber(self.number)
+    }
+
+    /// The name as numbers, for hosts in other languages.
+    #[inline]
+    pub const fn bits(self) -> [u64; 3] {
+        let Self { engine, front, slot, number } = self;
+        [(engine as u64) << 32 | front as u64, slot as u64, number]
+    }
+
+    /// The block that numbers name. Such as name none are an error of the calls that get them.
+    #[inline]
+    pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
+        // No table is that long.
+        let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };
+        Self { engine: (place >> 32) as u32, front: place as u32, slot, number }
     }
 }
 

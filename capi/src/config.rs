@@ -1,0 +1,163 @@
+//! Choices for an engine.
+
+use std::ffi::c_char;
+
+use regraph::engine::Config;
+use regraph::settings::Settings;
+
+use crate::arguments::{changed, give, take_back, text, Out};
+use crate::error::regraph_error;
+use crate::failure::{guard, or_default, Fallible};
+
+/// Choices for engines. Opaque, with a call for each choice, so that later versions can have more.
+/// Any number of engines may be created with one; it may be destroyed as soon as they are.
+///
+/// Threads: any, but one at a time for each config.
+#[derive(Debug, Default)]
+pub struct regraph_config {
+    config: Config,
+}
+
+impl regraph_config {
+    /// The choices that a pointer names: the default for null.
+    ///
+    /// # Safety
+    /// `config` is null, or a config that is not changed or destroyed meanwhile.
+    pub(crate) unsafe fn read(config: *const Self) -> Config {
+        // SAFETY: as the caller promised.
+        unsafe { config.as_ref() }.map(|config| config.config.clone()).unwrap_or_default()
+    }
+}
+
+/// Makes one choice.
+///
+/// # Safety
+/// `config` is null, or a config that nobody else uses during the call.
+unsafe fn choose(
+    config: *mut regraph_config,
+    choice: impl FnOnce(Config) -> Fallible<Config>,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: as the caller promised.
+        let config = unsafe { changed(config, "config") }?;
+        config.config = choice(config.config.clone())?;
+        Ok(())
+    })
+}
+
+/// Creates a config with every choice at its default. To be destroyed with
+/// regraph_config_destroy().
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_create(config: *mut *mut regraph_config) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let out = unsafe { Out::needed(config, "config") }?;
+        out.put(give(regraph_config::default()));
+        Ok(())
+    })
+}
+
+/// Destroys a config. Nothing for NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_destroy(config: *mut regraph_config) {
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { take_back(config) });
+}
+
+/// Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys and
+/// values as in the environment variable REGRAPH_ALLOC_CONF, whose form is that of
+/// PYTORCH_ALLOC_CONF. What the text leaves out gets its default.
+///
+/// Errors: REGRAPH_ERROR_SETTINGS, whose message names the byte and what is allowed there;
+/// REGRAPH_ERROR_INVALID_TEXT; REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_settings(
+    config: *mut regraph_config,
+    settings: *const c_char,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    let settings = || unsafe { text(settings, "settings") };
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.settings(Settings::parse(settings()?)?))) }
+}
+
+/// Replaces all settings by those of the environment variables REGRAPH_ALLOC_CONF and
+/// REGRAPH_NO_MEMORY_CACHING. Engines never read them by themselves.
+///
+/// Errors: REGRAPH_ERROR_SETTINGS, whose message names the variable; REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_settings_from_environment(
+    config: *mut regraph_config,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.settings(Settings::from_environment()?))) }
+}
+
+/// Whether captures keep a journal even if the setting "check" is False. Default: no.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_journal(
+    config: *mut regraph_config,
+    journal: bool,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.journal(journal))) }
+}
+
+/// Whether the end of a capture looks among the parameters of the graph's nodes for uses of blocks
+/// later than was recorded, counts them in its report and writes them to standard error. Only where
+/// captures keep a journal. Default: in debug builds of the library, and there only.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_find_late_uses(
+    config: *mut regraph_config,
+    find: bool,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.find_late_uses(find))) }
+}
+
+/// Whether a capture with such a use is refused: REGRAPH_ERROR_LATE_USE. Needs
+/// regraph_config_set_find_late_uses(). Default: no, for a number may look like an address.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_refuse_late_uses(
+    config: *mut regraph_config,
+    refuse: bool,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.refuse_late_uses(refuse))) }
+}
+
+/// Whether figures are kept. Without them all statistics are zero, but for reserved and suspended
+/// memory, segments and counts of calls. Default: yes.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_statistics(
+    config: *mut regraph_config,
+    statistics: bool,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.statistics(statistics))) }
+}
+
+/// Whether blocks that were never freed are written to standard error when the engine is destroyed.
+/// Default: yes.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_config_set_report_leaks(
+    config: *mut regraph_config,
+    report: bool,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { choose(config, |config| Ok(config.report_leaks(report))) }
+}

@@ -1,0 +1,169 @@
+//! Codes of errors.
+
+use std::ffi::{c_char, CStr};
+
+use crate::failure;
+
+/// What a call came to. Every call that can fail returns one; regraph_last_error_message() says more.
+/// Unless it says otherwise, a call that fails has changed nothing, and has written nothing through
+/// its pointers.
+///
+/// The numbers are stable. A later version may add some: treat an unknown one as a failure.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum regraph_error {
+    /// Success.
+    REGRAPH_OK = 0,
+    /// A pointer that must not be null was.
+    REGRAPH_ERROR_NULL = 1,
+    /// A text is not UTF-8.
+    REGRAPH_ERROR_INVALID_TEXT = 2,
+    /// A number is out of its bounds.
+    REGRAPH_ERROR_INVALID_ARGUMENT = 3,
+    /// A text of settings, or an environment variable that holds one, is wrong. The message says
+    /// where, and what is allowed.
+    REGRAPH_ERROR_SETTINGS = 4,
+    /// The call panicked inside the library, which is a bug of the library's. What the call was to do
+    /// may be half done; engines whose books may be wrong hand nothing out any more
+    /// (REGRAPH_ERROR_POISONED).
+    REGRAPH_ERROR_PANIC = 5,
+    /// The library was built without this.
+    REGRAPH_ERROR_NOT_SUPPORTED = 6,
+    /// A regraph_sim call on an engine that is not simulated.
+    REGRAPH_ERROR_NOT_SIMULATED = 7,
+    /// A file could not be written.
+    REGRAPH_ERROR_IO = 8,
+    /// The engine keeps no journal: set "check:True" or regraph_config_set_journal().
+    REGRAPH_ERROR_NO_JOURNAL = 9,
+    /// The capture's journal has no trace: it is beyond the numbers of the format.
+    REGRAPH_ERROR_NO_TRACE = 10,
+
+    /// There is no CUDA driver on this machine.
+    REGRAPH_ERROR_NO_DRIVER = 20,
+    /// The CUDA driver is older than 12.3.
+    REGRAPH_ERROR_DRIVER_TOO_OLD = 21,
+    /// The driver refused a call: regraph_last_driver_code() has its code.
+    REGRAPH_ERROR_DRIVER = 22,
+
+    /// A request for nothing.
+    REGRAPH_ERROR_ZERO_BYTES = 30,
+    /// No memory is proven free for the request and no more is to be had. The capture, if one is
+    /// under way, is unharmed.
+    REGRAPH_ERROR_OUT_OF_MEMORY = 31,
+    /// The block is not live: it was freed before, or belongs to another engine.
+    REGRAPH_ERROR_UNKNOWN_BLOCK = 32,
+    /// There is no such pool.
+    REGRAPH_ERROR_UNKNOWN_POOL = 33,
+    /// There is no such capture under way.
+    REGRAPH_ERROR_UNKNOWN_CAPTURE = 34,
+    /// The capture was ended or abandoned here and still captures: end it on the stream too.
+    REGRAPH_ERROR_CAPTURE_ENDED = 35,
+    /// There is no such graph.
+    REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
+    /// The stream does not capture.
+    REGRAPH_ERROR_NOT_CAPTURING = 37,
+    /// An invalid operation has ruined the capture. What the engine did in it is rolled back.
+    REGRAPH_ERROR_CAPTURE_INVALIDATED = 38,
+    /// The pool cannot be destroyed yet: blocks, captures, graphs or work use it.
+    REGRAPH_ERROR_POOL_IN_USE = 39,
+    /// The pool cannot be suspended now: captures or work use it.
+    REGRAPH_ERROR_POOL_BUSY = 40,
+    /// The pool's memory would not come back at the same addresses.
+    REGRAPH_ERROR_CANNOT_SUSPEND = 41,
+    /// The pool is suspended: resume it first.
+    REGRAPH_ERROR_POOL_SUSPENDED = 42,
+    /// There is not enough memory to resume the pool. It stays suspended.
+    REGRAPH_ERROR_RESUME_OUT_OF_MEMORY = 43,
+    /// A stream was set back behind work that a reuse relied on. The capture is rolled back; its
+    /// graph must not be launched.
+    REGRAPH_ERROR_SET_BACK = 44,
+    /// The per-thread default stream is a different stream in every thread, and is refused.
+    REGRAPH_ERROR_PER_THREAD_STREAM = 45,
+    /// The stream cannot be retired yet: it captures, or was recorded for a live block.
+    REGRAPH_ERROR_STREAM_IN_USE = 46,
+    /// A thread panicked inside the engine: nothing is handed out any more.
+    REGRAPH_ERROR_POISONED = 47,
+    /// The checker refuses the capture. It is rolled back; its graph must not be launched.
+    REGRAPH_ERROR_REFUSED = 48,
+    /// The capture uses a block later than was recorded, and
+    /// regraph_config_set_refuse_late_uses() is set. It is rolled back; its graph must not be
+    /// launched.
+    REGRAPH_ERROR_LATE_USE = 49,
+
+    /// Anything else; the message says what.
+    REGRAPH_ERROR_OTHER = 99,
+}
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// Every code with its name.
+        const NAMES: &[(regraph_error, &str)] =
+            &[$((regraph_error::$name, concat!(stringify!($name), "\0"))),*];
+    };
+}
+
+names! {
+    REGRAPH_OK REGRAPH_ERROR_NULL REGRAPH_ERROR_INVALID_TEXT REGRAPH_ERROR_INVALID_ARGUMENT
+    REGRAPH_ERROR_SETTINGS REGRAPH_ERROR_PANIC REGRAPH_ERROR_NOT_SUPPORTED
+    REGRAPH_ERROR_NOT_SIMULATED REGRAPH_ERROR_IO REGRAPH_ERROR_NO_JOURNAL REGRAPH_ERROR_NO_TRACE
+    REGRAPH_ERROR_NO_DRIVER REGRAPH_ERROR_DRIVER_TOO_OLD REGRAPH_ERROR_DRIVER
+    REGRAPH_ERROR_ZERO_BYTES REGRAPH_ERROR_OUT_OF_MEMORY REGRAPH_ERROR_UNKNOWN_BLOCK
+    REGRAPH_ERROR_UNKNOWN_POOL REGRAPH_ERROR_UNKNOWN_CAPTURE REGRAPH_ERROR_CAPTURE_ENDED
+    REGRAPH_ERROR_UNKNOWN_GRAPH REGRAPH_ERROR_NOT_CAPTURING REGRAPH_ERROR_CAPTURE_INVALIDATED
+    REGRAPH_ERROR_POOL_IN_USE REGRAPH_ERROR_POOL_BUSY REGRAPH_ERROR_CANNOT_SUSPEND
+    REGRAPH_ERROR_POOL_SUSPENDED REGRAPH_ERROR_RESUME_OUT_OF_MEMORY REGRAPH_ERROR_SET_BACK
+    REGRAPH_ERROR_PER_THREAD_STREAM REGRAPH_ERROR_STREAM_IN_USE REGRAPH_ERROR_POISONED
+    REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_OTHER
+}
+
+/// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.
+/// Never freed.
+///
+/// Threads: any.
+#[no_mangle]
+pub extern "C" fn regraph_error_name(error: i32) -> *const c_char {
+    let found = NAMES.iter().find(|(code, _)| *code as i32 == error);
+    let name = found.map_or("unknown\0", |(_, name)| name);
+    CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default().as_ptr()
+}
+
+/// What the latest call that failed on this thread failed with, in words: for people, not to be
+/// parsed. Valid until the next call that fails on this thread; empty if none has.
+///
+/// Threads: any; each has its own message.
+#[no_mangle]
+pub extern "C" fn regraph_last_error_message() -> *const c_char {
+    failure::last_message()
+}
+
+/// The driver's code (CUresult) of the latest call that failed on this thread; 0 where that was not
+/// refused by the driver.
+///
+/// Threads: any; each has its own code.
+#[no_mangle]
+pub extern "C" fn regraph_last_driver_code() -> u32 {
+    failure::last_driver_code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_name() {
+        let source = include_str!("error.rs");
+        let mut codes = 0;
+        for line in source.lines() {
+            let Some((name, number)) = line.trim().split_once(" = ") else { continue };
+            let Ok(number) = number.trim_end_matches(',').parse() else { continue };
+            // SAFETY: names are never freed and end with a nul.
+            let told = unsafe { CStr::from_ptr(regraph_error_name(number)) };
+            assert_eq!(told.to_str(), Ok(name));
+            codes += 1;
+        }
+        assert_eq!(codes, NAMES.len());
+        // SAFETY: as above.
+        let told = unsafe { CStr::from_ptr(regraph_error_name(-1)) };
+        assert_eq!(told.to_str(), Ok("unknown"));
+    }
+}

@@ -1,0 +1,204 @@
+//! Why a stream may not take what is free.
+
+use std::ffi::{c_char, CString};
+use std::ptr::{from_ref, null, null_mut};
+
+use regraph::driver::StreamHandle;
+use regraph::engine::{FreeRange, Refusal, WaitReason};
+
+use crate::arguments::{give, take_back, Out};
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::{c_text, guard, or_default};
+use crate::handles::{
+    raw_node, raw_stream, regraph_capture_id, regraph_node, regraph_pool, regraph_stream,
+    stream as named,
+};
+
+/// Why a stream may not take a free range. A later version may add some: treat an unknown one as a
+/// reason, too.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum regraph_refusal {
+    /// It may.
+    REGRAPH_REFUSAL_NONE = 0,
+    /// `marker` must be completed first, and no path of edges that prove it leads from it to the
+    /// stream's terminals. `stream` owned the block.
+    REGRAPH_REFUSAL_MARKER = 1,
+    /// The setting "reuse" gives it to its own stream only: `stream`.
+    REGRAPH_REFUSAL_OWN_STREAM_ONLY = 2,
+    /// `stream`, which is not in the block's capture, uses it.
+    REGRAPH_REFUSAL_OUTSIDE_STREAM = 3,
+    /// `stream` was set back, or went on behind an edge that proves nothing, while it used it.
+    REGRAPH_REFUSAL_UNTRUSTED = 4,
+    /// `capture` is younger, uses the same pool and is under way.
+    REGRAPH_REFUSAL_NESTED_CAPTURE = 5,
+    /// The setting "reuse" holds it until the capture's end.
+    REGRAPH_REFUSAL_POLICY = 6,
+    /// `capture` was under way beside it.
+    REGRAPH_REFUSAL_CAPTURE = 7,
+    /// Work of `stream` outside captures has not completed.
+    REGRAPH_REFUSAL_OUTSIDE_WORK = 8,
+    /// `stream` gave it back outside captures: it may take it at once, others when its work has
+    /// completed.
+    REGRAPH_REFUSAL_ORDERED = 9,
+    /// It belongs to another capture that is under way.
+    REGRAPH_REFUSAL_OTHER_CAPTURE = 10,
+    /// A graph of the pool uses it, and the stream that asks is not capturing.
+    REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
+    /// Its pool is suspended: there is no memory behind it.
+    REGRAPH_REFUSAL_SUSPENDED = 12,
+    /// Another reason; `text` says which.
+    REGRAPH_REFUSAL_OTHER = 99,
+}
+
+/// A free range as one stream sees it. Later versions may add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct regraph_free_range {
+    /// Where it lies.
+    pub address: u64,
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// The number, in messages and journals, of the last block that lay there; with `has_block`.
+    pub block: u64,
+    /// The node that must be completed first; NULL where the refusal names none.
+    pub marker: regraph_node,
+    /// The stream that the refusal names; with `has_stream`, for NULL is a stream.
+    pub stream: regraph_stream,
+    /// The capture that the refusal names, or 0.
+    pub capture: regraph_capture_id,
+    /// The refusal in words; empty where there is none. Lives as long as the explanation.
+    pub text: *const c_char,
+    /// Why the stream may not take it.
+    pub refusal: regraph_refusal,
+    /// Whether a block lay there.
+    pub has_block: bool,
+    /// Whether the refusal names a stream.
+    pub has_stream: bool,
+}
+
+/// What one stream may take of a pool's free ranges, and why it may not take the others.
+#[derive(Debug)]
+pub struct regraph_explanation {
+    ranges: Vec<regraph_free_range>,
+    /// What the ranges point to.
+    _texts: Vec<CString>,
+}
+
+impl regraph_explanation {
+    fn new(ranges: &[FreeRange]) -> Self {
+        let reason = |range: &FreeRange| range.refusal.as_ref().map(Refusal::to_string);
+        let texts: Vec<_> =
+            ranges.iter().map(|range| c_text(reason(range).unwrap_or_default())).collect();
+        let ranges = ranges.iter().zip(&texts).map(|(range, text)| told(range, text)).collect();
+        Self { ranges, _texts: texts }
+    }
+}
+
+fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
+    let told = regraph_free_range {
+        address: range.address,
+        bytes: range.bytes,
+        block: range.block.map_or(0, |block| block.0),
+        marker: null_mut(),
+        stream: null_mut(),
+        capture: 0,
+        text: text.as_ptr(),
+        refusal: regraph_refusal::REGRAPH_REFUSAL_NONE,
+        has_block: range.block.is_some(),
+        has_stream: false,
+    };
+    let because = |refusal| regraph_free_range { refusal, ..told };
+    let of = |stream: StreamHandle, refusal| regraph_free_range {
+        stream: raw_stream(stream),
+        has_stream: true,
+        ..because(refusal)
+    };
+    use regraph_refusal as why;
+    match &range.refusal {
+        None => told,
+        Some(Refusal::Marker { node, owner }) => regraph_free_range {
+            marker: raw_node(*node),
+            ..of(*owner, why::REGRAPH_REFUSAL_MARKER)
+        },
+        Some(Refusal::OwnStreamOnly { owner }) => of(*owner, why::REGRAPH_REFUSAL_OWN_STREAM_ONLY),
+        Some(Refusal::Ordered { owner }) => of(*owner, why::REGRAPH_REFUSAL_ORDERED),
+        Some(Refusal::OtherCapture) => because(why::REGRAPH_REFUSAL_OTHER_CAPTURE),
+        Some(Refusal::UsedByGraph) => because(why::REGRAPH_REFUSAL_USED_BY_GRAPH),
+        Some(Refusal::Suspended) => because(why::REGRAPH_REFUSAL_SUSPENDED),
+        Some(Refusal::Waiting(reason)) => match reason {
+            WaitReason::OutsideStream(stream) => of(*stream, why::REGRAPH_REFUSAL_OUTSIDE_STREAM),
+            WaitReason::Untrusted(stream) => of(*stream, why::REGRAPH_REFUSAL_UNTRUSTED),
+            WaitReason::OutsideWork(stream) => of(*stream, why::REGRAPH_REFUSAL_OUTSIDE_WORK),
+            WaitReason::Policy => because(why::REGRAPH_REFUSAL_POLICY),
+            WaitReason::NestedCapture(capture) => regraph_free_range {
+                capture: capture.0,
+                ..because(why::REGRAPH_REFUSAL_NESTED_CAPTURE)
+            },
+            WaitReason::Capture(capture) => {
+                regraph_free_range { capture: capture.0, ..because(why::REGRAPH_REFUSAL_CAPTURE) }
+            }
+            _ => because(why::REGRAPH_REFUSAL_OTHER),
+        },
+        Some(_) => because(why::REGRAPH_REFUSAL_OTHER),
+    }
+}
+
+/// Says of every free range of a pool, in order of addresses, whether `stream` may take it now, and
+/// if not why, and which marker it waits for. `explanation` gets a list to be destroyed with
+/// regraph_explanation_destroy().
+///
+/// Threads: any; not while another thread captures into the same graph.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_explain(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    stream: regraph_stream,
+    explanation: *mut *mut regraph_explanation,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(explanation, "explanation")?) };
+        let ranges = on!(engine, engine => engine.explain(pool.into(), named(stream)))?;
+        out.put(give(regraph_explanation::new(&ranges)));
+        Ok(())
+    })
+}
+
+/// How many ranges an explanation has; 0 for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_explanation_count(
+    explanation: *const regraph_explanation,
+) -> usize {
+    // SAFETY: the contract of all calls.
+    unsafe { explanation.as_ref() }.map_or(0, |explanation| explanation.ranges.len())
+}
+
+/// One range of an explanation, counted from 0. Lives as long as the explanation; NULL beyond its
+/// end, or for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_explanation_get(
+    explanation: *const regraph_explanation,
+    index: usize,
+) -> *const regraph_free_range {
+    // SAFETY: the contract of all calls.
+    let explanation = unsafe { explanation.as_ref() };
+    explanation.and_then(|it| it.ranges.get(index)).map_or(null(), from_ref)
+}
+
+/// Destroys an explanation. Nothing for NULL.
+///
+/// Threads: any, while no other call uses the explanation.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_explanation_destroy(explanation: *mut regraph_explanation) {
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { take_back(explanation) });
+}

@@ -1,0 +1,233 @@
+//! How a call ends: no panic leaves it, and what it failed with is kept for its thread.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_char, CString};
+use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use regraph::driver::{DriverError, ErrorKind};
+use regraph::engine::Error;
+use regraph::settings::SettingsError;
+use regraph::trace::JournalError;
+use thiserror::Error;
+
+use crate::error::regraph_error;
+
+/// Why a call failed.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    #[error("the argument `{0}` is null")]
+    Null(&'static str),
+    #[error("the argument `{argument}` is not UTF-8: {source}")]
+    Text { argument: &'static str, source: std::str::Utf8Error },
+    #[error("the argument `{argument}` is {found}; expected {expected}")]
+    Argument { argument: &'static str, found: String, expected: &'static str },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error(
+        "this engine keeps no journal; it does with check:True, or if the config asks for one"
+    )]
+    NoJournal,
+    #[error("the journal has no trace: {0}")]
+    NoTrace(#[from] JournalError),
+    #[cfg(feature = "cuda")]
+    #[error("this engine is not simulated; calls whose name begins with regraph_sim need one")]
+    NotSimulated,
+    #[cfg(not(feature = "cuda"))]
+    #[error("this library was built without CUDA (feature `cuda`)")]
+    NoCuda,
+}
+
+pub(crate) type Fallible<T> = Result<T, Failure>;
+
+impl Failure {
+    fn code(&self) -> regraph_error {
+        use regraph_error as code;
+        match self {
+            Self::Null(_) => code::REGRAPH_ERROR_NULL,
+            Self::Text { .. } => code::REGRAPH_ERROR_INVALID_TEXT,
+            Self::Argument { .. } => code::REGRAPH_ERROR_INVALID_ARGUMENT,
+            Self::Settings(_) => code::REGRAPH_ERROR_SETTINGS,
+            Self::Engine(error) => of_engine(error),
+            Self::Driver(error) => of_driver(error),
+            Self::File { .. } => code::REGRAPH_ERROR_IO,
+            Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
+            Self::NoTrace(_) => code::REGRAPH_ERROR_NO_TRACE,
+            #[cfg(feature = "cuda")]
+            Self::NotSimulated => code::REGRAPH_ERROR_NOT_SIMULATED,
+            #[cfg(not(feature = "cuda"))]
+            Self::NoCuda => code::REGRAPH_ERROR_NOT_SUPPORTED,
+        }
+    }
+
+    fn driver_code(&self) -> u32 {
+        match self {
+            Self::Driver(error) | Self::Engine(Error::Driver(error)) => error.code,
+            _ => 0,
+        }
+    }
+}
+
+fn of_driver(error: &DriverError) -> regraph_error {
+    match error.kind {
+        ErrorKind::NoDriver(_) => regraph_error::REGRAPH_ERROR_NO_DRIVER,
+        ErrorKind::MissingFunction(_) => regraph_error::REGRAPH_ERROR_DRIVER_TOO_OLD,
+        _ => regraph_error::REGRAPH_ERROR_DRIVER,
+    }
+}
+
+fn of_engine(error: &Error) -> regraph_error {
+    use regraph_error as code;
+    match error {
+        Error::ZeroBytes { .. } => code::REGRAPH_ERROR_ZERO_BYTES,
+        Error::OutOfMemory(_) => code::REGRAPH_ERROR_OUT_OF_MEMORY,
+        Error::Driver(error) => of_driver(error),
+        Error::UnknownBlock { .. } => code::REGRAPH_ERROR_UNKNOWN_BLOCK,
+        Error::UnknownPool { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
+        Error::UnknownCapture { .. } => code::REGRAPH_ERROR_UNKNOWN_CAPTURE,
+        Error::CaptureEnded { .. } => code::REGRAPH_ERROR_CAPTURE_ENDED,
+        Error::UnknownGraph { .. } => code::REGRAPH_ERROR_UNKNOWN_GRAPH,
+        Error::NotCapturing { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
+        Error::CaptureInvalidated { .. } => code::REGRAPH_ERROR_CAPTURE_INVALIDATED,
+        Error::PoolInUse { .. } => code::REGRAPH_ERROR_POOL_IN_USE,
+        Error::PoolBusy { .. } => code::REGRAPH_ERROR_POOL_BUSY,
+        Error::CannotSuspend { .. } => code::REGRAPH_ERROR_CANNOT_SUSPEND,
+        Error::PoolSuspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
+        Error::ResumeOutOfMemory { .. } => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
+        Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,
+        Error::PerThreadStream { .. } => code::REGRAPH_ERROR_PER_THREAD_STREAM,
+        Error::StreamInUse { .. } => code::REGRAPH_ERROR_STREAM_IN_USE,
+        Error::Poisoned => code::REGRAPH_ERROR_POISONED,
+        Error::Refused(_) => code::REGRAPH_ERROR_REFUSED,
+        Error::LateUse(_) => code::REGRAPH_ERROR_LATE_USE,
+        _ => code::REGRAPH_ERROR_OTHER,
+    }
+}
+
+/// What the latest call that failed on a thread said.
+#[derive(Default)]
+struct Last {
+    message: RefCell<CString>,
+    driver_code: Cell<u32>,
+}
+
+thread_local! {
+    static LAST: Last = Last::default();
+}
+
+/// Runs a call. Nothing is written down where it succeeds.
+#[inline(always)]
+pub(crate) fn guard(call: impl FnOnce() -> Fallible<()>) -> regraph_error {
+    // What is caught carries no more than a code: failures stay out of the way of success.
+    let coded = || match call() {
+        Ok(()) => regraph_error::REGRAPH_OK,
+        Err(failure) => failed(failure),
+    };
+    // A call that panicked leaves nothing of ours half changed: engines poison themselves.
+    catch_unwind(AssertUnwindSafe(coded)).unwrap_or_else(panicked)
+}
+
+/// Runs a call that has no way to fail but a panic, and then returns the default.
+pub(crate) fn or_default<T: Default>(call: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        panicked(panic);
+        T::default()
+    })
+}
+
+#[cold]
+#[inline(never)]
+fn failed(failure: Failure) -> regraph_error {
+    keep(failure.to_string(), failure.driver_code());
+    failure.code()
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(panic: Box<dyn Any + Send>) -> regraph_error {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text.as_str(),
+        _ => "no message",
+    };
+    keep(format!("the library panicked, which is a bug of its own: {text}"), 0);
+    regraph_error::REGRAPH_ERROR_PANIC
+}
+
+fn keep(message: String, driver_code: u32) {
+    // A thread that is ending may have no place for it any more.
+    let _ = LAST.try_with(|last| {
+        last.message.replace(c_text(message));
+        last.driver_code.set(driver_code);
+    });
+}
+
+/// Text for C. A nul in it would end it early, so it is shown instead.
+pub(crate) fn c_text(text: String) -> CString {
+    CString::new(text).unwrap_or_else(|error| {
+        let shown = String::from_utf8_lossy(&error.into_vec()).replace('\0', "\\0");
+        CString::new(shown).unwrap_or_default()
+    })
+}
+
+pub(crate) fn last_message() -> *const c_char {
+    // The text stays where it is until the next failure replaces it.
+    LAST.try_with(|last| last.message.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+pub(crate) fn last_driver_code() -> u32 {
+    LAST.try_with(|last| last.driver_code.get()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    fn message() -> String {
+        // SAFETY: the text lives until the next failure of this thread.
+        unsafe { CStr::from_ptr(last_message()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn no_panic_leaves_a_call() {
+        assert_eq!(message(), "");
+        let error = guard(|| panic!("of {} parts", 2));
+        assert_eq!(error, regraph_error::REGRAPH_ERROR_PANIC);
+        assert!(message().ends_with("of 2 parts"), "{}", message());
+        assert_eq!(guard(|| Ok(())), regraph_error::REGRAPH_OK);
+        assert!(message().ends_with("of 2 parts"), "success keeps the message");
+        let panicked: usize = or_default(|| panic!("plain"));
+        assert_eq!((panicked, message().ends_with("plain")), (0, true));
+    }
+
+    #[test]
+    fn the_drivers_code_is_kept_until_the_next_failure() {
+        let refused = DriverError::new("cuMemMap", 1, ErrorKind::InvalidValue);
+        let error = guard(|| Err(Error::from(refused).into()));
+        assert_eq!((error, last_driver_code()), (regraph_error::REGRAPH_ERROR_DRIVER, 1));
+        assert_eq!(guard(|| Err(Failure::Null("x"))), regraph_error::REGRAPH_ERROR_NULL);
+        assert_eq!((last_driver_code(), message().as_str()), (0, "the argument `x` is null"));
+    }
+
+    #[test]
+    fn other_threads_have_other_messages() {
+        guard(|| Err(Failure::Null("mine")));
+        let other = std::thread::spawn(message).join();
+        assert_eq!(other.ok().as_deref(), Some(""));
+        assert!(message().contains("mine"));
+    }
+
+    #[test]
+    fn a_nul_ends_no_message() {
+        assert_eq!(c_text("a\0b".to_owned()).to_str(), Ok("a\\0b"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Names of what calls are about.
+
+use regraph::driver::{CaptureId, ExecutableHandle, GraphHandle, NodeHandle, StreamHandle};
+use regraph::engine::{Block, BlockId, GraphId, PoolId};
+
+/// No limit, or a number of bytes that nobody knows.
+pub const REGRAPH_NO_LIMIT: u64 = u64::MAX;
+
+/// CUDA's stream.
+#[derive(Debug)]
+pub struct CUstream_st {
+    _private: [u8; 0],
+}
+
+/// CUDA's graph.
+#[derive(Debug)]
+pub struct CUgraph_st {
+    _private: [u8; 0],
+}
+
+/// CUDA's node of a graph.
+#[derive(Debug)]
+pub struct CUgraphNode_st {
+    _private: [u8; 0],
+}
+
+/// CUDA's executable graph.
+#[derive(Debug)]
+pub struct CUgraphExec_st {
+    _private: [u8; 0],
+}
+
+/// A stream: the same type as CUstream and cudaStream_t. NULL is the legacy default stream.
+pub type regraph_stream = *mut CUstream_st;
+
+/// A graph: the same type as CUgraph and cudaGraph_t.
+pub type regraph_graph = *mut CUgraph_st;
+
+/// A node of a graph: the same type as CUgraphNode and cudaGraphNode_t. Unique within a capture.
+pub type regraph_node = *mut CUgraphNode_st;
+
+/// An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
+pub type regraph_executable = *mut CUgraphExec_st;
+
+/// The driver's number of a capture, as cuStreamGetCaptureInfo() tells it. Unique in a process.
+pub type regraph_capture_id = u64;
+
+/// A pool of one engine.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_pool {
+    /// The library's.
+    pub index: u32,
+}
+
+/// A graph's claim on the memory of its pools.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_graph_id {
+    /// The library's.
+    pub number: u64,
+}
+
+/// The name of a live block. No name is given twice in a process: that of a block that was freed, or
+/// of another engine's, is an error and nothing worse.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_block_id {
+    /// The library's.
+    pub words: [u64; 3],
+}
+
+/// A block that was handed out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_block {
+    /// Its name, for later calls.
+    pub id: regraph_block_id,
+    /// Where it lies: a device address, a multiple of 512.
+    pub address: u64,
+    /// What was asked for, in bytes.
+    pub bytes: u64,
+}
+
+impl From<regraph_pool> for PoolId {
+    #[inline]
+    fn from(pool: regraph_pool) -> Self {
+        Self::from_bits(pool.index)
+    }
+}
+
+impl From<PoolId> for regraph_pool {
+    #[inline]
+    fn from(pool: PoolId) -> Self {
+        Self { index: pool.bits() }
+    }
+}
+
+impl From<regraph_graph_id> for GraphId {
+    fn from(graph: regraph_graph_id) -> Self {
+        Self::from_bits(graph.number)
+    }
+}
+
+impl From<GraphId> for regraph_graph_id {
+    fn from(graph: GraphId) -> Self {
+        Self { number: graph.bits() }
+    }
+}
+
+impl From<regraph_block_id> for BlockId {
+    #[inline]
+    fn from(id: regraph_block_id) -> Self {
+        Self::from_bits(id.words)
+    }
+}
+
+impl From<BlockId> for regraph_block_id {
+    #[inline]
+    fn from(id: BlockId) -> Self {
+        Self { words: id.bits() }
+    }
+}
+
+impl From<Block> for regraph_block {
+    #[inline]
+    fn from(block: Block) -> Self {
+        Self { id: block.id.into(), address: block.address, bytes: block.bytes }
+    }
+}
+
+#[inline]
+pub(crate) fn stream(raw: regraph_stream) -> StreamHandle {
+    StreamHandle::from_raw(raw.cast())
+}
+
+pub(crate) fn graph(raw: regraph_graph) -> GraphHandle {
+    GraphHandle::from_raw(raw.cast())
+}
+
+pub(crate) fn executable(raw: regraph_executable) -> ExecutableHandle {
+    ExecutableHandle(raw as usize)
+}
+
+pub(crate) fn capture(id: regraph_capture_id) -> CaptureId {
+    CaptureId(id)
+}
+
+pub(crate) fn raw_stream(stream: StreamHandle) -> regraph_stream {
+    stream.as_raw().cast()
+}
+
+pub(crate) fn raw_graph(graph: GraphHandle) -> regraph_graph {
+    graph.as_raw().cast()
+}
+
+pub(crate) fn raw_node(node: NodeHandle) -> regraph_node {
+    node.as_raw().cast()
+}

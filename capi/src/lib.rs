@@ -1,0 +1,52 @@
+//! The C interface of regraph: the calls behind `include/regraph.h`.
+//!
+//! The header is made from these sources and carries their documentation; `cargo test` compares the
+//! two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header` writes it anew.
+//!
+//! * `error`, `failure`, `arguments`: how calls fail, and what comes in by pointer.
+//! * `handles`: names of what calls are about; `config`, `engine`: making engines.
+//! * `pools`, `blocks`, `captures`, `explain`, `statistics`, `memory`, `leaks`, `observe`,
+//!   `snapshot`: the calls on them.
+//! * `sim`: the host's side of the simulated driver; `version`.
+//!
+//! # Safety
+//! One contract holds for every call, and the header's opening comment states it: a pointer is null,
+//! which is an error, or what the call's documentation says it is.
+#![allow(non_camel_case_types, reason = "the types have their C names")]
+#![allow(clippy::missing_safety_doc, reason = "one contract for all, above")]
+
+#[macro_use]
+mod engine;
+
+mod arguments;
+mod blocks;
+mod captures;
+mod config;
+mod error;
+mod explain;
+mod failure;
+mod handles;
+mod leaks;
+mod memory;
+mod observe;
+mod pools;
+mod sim;
+mod snapshot;
+mod statistics;
+mod version;
+
+pub use blocks::*;
+pub use captures::*;
+pub use config::*;
+pub use engine::*;
+pub use error::*;
+pub use explain::*;
+pub use handles::*;
+pub use leaks::*;
+pub use memory::*;
+pub use observe::*;
+pub use pools::*;
+pub use sim::*;
+pub use snapshot::*;
+pub use statistics::*;
+pub use version::*;

@@ -1,0 +1,259 @@
+//! The host's side of the simulated driver: what the CUDA driver does for a host on a GPU.
+
+use regraph::driver::sim::SimDriver;
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, Work};
+
+use crate::arguments::Out;
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::{guard, Fallible};
+use crate::handles::{
+    executable as launchable, graph as handle, raw_graph, raw_stream, regraph_capture_id,
+    regraph_executable, regraph_graph, regraph_stream, stream as named,
+};
+
+/// Makes a call on the simulated driver.
+///
+/// # Safety
+/// `engine` is null, or an engine that is not destroyed during the call.
+unsafe fn simulate(
+    engine: *const regraph_engine,
+    call: impl FnOnce(&SimDriver) -> Fallible<()>,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: as the caller promised.
+        call(unsafe { regraph_engine::simulated(engine) }?)
+    })
+}
+
+/// Creates a stream of the simulated device (cuStreamCreate).
+///
+/// Threads: any, as for every regraph_sim call.
+///
+/// Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device;
+/// REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for what the driver would refuse, with its code in
+/// regraph_last_driver_code().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_create_stream(
+    engine: *const regraph_engine,
+    stream: *mut regraph_stream,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe {
+        simulate(engine, |driver| {
+            let out = Out::needed(stream, "stream")?;
+            out.put(raw_stream(driver.create_stream()?));
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a simulated stream that is not capturing (cuStreamDestroy). Retire it first.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_destroy_stream(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.destroy_stream(named(stream))?)) }
+}
+
+/// Launches a kernel that does nothing on a simulated stream, capturing or not (cuLaunchKernelEx);
+/// with `programmatic` it may start before the stream's last kernel has completed.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_launch(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+    programmatic: bool,
+) -> regraph_error {
+    let launch =
+        |driver: &SimDriver| Ok(driver.launch(named(stream), Work::default(), programmatic)?);
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, launch) }
+}
+
+/// Makes what comes on `stream` wait for what `on` holds now (cuEventRecord and cuStreamWaitEvent).
+/// If `on` captures, `stream` joins the capture.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_wait(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+    on: regraph_stream,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.wait(named(stream), named(on))?)) }
+}
+
+/// Begins a capture on a simulated stream (cuStreamBeginCapture, thread-local mode).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_begin_capture(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+) -> regraph_error {
+    let begin =
+        |driver: &SimDriver| Ok(driver.begin_capture(named(stream), CaptureMode::ThreadLocal)?);
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, begin) }
+}
+
+/// Says in which capture a simulated stream is, and what the graph under capture is
+/// (cuStreamGetCaptureInfo): 0 and NULL where it does not capture. Either pointer may be NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_capture_info(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+    capture: *mut regraph_capture_id,
+    graph: *mut regraph_graph,
+) -> regraph_error {
+    let info = |driver: &SimDriver| {
+        let (id, under_capture) = match driver.capture_of(named(stream))? {
+            CaptureStatus::Active { capture, graph } => (capture.0, raw_graph(graph)),
+            CaptureStatus::None | CaptureStatus::Invalidated => (0, std::ptr::null_mut()),
+        };
+        // SAFETY: the contract of all calls.
+        unsafe {
+            crate::arguments::put_if_wanted(capture, id);
+            crate::arguments::put_if_wanted(graph, under_capture);
+        }
+        Ok(())
+    };
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, info) }
+}
+
+/// Ruins the capture that a simulated stream is in, as an invalid operation does.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_invalidate_capture(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.invalidate(named(stream))?)) }
+}
+
+/// Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined
+/// it has been waited for, directly or not, by this one. `graph` is to be destroyed with
+/// regraph_sim_destroy_graph().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_end_capture(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+    graph: *mut regraph_graph,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe {
+        simulate(engine, |driver| {
+            let out = Out::needed(graph, "graph")?;
+            out.put(raw_graph(driver.end_capture(named(stream))?));
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a simulated graph (cuGraphDestroy).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_destroy_graph(
+    engine: *const regraph_engine,
+    graph: regraph_graph,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.destroy_graph(handle(graph))?)) }
+}
+
+/// Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed with
+/// regraph_sim_destroy_executable().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_instantiate(
+    engine: *const regraph_engine,
+    graph: regraph_graph,
+    executable: *mut regraph_executable,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe {
+        simulate(engine, |driver| {
+            let out = Out::needed(executable, "executable")?;
+            out.put(driver.instantiate(handle(graph))?.0 as regraph_executable);
+            Ok(())
+        })
+    }
+}
+
+/// Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_launch_graph(
+    engine: *const regraph_engine,
+    executable: regraph_executable,
+    stream: regraph_stream,
+) -> regraph_error {
+    let launch = |driver: &SimDriver| Ok(driver.replay(launchable(executable), named(stream))?);
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, launch) }
+}
+
+/// Destroys a simulated executable graph (cuGraphExecDestroy).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_destroy_executable(
+    engine: *const regraph_engine,
+    executable: regraph_executable,
+) -> regraph_error {
+    let destroy = |driver: &SimDriver| Ok(driver.destroy_executable(launchable(executable))?);
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, destroy) }
+}
+
+/// Completes the work of a simulated stream, and what that waits for, and no other
+/// (cuStreamSynchronize). Work does not complete by itself: there is no time.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_synchronize_stream(
+    engine: *const regraph_engine,
+    stream: regraph_stream,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.complete(named(stream))?)) }
+}
+
+/// Completes all work of the simulated device (cuCtxSynchronize).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_synchronize(engine: *const regraph_engine) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |driver| Ok(driver.synchronize()?)) }
+}
+
+/// How much of the simulated device's memory is in use, in bytes.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_used_bytes(
+    engine: *const regraph_engine,
+    bytes: *mut u64,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe {
+        simulate(engine, |driver| {
+            Out::needed(bytes, "bytes")?.put(driver.used_bytes());
+            Ok(())
+        })
+    }
+}
+
+/// Makes a coming call of the engine's to the simulated driver fail, without effect and with the code
+/// 800: the very next for 0, the one after it for 1, and so on. For tests of what a host does then.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_fail_driver_call(
+    engine: *const regraph_engine,
+    skip: u64,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe {
+        simulate(engine, |driver| {
+            driver.fail_any_nth(skip, ErrorKind::NotPermitted);
+            Ok(())
+        })
+    }
+}
+
+/// Panics inside the library, as a bug of it would, and returns REGRAPH_ERROR_PANIC. For tests of
+/// what a host does then; the engine is unharmed. The panic is written to standard error.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_sim_panic(engine: *const regraph_engine) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { simulate(engine, |_| panic!("regraph_sim_panic was called")) }
+}

@@ -1,0 +1,110 @@
+//! Snapshots, the history, and files.
+
+use std::ffi::{c_char, CString};
+use std::fs::File;
+use std::io::{self, BufWriter};
+
+use crate::arguments::{text, Out};
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::{c_text, guard, or_default, Failure, Fallible};
+
+/// Writes a file anew.
+pub(crate) fn write_file(
+    path: &str,
+    write: impl FnOnce(BufWriter<File>) -> io::Result<()>,
+) -> Fallible<()> {
+    let written = File::create(path).and_then(|file| write(BufWriter::new(file)));
+    written.map_err(|source| Failure::File { path: path.to_owned(), source })
+}
+
+/// Writes everything that the engine holds, block by block, with what each freed block waits for, and
+/// the history where one is kept, as JSON. `path` is a file name in UTF-8; a file that is there is
+/// replaced.
+///
+/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+///
+/// Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_write_snapshot_json(
+    engine: *const regraph_engine,
+    path: *const c_char,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
+        let snapshot = on!(engine, engine => engine.snapshot())?;
+        write_file(path, |output| snapshot.write_json(output))
+    })
+}
+
+/// The same as a pickle, which pytorch.org/memory_viz opens.
+///
+/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+///
+/// Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_write_snapshot_pickle(
+    engine: *const regraph_engine,
+    path: *const c_char,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
+        let snapshot = on!(engine, engine => engine.snapshot())?;
+        write_file(path, |output| snapshot.write_pickle(output))
+    })
+}
+
+/// The same as JSON text, to be destroyed with regraph_string_destroy().
+///
+/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_snapshot_json(
+    engine: *const regraph_engine,
+    json: *mut *mut c_char,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) = unsafe { (regraph_engine::read(engine)?, Out::needed(json, "json")?) };
+        let snapshot = on!(engine, engine => engine.snapshot())?;
+        let mut bytes = Vec::new();
+        let written = snapshot.write_json(&mut bytes);
+        written.map_err(|source| Failure::File { path: "the text".to_owned(), source })?;
+        out.put(c_text(String::from_utf8_lossy(&bytes).into_owned()).into_raw());
+        Ok(())
+    })
+}
+
+/// Destroys a text that a call gave to be destroyed. Nothing for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_string_destroy(string: *mut c_char) {
+    or_default(|| {
+        if !string.is_null() {
+            // SAFETY: the contract of all calls: it came from `into_raw`.
+            drop(unsafe { CString::from_raw(string) });
+        }
+    });
+}
+
+/// Keeps the latest `entries` events from now on, for snapshots; 0 ends that. What was kept before is
+/// forgotten.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_record_history(
+    engine: *const regraph_engine,
+    entries: usize,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        Ok(on!(engine, engine => engine.record_history(entries))?)
+    })
+}

@@ -1,0 +1,201 @@
+//! Figures.
+
+use regraph::engine::{Counts, Figure, Figures, Statistics};
+
+use crate::arguments::Out;
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::guard;
+use crate::handles::regraph_pool;
+
+/// One figure over time.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_figure {
+    /// Now.
+    pub current: u64,
+    /// The highest it has been since regraph_reset_peaks().
+    pub peak: u64,
+    /// By how much it has risen in all since regraph_reset_accumulated().
+    pub allocated: u64,
+    /// By how much it has fallen in all since then.
+    pub freed: u64,
+}
+
+/// The figures of some memory, with the meanings that PyTorch gives them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_figures {
+    /// Blocks that have not been freed.
+    pub allocation: regraph_figure,
+    /// Their bytes as placed, rounded up.
+    pub allocated_bytes: regraph_figure,
+    /// Their bytes as asked for.
+    pub requested_bytes: regraph_figure,
+    /// Blocks that have not been freed, and freed ones that nobody may take yet.
+    pub active: regraph_figure,
+    /// Their bytes.
+    pub active_bytes: regraph_figure,
+    /// Free pieces of segments that are, or may be, in use elsewhere.
+    pub inactive_split: regraph_figure,
+    /// Their bytes.
+    pub inactive_split_bytes: regraph_figure,
+    /// Pieces of memory held from the driver: mappings and allocations.
+    pub segment: regraph_figure,
+    /// Their bytes.
+    pub reserved_bytes: regraph_figure,
+    /// Bytes of suspended pools that were given back to the driver, and that the pool asks for again
+    /// when it is resumed.
+    pub suspended_bytes: regraph_figure,
+    /// Zero. Later versions may give these names.
+    pub unused: [regraph_figure; 6],
+}
+
+/// Counts of what an engine did.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_counts {
+    /// Requests that were tried again after memory had been given back.
+    pub num_alloc_retries: u64,
+    /// Requests that failed for want of memory.
+    pub num_ooms: u64,
+    /// How often the host was made to wait for the work of streams.
+    pub num_sync_all_streams: u64,
+    /// Pieces of memory got from the driver.
+    pub num_device_alloc: u64,
+    /// Pieces given back.
+    pub num_device_free: u64,
+    /// Zero. Later versions may give these names.
+    pub unused: [u64; 11],
+}
+
+/// The figures of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes
+/// + inactive_split_bytes, and active_bytes is allocated_bytes and what waits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct regraph_statistics {
+    /// All blocks.
+    pub all: regraph_figures,
+    /// Blocks of up to 1 MiB. Captures into a pool that has a graph may put any block into either.
+    pub small_pool: regraph_figures,
+    /// Larger blocks.
+    pub large_pool: regraph_figures,
+    /// Counts of what happened on the whole device; the same for every pool.
+    pub counts: regraph_counts,
+}
+
+impl From<Figure> for regraph_figure {
+    fn from(figure: Figure) -> Self {
+        let Figure { current, peak, allocated, freed, .. } = figure;
+        Self { current, peak, allocated, freed }
+    }
+}
+
+impl From<Figures> for regraph_figures {
+    fn from(figures: Figures) -> Self {
+        Self {
+            allocation: figures.allocation.into(),
+            allocated_bytes: figures.allocated_bytes.into(),
+            requested_bytes: figures.requested_bytes.into(),
+            active: figures.active.into(),
+            active_bytes: figures.active_bytes.into(),
+            inactive_split: figures.inactive_split.into(),
+            inactive_split_bytes: figures.inactive_split_bytes.into(),
+            segment: figures.segment.into(),
+            reserved_bytes: figures.reserved_bytes.into(),
+            suspended_bytes: figures.suspended_bytes.into(),
+            unused: [Figure::default().into(); 6],
+        }
+    }
+}
+
+impl From<Counts> for regraph_counts {
+    fn from(counts: Counts) -> Self {
+        Self {
+            num_alloc_retries: counts.num_alloc_retries,
+            num_ooms: counts.num_ooms,
+            num_sync_all_streams: counts.num_sync_all_streams,
+            num_device_alloc: counts.num_device_alloc,
+            num_device_free: counts.num_device_free,
+            unused: [0; 11],
+        }
+    }
+}
+
+impl From<Statistics> for regraph_statistics {
+    fn from(statistics: Statistics) -> Self {
+        Self {
+            all: statistics.all.into(),
+            small_pool: statistics.small_pool.into(),
+            large_pool: statistics.large_pool.into(),
+            counts: statistics.counts.into(),
+        }
+    }
+}
+
+/// The figures of all pools.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_get_statistics(
+    engine: *const regraph_engine,
+    statistics: *mut regraph_statistics,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(statistics, "statistics")?) };
+        out.put(on!(engine, engine => engine.statistics())?.into());
+        Ok(())
+    })
+}
+
+/// The figures of a pool.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_get_statistics(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    statistics: *mut regraph_statistics,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(statistics, "statistics")?) };
+        out.put(on!(engine, engine => engine.statistics_of(pool.into()))?.into());
+        Ok(())
+    })
+}
+
+/// Lets all peaks begin anew, at what is now.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_reset_peaks(engine: *const regraph_engine) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        Ok(on!(engine, engine => engine.reset_peaks())?)
+    })
+}
+
+/// Lets all sums over time and all counts begin anew.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_reset_accumulated(engine: *const regraph_engine) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        Ok(on!(engine, engine => engine.reset_accumulated())?)
+    })
+}

@@ -1,0 +1,94 @@
+//! Programs in C and C++, built by the system's compilers and run against the built library.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use regraph::snapshot::Snapshot;
+use regraph::trace;
+use support::{build_and_run, Language, Linked};
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn the_example_says_what_it_is_to_say() {
+    let example = source("examples/multi_stream.c");
+    let (printed, _) = build_and_run(Language::C99, &example, Linked::Shared);
+    for line in [
+        "regraph 0.",
+        "explain: 4 MiB at ",
+        "second: new memory",
+        "third: the first's place",
+        "observer: 1024 MiB asked for, the pool holds 8 of 64 MiB",
+        "REGRAPH_ERROR_OUT_OF_MEMORY: out of memory",
+        "told 1 time",
+        "graph: 4 nodes, 3 blocks, verified",
+        "statistics: 8 MiB reserved, 8 MiB allocated, 8 MiB at most, 1 out of memory",
+    ] {
+        assert!(printed.contains(line), "it does not say \"{line}\":\n{printed}");
+    }
+}
+
+#[test]
+fn every_call_from_c() {
+    for linked in [Linked::Shared, Linked::Static] {
+        let (printed, folder) = build_and_run(Language::C99, &source("tests/c/walk.c"), linked);
+        assert!(printed.ends_with(" checks\n"), "{printed}");
+        files_are_whole(folder.path());
+    }
+}
+
+/// What the walk has written can be read.
+fn files_are_whole(folder: &Path) {
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    let trace = trace::read(&*read("capture.jsonl")).unwrap();
+    assert_eq!((trace.captures(), trace.nodes(), trace.blocks()), (1, 4, 3));
+    assert_eq!(trace::read(&*read("empty.jsonl")).unwrap().blocks(), 0);
+    let snapshot = Snapshot::read_json(&*read("snapshot.json")).unwrap();
+    assert_eq!(snapshot.segments.len(), 1);
+    snapshot.validate().unwrap();
+    assert_eq!(read("snapshot.pickle")[..2], [0x80, 2], "a pickle of protocol 2");
+}
+
+/// Named in the walk, so that none is forgotten.
+#[test]
+fn the_walk_leaves_no_call_out() {
+    let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
+    let walk = std::fs::read_to_string(source("tests/c/walk.c")).unwrap();
+    let calls = header.lines().filter(|line| !line.trim_start().starts_with('*'));
+    let calls: Vec<_> = calls
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("regraph_"))
+        .collect();
+    assert!(calls.len() > 50, "{calls:?}");
+    for call in calls {
+        assert!(walk.contains(&format!("{call}(")), "the walk does not call {call}");
+    }
+}
+
+#[test]
+fn threads_from_cpp() {
+    let threads = source("tests/c/threads.cpp");
+    let (printed, _) = build_and_run(Language::Cpp17, &threads, Linked::Shared);
+    assert_eq!(printed, "four threads\n");
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_capture_on_a_gpu_from_c() {
+    let (printed, folder) = build_and_run(Language::C99, &source("tests/c/gpu.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+    let trace = std::fs::read(folder.path().join("capture.jsonl")).unwrap();
+    assert_eq!(trace::read(&*trace).unwrap().blocks(), 4);
+}
+
+/// It needs no GPU to be compiled.
+#[test]
+fn the_program_for_gpus_compiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let object = folder.path().join("gpu.o");
+    support::compile(Language::C99, &source("tests/c/gpu.c"), &object, &["-c"]);
+}

@@ -1,0 +1,25 @@
+//! The shared library exports the header's calls and nothing else.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use object::{Object, ObjectSymbol};
+
+#[test]
+fn every_exported_symbol_is_a_call_of_the_header() {
+    let library = std::fs::read(support::libraries().join("libregraph_c.so")).unwrap();
+    let library = object::File::parse(&*library).unwrap();
+    let exported: BTreeSet<_> = library
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition() && symbol.is_global())
+        .map(|symbol| symbol.name().unwrap().to_owned())
+        .collect();
+    let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
+    assert!(exported.len() > 50, "{exported:?}");
+    for name in exported {
+        assert!(name.starts_with("regraph_"), "{name} is exported");
+        assert!(header.contains(&format!("{name}(")), "{name} is exported and in no header");
+    }
+}
