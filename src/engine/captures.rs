@@ -75,7 +75,8 @@ impl<D: Driver> Engine<D> {
         self.change(|state| {
             let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
             let slot = state.slot(capture).ok_or(unknown)?;
-            state.end(&self.driver, &self.config, slot, false);
+            // What it lost it needs no more; the pool says that it is suspended.
+            let _ = state.end(&self.driver, &self.config, slot, false);
             Ok(())
         })
     }
