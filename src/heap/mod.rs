@@ -108,6 +108,8 @@ pub(crate) struct Heap {
     ahead: u64,
     /// What captures under way made the heap grow by in steps, in bytes.
     grown: u64,
+    /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
+    exact: bool,
     /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
     is_suspended: bool,
     /// Bytes that the driver has until the heap is resumed.
@@ -153,6 +155,7 @@ impl Heap {
             spare: 0,
             ahead: 0,
             grown: 0,
+            exact: false,
             is_suspended: false,
             suspended: 0,
             pieces: 0,

@@ -166,7 +166,7 @@ impl Heap {
         unit: u64,
     ) -> Result<RangeId, DriverError> {
         // Half as much again as the captures have grown so far: few calls, and little too much.
-        let ahead = self.grown / 2;
+        let ahead = if self.exact { 0 } else { self.grown / 2 };
         let row = self.segment(segment);
         let needed = missing.saturating_sub(row.spare);
         let mut mapped = None;
@@ -223,7 +223,7 @@ impl Heap {
         row.mapped += bytes;
         let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.spare -= bytes;
-        self.grown = 0;
+        self.exact = true;
         let state = State::Quiet { graphs: false, closed: false };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
@@ -286,7 +286,7 @@ impl Heap {
         }
         // Every handle made ahead is in its place, or released.
         self.ahead = 0;
-        self.grown = 0;
+        self.exact = true;
         result
     }
 
@@ -296,8 +296,9 @@ impl Heap {
         row.spare = bytes;
     }
 
-    /// Growth begins with small steps again.
+    /// A capture ends: growth begins with small steps again.
     pub(crate) fn restart_steps(&mut self) {
         self.grown = 0;
+        self.exact = false;
     }
 }
