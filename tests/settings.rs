@@ -57,8 +57,8 @@ fn every_key_is_read_and_written() {
     let text = "max_split_size_mb:64,max_non_split_rounding_mb:32,\
                 garbage_collection_threshold:0.8,\
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
-                per_process_memory_fraction:0.5,memory_limit_mb:40960,programmatic:lag,\
-                reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
+                per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
+                programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
         Rounding::from_divisions([1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]).unwrap();
@@ -70,6 +70,7 @@ fn every_key_is_read_and_written() {
         .expandable_segments(false)
         .memory_fraction(Some(0.5))
         .memory_limit_bytes(Some(40 * GB))
+        .growth_step_bytes(0)
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)
@@ -202,7 +203,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 13, "{message}");
+    assert_eq!(keys().len(), 14, "{message}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl<D: Driver> Engine<D> {
         if self.record_in_front(block, stream, CALL)? {
             return Ok(());
         }
-        self.change(|state| state.record_stream(&self.config, block, stream))
+        self.change(|state| state.record_stream(&self.driver, &self.config, block, stream))
     }
 
     /// Says that what `stream` holds so far includes its last use of the block, so that the

@@ -44,7 +44,9 @@ impl<D: Driver> Engine<D> {
     /// Ends a capture. `graph` is the handle under capture, just before the host ends it, or the one
     /// that ending it gave. The first is better: the engine can then look at the streams once more
     /// and knows whose the last nodes are; a capture whose streams it never looked at may be refused
-    /// otherwise. Every use of the capture's blocks is recorded before.
+    /// otherwise. Every use of the capture's blocks is recorded before, and the graph is not launched
+    /// before this has returned: what its blocks hold until then may be lost
+    /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)).
     ///
     /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph; without it
     /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency
@@ -57,7 +59,9 @@ impl<D: Driver> Engine<D> {
     /// [`Engine::abandon_capture`]. [`Error::SetBack`], likewise, where there is no checker.
     /// [`Error::LateUse`], likewise, where
     /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set.
-    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
+    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`]. The driver's, where memory of a pool of
+    /// the capture is lost: the capture is rolled back and the pool suspended
+    /// ([`Engine::resume_pool`]).
     pub fn end_capture(
         &self,
         capture: CaptureId,
@@ -132,7 +136,8 @@ impl<D: Driver> Engine<D> {
         self.change(|state| {
             let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
             let slot = state.slot(capture).ok_or(unknown)?;
-            state.end(&self.driver, &self.config, slot, false);
+            // What it lost it needs no more; the pool says that it is suspended.
+            let _ = state.end(&self.driver, &self.config, slot, false);
             Ok(())
         })
     }

@@ -12,7 +12,7 @@ use super::state::{State, GONE};
 use super::Error;
 use crate::check;
 use crate::driver::StreamHandle;
-use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle};
+use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
 use crate::heap::CaptureSlot;
 use crate::uses;
 
@@ -27,7 +27,7 @@ impl State {
         let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
         if let Some(stream) = self.last_looks(driver, slot) {
-            self.end(driver, config, slot, false);
+            let _ = self.end(driver, config, slot, false);
             return Err(Error::CaptureInvalidated { call: "end_capture", stream });
         }
         self.take_over(driver, config, slot);
@@ -55,11 +55,12 @@ impl State {
             _ => Vec::new(),
         };
         let refused = config.refuse_late_uses && !late_uses.is_empty();
-        self.end(driver, config, slot, judged.is_ok() && !refused);
+        let ended = self.end(driver, config, slot, judged.is_ok() && !refused);
         judged?;
         if refused {
             return Err(Error::LateUse(late_uses));
         }
+        ended?;
         late::warn(id, &late_uses);
         let verified = config.settings.check && graph.is_some();
         let graph = GraphId(self.next_graph);
@@ -110,13 +111,16 @@ impl State {
     /// Takes a capture's state apart. `accepted` gives its memory to a graph; without, every
     /// decision taken in it is rolled back. What it leaves waits for the captures that are under
     /// way beside it in the same pools: one of them may contain it.
+    ///
+    /// # Errors
+    /// The driver's, where memory of the capture is lost: it is rolled back then.
     pub(super) fn end<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         config: &Config,
         slot: CaptureSlot,
-        accepted: bool,
-    ) {
+        mut accepted: bool,
+    ) -> Result<(), DriverError> {
         if let Some(recording) = self.recordings[slot.index()].as_mut() {
             for block in std::mem::take(&mut recording.left) {
                 if let Some(block) = self.blocks.remove(block) {
@@ -126,8 +130,13 @@ impl State {
         }
         // While it is still known: whatever waits and is used in it belongs to its graph.
         self.poll_deferred(driver, usize::MAX);
-        let Some(recording) = self.take_recording(slot) else { return };
-        let Recording { id, pools, held, .. } = recording;
+        // No graph with blocks in it has run yet.
+        for pool in self.recording(slot).pools.clone() {
+            self.trim_ended(driver, config, pool, slot);
+        }
+        let Some(recording) = self.take_recording(slot) else { return Ok(()) };
+        let Recording { id, pools, held, lost, .. } = recording;
+        accepted &= lost.is_none();
         if let Some(&pool) = pools.first() {
             self.remember_capture(id, pool, false);
         }
@@ -154,6 +163,7 @@ impl State {
                 if last {
                     self.heap(heap).open_all();
                 }
+                self.heap(heap).restart_steps();
                 let waiting = self.heap(heap).end_capture(slot, accepted, !beside.is_empty());
                 for (range, graphs) in waiting {
                     let number = self.blocks.number();
@@ -202,6 +212,7 @@ impl State {
                 self.forget_graphs(driver, pool);
             }
         }
+        lost.map_or(Ok(()), Err)
     }
 
     /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that

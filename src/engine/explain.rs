@@ -66,6 +66,12 @@ impl State {
                 let refusal = refusal.or(suspended.clone());
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }
+            ranges.extend(heap.spares().map(|((address, bytes), _)| FreeRange {
+                address,
+                bytes,
+                block: None,
+                refusal: Some(Refusal::Ahead),
+            }));
         }
         ranges.sort_unstable_by_key(|range| range.address);
         ranges

@@ -29,15 +29,23 @@ struct Ending {
 }
 
 impl State {
-    pub(super) fn record_stream(
+    pub(super) fn record_stream<D: Driver + ?Sized>(
         &mut self,
+        driver: &D,
         config: &Config,
         id: BlockId,
         stream: StreamHandle,
     ) -> Result<(), Error> {
         const CALL: &str = "record_stream";
-        let unknown = Error::UnknownBlock { call: CALL, block: id.number() };
-        let block = self.blocks.get_mut(id).ok_or(unknown)?;
+        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
+        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
+        if let Origin::Capture(home) = block.origin {
+            let place = (block.heap, block.range);
+            if stream != block.stream || block.gone.is_some() {
+                self.heed_use(driver, home.slot, place, stream);
+            }
+        }
+        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
         let keep = config.lacks(Flaw::UseAfterLastUse);
         if stream == block.stream && block.gone.is_none() {
             block.last = block.last.take().filter(|_| keep);
@@ -66,7 +74,7 @@ impl State {
         let origin = self.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
-            return self.record_stream(config, id, stream);
+            return self.record_stream(driver, config, id, stream);
         };
         let last = match self.standing(driver, (home.slot, home.capture), stream) {
             Standing::Inside(index) => {
@@ -77,7 +85,7 @@ impl State {
                     broken: capture.broken_since(index, home.since),
                 }
             }
-            Standing::Outside => return self.record_stream(config, id, stream),
+            Standing::Outside => return self.record_stream(driver, config, id, stream),
             Standing::Invalidated => {
                 self.abandon_invalidated(driver, config, stream);
                 return Err(Error::CaptureInvalidated { call: CALL, stream });
@@ -232,6 +240,7 @@ impl State {
                     ending.add(config, flaw, capture.terminals(index));
                 }
                 Standing::Outside => {
+                    self.keep_piece(block.heap, block.range);
                     ending.outside.push(stream);
                     self.note(home.slot, Entry::Outside { block: block.number });
                     if !config.lacks(Flaw::OutsideUses) {

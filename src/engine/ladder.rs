@@ -8,7 +8,7 @@ use super::report::PoolId;
 use super::state::State;
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
-use crate::heap::{Claim, Heap, Placed, Wanted};
+use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
 
 impl State {
     /// A place among what is free, or new memory. In this order: what is free; what has become
@@ -25,6 +25,7 @@ impl State {
         let &Request { pool, stream, bytes, .. } = request;
         let small = is_small(bytes);
         if let Claim::Outside { .. } = claim {
+            self.trim_for_outside(driver, config, pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own(driver, (pool, stream), small);
             self.poll_deferred(driver, POLLED);
@@ -48,12 +49,19 @@ impl State {
                 return Ok(Some(placed));
             }
         }
-        self.collect_garbage(driver, config, bytes);
-        let first = match self.grow(driver, config, request, homes.grows, claim) {
+        self.collect_garbage(driver, config, bytes, Some(pool))?;
+        let mut first = match self.grow(driver, config, request, homes.grows, claim) {
             Ok(None) => None,
             Err(error) if error.is_out_of_memory() => Some(error),
             done => return done,
         };
+        if self.trim_all(driver, config, Some(pool))? {
+            first = match self.grow(driver, config, request, homes.grows, claim) {
+                Ok(None) => None,
+                Err(error) if error.is_out_of_memory() => Some(error),
+                done => return done,
+            };
+        }
         self.counts.num_alloc_retries += 1;
         for most in [bytes, u64::MAX] {
             let pool = self.is_pool_full(pool, bytes).then_some(pool);
@@ -107,9 +115,10 @@ impl State {
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, .. } = request;
         let limit = self.room(pool).min(self.room_of_all());
+        let bounds = Bounds { limit, step: self.step(config, pool, claim) };
         let wanted = Wanted { bytes, requested };
         let grown = self.search(config, claim, heap, |heap, prove| {
-            heap.grow(driver, wanted, claim, prove, limit)
+            heap.grow(driver, wanted, claim, prove, bounds)
         })?;
         Ok(grown.map(|placed| (heap, placed)))
     }
@@ -120,14 +129,19 @@ impl State {
         driver: &D,
         config: &Config,
         bytes: u64,
-    ) {
+        of: Option<PoolId>,
+    ) -> Result<(), DriverError> {
         let threshold = config.settings.garbage_collection_threshold;
-        let Some((threshold, limit)) = threshold.zip(self.limit) else { return };
+        let Some((threshold, limit)) = threshold.zip(self.limit) else { return Ok(()) };
         let allowed = (threshold * limit as f64) as u64;
-        let excess = (self.reserved_by_all() + bytes).saturating_sub(allowed);
+        // What is spare goes at the end anyway.
+        let held = self.reserved_by_all() - self.spare_of_all();
+        let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
+            self.trim_all(driver, config, of)?;
             self.give_back(driver, Amount { pool: None, most: excess });
         }
+        Ok(())
     }
 
     /// How much more the pool may hold, in bytes.

@@ -119,7 +119,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
-        self.change(|state| Ok(state.empty(&self.driver, keep)))
+        self.change(|state| Ok(state.empty(&self.driver, &self.config, keep)))
     }
 
     /// The figures of all pools.

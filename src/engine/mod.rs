@@ -4,8 +4,8 @@
 //! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
-//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `suspend`, `wait`: what
-//!   the calls do to it.
+//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `spare`, `suspend`,
+//!   `wait`: what the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
 //! * `late`: tells uses later than was recorded.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
@@ -40,6 +40,7 @@ mod reclaim;
 mod recording;
 mod remember;
 mod report;
+mod spare;
 mod state;
 mod statistics;
 mod suspend;

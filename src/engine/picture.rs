@@ -150,6 +150,14 @@ impl State {
             let size = bytes;
             segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
         }
+        for ((address, size), _) in heap.spares() {
+            let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
+            let Some(segment) = segments.iter_mut().find(before) else { continue };
+            segment.total_size += size;
+            let (state, frames) = (BlockState::Inactive, Vec::new());
+            let spare = Block { address, size, requested_size: 0, state, frames, waiting: None };
+            segment.blocks.push(spare);
+        }
     }
 
     /// Who is in a heap's ranges, or was there and is not quite gone.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::config::Config;
 use super::front::Lease;
 use super::history::Action;
 use super::report::{Emptied, PoolId};
@@ -183,14 +184,25 @@ impl State {
                     Action::Unmap
                 }
             };
-            self.remember(action, (address, bytes), None, pool);
+            if bytes > 0 {
+                self.remember(action, (address, bytes), None, pool);
+            }
         }
     }
 
     /// Gives back everything that is free now.
-    pub(super) fn empty<D: Driver + ?Sized>(&mut self, driver: &D, keep: u64) -> Emptied {
+    pub(super) fn empty<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        keep: u64,
+    ) -> Emptied {
         self.settle_everything(driver, None);
         let before = self.reserved_by_all();
+        if before > keep {
+            // A pool that loses memory says so: it is suspended.
+            let _ = self.trim_all(driver, config, None);
+        }
         self.destroy_leaving(driver);
         let most = self.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.reserved_by_all());

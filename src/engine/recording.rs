@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::lanes::Mark;
 use super::report::{BlockId, PoolId, WaitReason};
 use crate::capture::{Capture, Moment};
-use crate::driver::{CaptureId, StreamHandle};
+use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::{BlockNumber, Journal};
 
@@ -56,4 +56,6 @@ pub(super) struct Recording {
     pub(super) heeded: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
+    /// Why memory that it may use is not there.
+    pub(super) lost: Option<DriverError>,
 }

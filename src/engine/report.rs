@@ -310,6 +310,9 @@ pub enum Refusal {
     UsedByGraph,
     /// Its pool is suspended: there is no memory behind it.
     Suspended,
+    /// It was mapped ahead for captures under way: their growth takes it before more is mapped, and
+    /// what is left goes back to the driver.
+    Ahead,
 }
 
 /// Why a freed block is held back from everyone.
@@ -360,6 +363,7 @@ impl fmt::Display for Refusal {
             Self::OtherCapture => write!(f, "it belongs to another capture"),
             Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
             Self::Suspended => write!(f, "its pool is suspended"),
+            Self::Ahead => write!(f, "it is mapped ahead for growth in captures"),
         }
     }
 }

@@ -191,6 +191,7 @@ impl State {
             keeper: Keeper::default(),
             heeded: Moment::default(),
             undone: None,
+            lost: None,
         };
         let vacant = self.recordings.iter().position(Option::is_none);
         let row = vacant.unwrap_or(self.recordings.len());
@@ -399,7 +400,8 @@ impl State {
             Some((recording.age, row))
         });
         if let Some((_, row)) = seen.max() {
-            self.end(driver, config, CaptureSlot::new(row), false);
+            // Of a capture that is ruined nobody asks what else it lost.
+            let _ = self.end(driver, config, CaptureSlot::new(row), false);
         }
     }
 

@@ -143,6 +143,21 @@ impl State {
         Ok(())
     }
 
+    /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
+    pub(super) fn shut<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
+        let Ok(row) = self.pool(pool, SUSPEND) else { return };
+        let heaps = row.heaps();
+        self.fronts.used().for_each(|mut front| front.bar(pool));
+        self.take_back(driver, |of, _, _| of == pool);
+        if !self.is_suspended(pool) {
+            self.tell_leaving(heaps);
+        }
+        for heap in heaps {
+            self.heap(heap).shut();
+            self.touch(heap);
+        }
+    }
+
     fn resume_pool<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
@@ -180,13 +195,19 @@ impl State {
         heaps: [u32; 2],
     ) -> Result<bool, DriverError> {
         let missing = self.missing(heaps);
-        self.collect_garbage(driver, config, missing);
+        self.collect_garbage(driver, config, missing, None)?;
         let mut result = self.map_missing(driver, pool, heaps);
         if is_found(&result) {
             return result;
         }
         self.counts.num_alloc_retries += 1;
         self.settle_everything(driver, None);
+        if self.trim_all(driver, config, None)? {
+            result = self.map_missing(driver, pool, heaps);
+            if is_found(&result) {
+                return result;
+            }
+        }
         for most in [missing, u64::MAX] {
             if self.give_back(driver, Amount { pool: None, most }) > 0 {
                 result = self.map_missing(driver, pool, heaps);

@@ -1,12 +1,14 @@
 //! Growth: where memory from the driver makes a place for a block.
 //!
 //! Memory is mapped where the least of it is missing: behind the free end of the segment that
-//! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened.
+//! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
+//! spare counts as missing when the site is chosen, so that it changes nothing but the cost.
 
 use super::carve::Edge;
 use super::place::{Claim, Placed};
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{unit, Segment, Shape};
+use super::spare::Bounds;
 use super::{Change, Heap, Supply};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
@@ -47,8 +49,8 @@ enum Spot {
 }
 
 impl Heap {
-    /// Gets memory from the driver and carves a block out of it and of the free ranges beside it.
-    /// `limit` bounds what the driver may be asked for, in bytes.
+    /// Gets memory from the driver, or takes what is spare, and carves a block out of it and of the
+    /// free ranges beside it.
     ///
     /// # Errors
     /// The driver's. The heap is then as it was.
@@ -58,24 +60,28 @@ impl Heap {
         wanted: Wanted,
         claim: Claim,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-        limit: u64,
+        bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
         if self.is_suspended() {
             return Ok(None);
         }
-        let bytes = wanted.bytes;
+        let (bytes, limit) = (wanted.bytes, bounds.limit);
         if let Claim::Capture { .. } = claim {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(bytes, claim, prove, unit) {
-            if site.missing > limit {
+            let spare = match site.spot {
+                Spot::End(segment) => self.spare_of(segment),
+                Spot::Low(_) | Spot::High(_) => 0,
+            };
+            if site.missing.saturating_sub(spare) > limit {
                 return Ok(None);
             }
             let first = match (site.missing, site.first) {
                 (0, Some(first)) => first,
                 _ => {
-                    let fresh = self.map_at(driver, site)?;
+                    let fresh = self.map_at(driver, site, bounds, unit)?;
                     site.first.unwrap_or(fresh)
                 }
             };
@@ -118,6 +124,7 @@ impl Heap {
         let segment = self.enter(opened);
         if growable {
             self.growing = Some(segment);
+            self.grown += if bounds.step > 0 { mapped } else { 0 };
         }
         let fresh = self.append(segment, mapped);
         Ok(Some(self.carve(Edge::Low(fresh), bytes)))
@@ -165,20 +172,17 @@ impl Heap {
         best.map(|(_, _, site)| site)
     }
 
-    /// Maps what is missing at a site and returns the range that it makes.
+    /// Maps what is missing at a site, but for what is spare there, and returns the range that it
+    /// makes.
     fn map_at<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         Site { missing, spot, .. }: Site,
+        bounds: Bounds,
+        unit: u64,
     ) -> Result<RangeId, DriverError> {
         let (hole, low) = match spot {
-            Spot::End(segment) => {
-                self.segment(segment).extend(driver, missing)?;
-                let row = self.segment(segment);
-                let address = row.address + row.mapped - missing;
-                self.note_change(mapping(address, missing));
-                return Ok(self.append(segment, missing));
-            }
+            Spot::End(segment) => return self.extend(driver, segment, missing, bounds, unit),
             Spot::Low(hole) => (hole, true),
             Spot::High(hole) => (hole, false),
         };
@@ -218,8 +222,8 @@ impl Heap {
         SegmentId::new(row)
     }
 
-    /// Enters newly mapped bytes behind a segment's last range.
-    fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
+    /// Enters bytes that came into use behind a segment's last range.
+    pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
         let &Segment { address, mapped, last, .. } = &*self.segment(segment);
         let state = State::Quiet { graphs: false, closed: false };
         let start = address + mapped - bytes;

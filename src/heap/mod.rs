@@ -7,8 +7,8 @@
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
 //! * [`open`]: what graphs left, opened to captures bit by bit.
-//! * [`grow`]: more memory from the driver; [`give_back`]: less; [`suspend`]: none for a while; [`owned`]:
-//!   what it has.
+//! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
+//!   [`suspend`]: none for a while; [`owned`]: what it has.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
 //! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
@@ -31,6 +31,7 @@ mod range;
 mod runs;
 mod segment;
 mod shelf;
+mod spare;
 mod suspend;
 
 pub(crate) use give_back::Surplus;
@@ -38,6 +39,7 @@ pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
 pub(crate) use range::{CaptureSlot, LaneIndex, Marked, RangeId, State};
 pub(crate) use segment::unit;
+pub(crate) use spare::Bounds;
 
 use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError, MemoryHandle};
@@ -100,6 +102,14 @@ pub(crate) struct Heap {
     /// Memory that is mapped nowhere and could not be released.
     orphans: Vec<MemoryHandle>,
     reserved: u64,
+    /// Bytes that are mapped and lie in no range; counted as reserved.
+    spare: u64,
+    /// Bytes that are held to be exchanged for others, and not counted as reserved elsewhere.
+    ahead: u64,
+    /// What captures under way made the heap grow by in steps, in bytes.
+    grown: u64,
+    /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
+    exact: bool,
     /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
     is_suspended: bool,
     /// Bytes that the driver has until the heap is resumed.
@@ -142,6 +152,10 @@ impl Heap {
             unproven: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
+            spare: 0,
+            ahead: 0,
+            grown: 0,
+            exact: false,
             is_suspended: false,
             suspended: 0,
             pieces: 0,
@@ -155,7 +169,7 @@ impl Heap {
 
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
+        self.reserved + self.ahead
     }
 
     /// Address and size of a range.
@@ -220,7 +234,11 @@ impl Heap {
 
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
-        (self.ranges.free(), self.reserved + self.suspended - self.in_blocks - self.waiting)
+        let spares = if self.spare > 0 { self.spares().count() } else { 0 };
+        (
+            self.ranges.free() + spares,
+            self.reserved + self.suspended - self.in_blocks - self.waiting,
+        )
     }
 
     /// Address and size of every range that a capture under way gave back.

@@ -20,8 +20,12 @@ pub(crate) struct Segment {
     pub(crate) address: u64,
     /// Reserved, or allocated, in bytes.
     pub(crate) bytes: u64,
-    /// Up to where memory is, or was, mapped, in bytes from the front.
+    /// Up to where memory is in use, or was mapped, in bytes from the front.
     pub(crate) mapped: u64,
+    /// Mapped behind that, as the end of the last piece, in bytes.
+    pub(super) spare: u64,
+    /// To exchange the last piece for, mapped nowhere yet.
+    pub(super) ahead: Option<MemoryHandle>,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, by address; empty for an allocation.
@@ -72,6 +76,8 @@ impl Segment {
             address,
             bytes,
             mapped,
+            spare: 0,
+            ahead: None,
             last: None,
             pieces: BTreeMap::new(),
             absent: BTreeMap::new(),
@@ -104,7 +110,7 @@ impl Segment {
         }
     }
 
-    /// Bytes that can still be mapped behind what is mapped.
+    /// Bytes that can still come into use behind what is.
     pub(crate) fn room(&self) -> u64 {
         self.bytes - self.mapped
     }

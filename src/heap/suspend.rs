@@ -18,7 +18,7 @@ pub(super) struct Absent {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// The driver has its memory.
     Gone,
     /// Its memory is held, and mapped nowhere.
@@ -28,6 +28,16 @@ enum Stage {
 }
 
 impl Absent {
+    /// A piece whose memory the driver has.
+    pub(super) fn gone(bytes: u64) -> Self {
+        Self { bytes, stage: Stage::Gone }
+    }
+
+    /// A piece whose memory is held.
+    pub(super) fn at(piece: Piece, stage: impl FnOnce(MemoryHandle) -> Stage) -> Self {
+        Self { bytes: piece.bytes, stage: stage(piece.memory) }
+    }
+
     /// Whether memory is held for it.
     pub(super) fn is_held(&self) -> bool {
         !matches!(self.stage, Stage::Gone)

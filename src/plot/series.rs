@@ -19,7 +19,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Runs a trace; the panel is named after the reuse policy.
+    /// Runs a trace; the panel is named after the reuse policy. Nothing is mapped ahead, so that what is
+    /// held is what is needed.
     ///
     /// # Errors
     /// As of [`crate::replay::replay`].
@@ -29,7 +30,9 @@ impl Series {
         options: &Options,
     ) -> Result<Self, ReplayError> {
         let mut samples = Vec::with_capacity(trace.operations().len());
-        let replayed = replay_sampled(driver, trace, options, |sample| samples.push(sample))?;
+        let mut options = options.clone();
+        options.config.settings.growth_step_bytes = 0;
+        let replayed = replay_sampled(driver, trace, &options, |sample| samples.push(sample))?;
         Ok(Self {
             name: options.config.settings.reuse.to_string(),
             samples,

@@ -3,6 +3,7 @@
 use super::runner::Runner;
 use super::ReplayError;
 use crate::driver::Program;
+use crate::engine::{FreeRange, Refusal};
 use crate::trace::{Operation, StreamIndex};
 
 /// The memory of all pools behind one operation, in bytes.
@@ -75,6 +76,10 @@ impl<P: Program> Runner<'_, P> {
         };
         let ranges =
             self.engine.explain(*pool, self.streams[&stream]).map_err(|e| self.engine_failed(e))?;
-        Ok(ranges.iter().filter(|range| range.refusal.is_some()).map(|range| range.bytes).sum())
+        let refused = |range: &&FreeRange| {
+            // What is mapped ahead, growth takes at once.
+            range.refusal.as_ref().is_some_and(|refusal| *refusal != Refusal::Ahead)
+        };
+        Ok(ranges.iter().filter(refused).map(|range| range.bytes).sum())
     }
 }

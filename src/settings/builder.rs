@@ -53,6 +53,13 @@ impl Settings {
         self
     }
 
+    /// Sets how much a capture may map at once ahead of what it asks for, in bytes.
+    #[must_use]
+    pub fn growth_step_bytes(mut self, bytes: u64) -> Self {
+        self.growth_step_bytes = bytes;
+        self
+    }
+
     /// Sets what programmatic edges prove.
     #[must_use]
     pub fn programmatic(mut self, programmatic: Programmatic) -> Self {

@@ -86,6 +86,12 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of MB from 1 to 17592186044415",
         |settings| settings.memory_limit_bytes.is_none_or(|bytes| bytes >= 1 << 20)
     ),
+    key!(
+        "growth_step_mb",
+        Megabytes,
+        growth_step_bytes,
+        "a whole number of MB from 0 to 17592186044415"
+    ),
     key!("programmatic", Name, programmatic, "deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, CaptureStatus};
-use regraph::graphs::{Capture, Error};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Capture, Error, Memory, Pool};
+use regraph::settings::Settings;
 
 use super::{launch, range, Bench, Device, MIB};
 
@@ -17,6 +19,7 @@ twins! {
     a_launch_that_panics_is_ordered_too
     a_suspended_pool_launches_nothing_until_it_is_resumed
     a_pool_outlives_its_name
+    pieces_that_were_exchanged_hold_what_graphs_write
 }
 
 fn a_held_output_is_overwritten_by_no_later_graph<P: Device>(driver: &Arc<P>) {
@@ -195,4 +198,50 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
         drop(graphs);
         bench.close();
     }
+}
+
+/// A capture that grows often, with pieces exchanged at its end and without: it holds the same, and
+/// its graph writes and reads what it should, before and after a suspension.
+fn pieces_that_were_exchanged_hold_what_graphs_write<P: Device>(driver: &Arc<P>) {
+    let mut held = Vec::new();
+    for step in [0, 64 * MIB] {
+        let settings = Settings::default().growth_step_bytes(step);
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default().settings(settings)));
+        let pool = Pool::new(&engine, PoolConfig::default());
+        let bench = Bench { driver: driver.clone(), engine, pool };
+        let [s, t] = bench.streams();
+        for blocks in [3, 5, 9, 24] {
+            let body = |capture: &Capture<Arc<P>>| {
+                let mut outputs: Vec<(Memory<_>, u64)> = Vec::new();
+                driver.wait(t, s)?;
+                for number in 0..blocks {
+                    let stream = if number % 3 == 0 { t } else { s };
+                    let bytes = if number % 4 == 3 { MIB / 2 } else { 3 * MIB };
+                    let memory = capture.allocate(bytes, &stream)?;
+                    let tag = 1_000 * blocks + number;
+                    launch(&**driver, stream, (&[], &[range(&memory, tag)]), 0);
+                    outputs.push((memory, tag));
+                }
+                driver.wait(s, t)?;
+                Ok::<_, Error>(outputs)
+            };
+            let captured = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, body);
+            let (graph, outputs) = captured.unwrap();
+            held.push(bench.reserved());
+            for _ in 0..2 {
+                graph.launch(&s).unwrap();
+                assert_eq!(bench.wrong(), 0);
+                for (memory, tag) in &outputs {
+                    let tags = driver.read_tags(memory.address(), memory.bytes()).unwrap();
+                    assert!(tags.iter().all(|found| found == tag), "{blocks} blocks: {tag}");
+                }
+                bench.pool.suspend().unwrap();
+                bench.pool.resume().unwrap();
+            }
+            drop((graph, outputs));
+        }
+        bench.close();
+    }
+    let (small, large) = held.split_at(held.len() / 2);
+    assert_eq!(small, large);
 }

@@ -1,0 +1,209 @@
+//! When spare memory of heaps is trimmed.
+//!
+//! A heap may exchange a piece only while every block ever placed in it is one of captures under way
+//! and nothing outside them uses it; see `heap/spare.rs`. So spare memory goes, or is settled, before
+//!
+//! * a capture of its pool ends: only from then on may a graph with such blocks run;
+//! * work outside captures is handed a place in its pool;
+//! * a use of such a block outside its capture is recorded.
+//!
+//! It goes as well where memory is short.
+//!
+//! While a piece is exchanged its addresses are mapped nowhere for a moment, and a copy that another
+//! thread captures just then would fail. So it is done only where every stream of every capture of
+//! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
+
+use super::config::Config;
+use super::recording::Recording;
+use super::report::PoolId;
+use super::state::{Standing, State};
+use crate::driver::{Driver, DriverError, StreamHandle};
+use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
+
+impl State {
+    /// Bytes that all heaps hold spare.
+    pub(super) fn spare_of_all(&self) -> u64 {
+        self.heaps.iter().flatten().map(Heap::spare).sum()
+    }
+
+    fn has_spare(&self, pool: PoolId) -> bool {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
+        let heap = |heap: u32| self.heaps[heap as usize].as_ref();
+        row.heaps().into_iter().filter_map(heap).any(|heap| heap.spare() > 0)
+    }
+
+    /// Whether no thread but this one can be at work in captures of a pool, but for one.
+    fn is_mine_alone(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
+        let rows = self.recordings.iter().enumerate();
+        let others = rows.filter_map(|(row, recording)| {
+            let other = but != Some(CaptureSlot::new(row));
+            recording.as_ref().filter(|recording| other && recording.pools.contains(&pool))
+        });
+        others.into_iter().all(|recording| {
+            let capture = &recording.capture;
+            capture.streams().all(|stream| self.lanes.is_mine(capture.stream_handle(stream)))
+        })
+    }
+
+    /// How much growth for a claim may map at once ahead of what is asked for, in bytes.
+    pub(super) fn step(&self, config: &Config, pool: PoolId, claim: Claim) -> u64 {
+        match claim {
+            // Else it could not be trimmed.
+            Claim::Capture { capture, .. }
+                if self.is_mine_alone(pool, Some(capture)) && !self.is_over_threshold(config) =>
+            {
+                config.settings.growth_step_bytes
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether what is spare would be given back before the next growth.
+    fn is_over_threshold(&self, config: &Config) -> bool {
+        let allowed = config.settings.garbage_collection_threshold.zip(self.limit);
+        allowed.is_some_and(|(threshold, limit)| {
+            self.reserved_by_all() > (threshold * limit as f64) as u64
+        })
+    }
+
+    /// Gives the spare memory of a pool back before a capture ends; what cannot go is settled.
+    pub(super) fn trim_ended<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        pool: PoolId,
+        capture: CaptureSlot,
+    ) {
+        if self.has_spare(pool) && self.is_mine_alone(pool, Some(capture)) {
+            // Whom a loss concerns is told at its capture's end.
+            let _ = self.trim(driver, config, pool);
+        }
+        self.settle_spare(pool);
+    }
+
+    /// The same before work outside captures is handed a place in a pool.
+    ///
+    /// # Errors
+    /// The driver's, where memory of the pool is lost: it is suspended now.
+    pub(super) fn trim_for_outside<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        pool: PoolId,
+    ) -> Result<(), DriverError> {
+        if self.has_spare(pool) && self.is_mine_alone(pool, None) {
+            self.trim(driver, config, pool)?;
+        }
+        self.settle_spare(pool);
+        Ok(())
+    }
+
+    /// Gives back what spare memory may be exchanged now, of all pools. Returns whether there was
+    /// any.
+    ///
+    /// # Errors
+    /// The driver's, where memory of the pool that is named is lost: it is suspended now.
+    pub(super) fn trim_all<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        of: Option<PoolId>,
+    ) -> Result<bool, DriverError> {
+        let mut trimmed = false;
+        let mut result = Ok(());
+        for pool in (0..self.pools.len() as u32).map(PoolId) {
+            if self.has_spare(pool) && self.is_mine_alone(pool, None) {
+                trimmed = true;
+                let done = self.trim(driver, config, pool);
+                result =
+                    result.and(done.or_else(
+                        |error| {
+                            if of == Some(pool) {
+                                Err(error)
+                            } else {
+                                Ok(())
+                            }
+                        },
+                    ));
+            }
+        }
+        result.map(|()| trimmed)
+    }
+
+    fn trim<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        pool: PoolId,
+    ) -> Result<(), DriverError> {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return Ok(()) };
+        let heaps = row.heaps();
+        let mut result = Ok(());
+        for heap in heaps {
+            if self.heap(heap).spare() == 0 {
+                continue;
+            }
+            let limit = self.room(pool).min(self.room_of_all());
+            self.heap(heap).prepare_trim(driver, limit);
+            // Both pieces are held for a moment: peaks are to show it.
+            let touched = std::mem::take(&mut self.touched);
+            self.touch(heap);
+            self.account(config.statistics);
+            self.touched = touched;
+            self.touch(heap);
+            result = result.and(self.heap(heap).trim(driver));
+        }
+        if let Err(error) = &result {
+            self.lose(driver, pool, error);
+        }
+        result
+    }
+
+    fn settle_spare(&mut self, pool: PoolId) {
+        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return };
+        for heap in row.heaps() {
+            if self.heap(heap).spare() > 0 {
+                self.touch(heap);
+                self.heap(heap).settle_spare(None);
+            }
+        }
+    }
+
+    /// A pool has lost memory: nothing more of it is handed out, and no capture under way that
+    /// uses it can stand.
+    fn lose<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId, error: &DriverError) {
+        self.settle_spare(pool);
+        self.shut(driver, pool);
+        let recordings = self.recordings.iter_mut().flatten();
+        for Recording { lost, .. } in recordings.filter(|it| it.pools.contains(&pool)) {
+            lost.get_or_insert_with(|| error.clone());
+        }
+    }
+
+    /// Notes that a stream is about to be recorded for a block of a capture: if the stream is not
+    /// known to be in the capture, the piece that the block lies in stays as it is.
+    pub(super) fn heed_use<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureSlot,
+        (heap, range): (u32, RangeId),
+        stream: StreamHandle,
+    ) {
+        if self.heap(heap).spare() == 0 {
+            return;
+        }
+        let id = self.recording(capture).id;
+        let inside = self.standing(driver, (capture, id), stream);
+        if !matches!(inside, Standing::Inside(_)) {
+            self.keep_piece(heap, range);
+        }
+    }
+
+    /// Settles the spare memory of the piece that a range lies in.
+    pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
+        if self.heap(heap).spare() > 0 {
+            self.touch(heap);
+            self.heap(heap).settle_spare(Some(range));
+        }
+    }
+}
