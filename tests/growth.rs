@@ -19,7 +19,7 @@ const MAPPING: [Call; 3] = [Call::Create, Call::Map, Call::SetAccess];
 const UNMAPPING: [Call; 2] = [Call::Unmap, Call::Release];
 
 fn config(step: u64) -> Config {
-    Config::default().settings(Settings::default().growth_step_bytes(step).history(10_000))
+    Config::default().settings(Settings::default().growth_step_bytes(Some(step)).history(10_000))
 }
 
 fn calls(driver: &SimDriver, kinds: &[Call]) -> u64 {
@@ -194,7 +194,7 @@ fn what_fitted_fits_under_every_limit() {
         let allowed = needed - below;
         let of_device = SimConfig { total_bytes: allowed, ..SimConfig::default() };
         let settings = |limit| {
-            let settings = Settings::default().growth_step_bytes(STEP);
+            let settings = Settings::default().growth_step_bytes(Some(STEP));
             Config::default().settings(settings.memory_limit_bytes(limit))
         };
         let limited = [

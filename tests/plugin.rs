@@ -142,7 +142,7 @@ fn an_announced_capture_is_judged_before_its_end() {
     let h = host_with(Config::default().check(true).journal(true));
     let s = h.stream();
     h.begin(s, POOL);
-    h.plugin.capture_begun(0, s).unwrap();
+    h.plugin.capture_begun(0, s, true).unwrap();
     let block = h.allocate(s);
     h.launch(s);
     h.free(block);
@@ -219,7 +219,7 @@ fn a_capture_that_fails_leaves_nothing() {
     let s = h.stream();
     for judged in [false, true] {
         h.begin(s, POOL);
-        h.plugin.capture_begun(0, s).unwrap();
+        h.plugin.capture_begun(0, s, true).unwrap();
         let block = h.allocate(s);
         h.launch(s);
         h.free(block);
@@ -247,7 +247,7 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
     h.allocate(s);
     h.end(s, POOL);
     h.begin(s, POOL);
-    h.plugin.capture_begun(0, s).unwrap();
+    h.plugin.capture_begun(0, s, true).unwrap();
     h.driver.end_capture(s).unwrap();
     h.plugin.release_pool(0, POOL).unwrap();
     h.plugin.capture_failed(0, s).unwrap();
@@ -278,7 +278,7 @@ fn a_body_s_end_is_not_its_parent_s() {
     let h = host();
     let s = h.stream();
     h.begin(s, POOL);
-    h.plugin.capture_begun(0, s).unwrap();
+    h.plugin.capture_begun(0, s, true).unwrap();
     let block = h.allocate(s);
     h.launch(s);
     // As for a conditional node: the pool ends and begins while the capture goes on.

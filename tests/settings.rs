@@ -70,7 +70,7 @@ fn every_key_is_read_and_written() {
         .expandable_segments(false)
         .memory_fraction(Some(0.5))
         .memory_limit_bytes(Some(40 * GB))
-        .growth_step_bytes(0)
+        .growth_step_bytes(Some(0))
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)

@@ -32,8 +32,12 @@ def hooks() -> dict[str, int]:
     release_pool.
     """
 
-def capture_begun(device: int, stream: int) -> None:
-    """Tells that a capture has begun on a stream."""
+def capture_begun(device: int, stream: int, alone: bool) -> None:
+    """Tells that a capture has begun on a stream.
+
+    `alone` says that nothing registers the capture's memory anywhere before its end is told; then
+    it may be mapped in larger pieces, some of which are exchanged at the end.
+    """
 
 def capture_ending(device: int, stream: int) -> None:
     """Judges the graph of a capture that is about to end; raises `Refused`."""

@@ -24,12 +24,12 @@ pub(crate) fn stream(raw: usize) -> StreamHandle {
     StreamHandle::from_raw(raw as *mut _)
 }
 
-/// Tells that a capture has begun on a stream.
+/// Tells that a capture has begun on a stream, and whether nothing registers its memory anywhere.
 #[pyfunction]
-fn capture_begun(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyResult<()> {
     hooks::take_begun();
     let stream = self::stream(stream);
-    py.detach(|| allocator()?.capture_begun(device, stream).map_err(raised))
+    py.detach(|| allocator()?.capture_begun(device, stream, alone).map_err(raised))
 }
 
 /// Judges the graph of a capture that is about to end; raises `Refused`.

@@ -70,6 +70,21 @@ impl<D: Driver> Engine<D> {
         self.change(|state| state.end_capture(&self.driver, &self.config, capture, Some(graph)))
     }
 
+    /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
+    /// with zero, whatever [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
+    /// says; what that says of such captures holds. It is to be ended before its graph is launched.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`].
+    pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
+        self.change(|state| {
+            let unknown = Error::UnknownCapture { call: "grow_ahead", capture };
+            let slot = state.slot(capture).ok_or(unknown)?;
+            state.recording(slot).step = bytes;
+            Ok(())
+        })
+    }
+
     /// Ends a capture whose graph nobody can name any more, or that may be gone already: the host
     /// found out about its end too late. What [`Engine::end_capture`] says holds, but that nobody
     /// judges the graph ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch
@@ -78,7 +93,13 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::SetBack`], [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        self.change(|state| state.end_capture(&self.driver, &self.config, capture, None))
+        self.change(|state| {
+            if let Some(slot) = state.slot(capture) {
+                // Its graph may have run: no memory of it is exchanged any more.
+                state.recording(slot).step = 0;
+            }
+            state.end_capture(&self.driver, &self.config, capture, None)
+        })
     }
 
     /// The captures into a pool that are under way here and over in the driver: none of the streams

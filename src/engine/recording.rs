@@ -52,6 +52,9 @@ pub(super) struct Recording {
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
     pub(super) keeper: Keeper,
+    /// How much it may map at once ahead of what it asks for, in bytes. Zero too where its graph may
+    /// run before it is ended here.
+    pub(super) step: u64,
     /// How far set-backs have been followed up.
     pub(super) heeded: Moment,
     /// A block whose place rests on an order that a set-back has undone.

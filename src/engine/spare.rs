@@ -45,14 +45,24 @@ impl State {
         })
     }
 
+    /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run
+    /// already.
+    fn may_exchange(&self, pool: PoolId) -> bool {
+        let mut recordings = self.recordings.iter().flatten();
+        recordings.all(|recording| !recording.pools.contains(&pool) || recording.step > 0)
+    }
+
     /// How much growth for a claim may map at once ahead of what is asked for, in bytes.
     pub(super) fn step(&self, config: &Config, pool: PoolId, claim: Claim) -> u64 {
         match claim {
             // Else it could not be trimmed.
             Claim::Capture { capture, .. }
-                if self.is_mine_alone(pool, Some(capture)) && !self.is_over_threshold(config) =>
+                if self.is_mine_alone(pool, Some(capture))
+                    && self.may_exchange(pool)
+                    && !self.is_over_threshold(config) =>
             {
-                config.settings.growth_step_bytes
+                let recording = self.recordings[capture.index()].as_ref();
+                recording.map_or(0, |recording| recording.step)
             }
             _ => 0,
         }
@@ -74,7 +84,8 @@ impl State {
         pool: PoolId,
         capture: CaptureSlot,
     ) {
-        if self.has_spare(pool) && self.is_mine_alone(pool, Some(capture)) {
+        let may = self.may_exchange(pool) && self.is_mine_alone(pool, Some(capture));
+        if self.has_spare(pool) && may {
             // Whom a loss concerns is told at its capture's end.
             let _ = self.trim(driver, config, pool);
         }
@@ -91,7 +102,7 @@ impl State {
         config: &Config,
         pool: PoolId,
     ) -> Result<(), DriverError> {
-        if self.has_spare(pool) && self.is_mine_alone(pool, None) {
+        if self.has_spare(pool) && self.may_exchange(pool) && self.is_mine_alone(pool, None) {
             self.trim(driver, config, pool)?;
         }
         self.settle_spare(pool);
@@ -112,7 +123,7 @@ impl State {
         let mut trimmed = false;
         let mut result = Ok(());
         for pool in (0..self.pools.len() as u32).map(PoolId) {
-            if self.has_spare(pool) && self.is_mine_alone(pool, None) {
+            if self.has_spare(pool) && self.may_exchange(pool) && self.is_mine_alone(pool, None) {
                 trimmed = true;
                 let done = self.trim(driver, config, pool);
                 result =

@@ -189,6 +189,7 @@ impl State {
             held: Vec::new(),
             left: Vec::new(),
             keeper: Keeper::default(),
+            step: config.settings.growth_step_bytes.unwrap_or(0),
             heeded: Moment::default(),
             undone: None,
             lost: None,

@@ -31,7 +31,7 @@ impl Series {
     ) -> Result<Self, ReplayError> {
         let mut samples = Vec::with_capacity(trace.operations().len());
         let mut options = options.clone();
-        options.config.settings.growth_step_bytes = 0;
+        options.config.settings.growth_step_bytes = None;
         let replayed = replay_sampled(driver, trace, &options, |sample| samples.push(sample))?;
         Ok(Self {
             name: options.config.settings.reuse.to_string(),

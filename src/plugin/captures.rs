@@ -64,12 +64,25 @@ impl<D: Driver + Program> Plugin<D> {
     /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
     /// where other threads free it. Without, a capture is known from its first request on.
     ///
+    /// `alone` says that nothing registers memory of the capture anywhere, as communication libraries
+    /// do, before its end is told ([`Plugin::capture_ending`]). It may map memory ahead then
+    /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)), which makes it
+    /// faster.
+    ///
     /// # Errors
     /// Those of [`engine::Engine::begin_capture`].
-    pub fn capture_begun(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+    pub fn capture_begun(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        alone: bool,
+    ) -> Result<(), Error> {
         let device = self.device(device)?;
         let Some((key, pool)) = device.routes.of(stream) else { return Ok(()) };
         let capture = device.engine.begin_capture(pool, stream)?;
+        if alone {
+            device.engine.grow_ahead(capture, self.ahead)?;
+        }
         let mut pools = device.pools();
         let releases = pools.private.get(&key).map_or(0, |private| private.releases);
         let announced = Announced { key, capture, releases, graph: None };

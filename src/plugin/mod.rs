@@ -42,7 +42,10 @@ type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Driver + Program> {
     connect: Connect<D>,
+    /// Without growth ahead: that is for captures whose end is told in time.
     config: Config,
+    /// How much those may map at once ahead of what they ask for, in bytes.
+    ahead: u64,
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observer: Arc<OnceLock<Observer>>,
     journals: AtomicBool,
@@ -63,10 +66,16 @@ impl<D: Driver + Program> Plugin<D> {
         config: Config,
         connect: impl Fn(u32) -> Result<D, DriverError> + Send + Sync + 'static,
     ) -> Self {
+        /// As much as pays, where the settings do not say.
+        const AHEAD: u64 = 64 << 20;
+        let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
+        let mut config = config;
+        config.settings.growth_step_bytes = None;
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
             config,
+            ahead,
             devices,
             observer: Arc::default(),
             journals: AtomicBool::new(false),

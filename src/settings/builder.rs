@@ -53,9 +53,9 @@ impl Settings {
         self
     }
 
-    /// Sets how much a capture may map at once ahead of what it asks for, in bytes.
+    /// Sets how much every capture may map at once ahead of what it asks for, in bytes.
     #[must_use]
-    pub fn growth_step_bytes(mut self, bytes: u64) -> Self {
+    pub fn growth_step_bytes(mut self, bytes: Option<u64>) -> Self {
         self.growth_step_bytes = bytes;
         self
     }

@@ -13,7 +13,7 @@
 //! | `expandable_segments` | `True` | Segments are reserved address ranges that grow in place. PyTorch's default is `False`. |
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
-//! | `growth_step_mb` | 64 | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
+//! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
 //! | `programmatic` | `deny` | What programmatic edges prove: `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -72,16 +72,18 @@ pub struct Settings {
     pub memory_fraction: Option<f64>,
     /// `memory_limit_mb`, in bytes per device; `None` means no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// `growth_step_mb`, in bytes: 64 MiB by default.
+    /// `growth_step_mb`, in bytes; `None` leaves it to the host, which may let single captures map
+    /// ahead ([`Engine::grow_ahead`]).
     ///
     /// Every mapping costs the driver some 30 us, so that growth by small pieces can be most of what a
     /// capture costs. With a step, pieces that were mapped in a capture are exchanged for smaller
-    /// ones before it ends: a program that writes outside the graph to blocks of a capture that is
-    /// under way, without recording it first ([`Engine::record_stream`]), or that registers their
-    /// memory anywhere, sets this to 0.
+    /// ones before it ends. So it is for programs that register no memory of captures under way
+    /// anywhere, as communication libraries do, and that write to no block of one from outside
+    /// without recording it first ([`Engine::record_stream`]).
     ///
+    /// [`Engine::grow_ahead`]: crate::engine::Engine::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
-    pub growth_step_bytes: u64,
+    pub growth_step_bytes: Option<u64>,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -106,7 +108,7 @@ impl Default for Settings {
             expandable_segments: true,
             memory_fraction: None,
             memory_limit_bytes: None,
-            growth_step_bytes: 64 << 20,
+            growth_step_bytes: None,
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,

@@ -205,7 +205,7 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
 fn pieces_that_were_exchanged_hold_what_graphs_write<P: Device>(driver: &Arc<P>) {
     let mut held = Vec::new();
     for step in [0, 64 * MIB] {
-        let settings = Settings::default().growth_step_bytes(step);
+        let settings = Settings::default().growth_step_bytes(Some(step));
         let engine = Arc::new(Engine::new(driver.clone(), Config::default().settings(settings)));
         let pool = Pool::new(&engine, PoolConfig::default());
         let bench = Bench { driver: driver.clone(), engine, pool };

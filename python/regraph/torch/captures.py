@@ -82,7 +82,7 @@ class _Calls:
             _tell_failure(place)
             raise
         try:
-            _native.capture_begun(*place)
+            _native.capture_begun(*place, _is_alone())
         except BaseException:
             self.give_up(graph, place)
             raise
@@ -131,6 +131,12 @@ class _Calls:
         with contextlib.suppress(Exception):
             self.reset(graph)
         _tell_failure(place)
+
+
+def _is_alone() -> bool:
+    """Whether no communication library of PyTorch's may register memory while it is captured."""
+    distributed = torch.distributed
+    return not (distributed.is_available() and distributed.is_initialized())
 
 
 def _tell_failure(place: Place) -> None:

@@ -184,6 +184,7 @@ impl World {
             settings.memory_limit_bytes = Some(total_bytes / 2);
             settings.garbage_collection_threshold = Some(0.5);
         }
+        settings.growth_step_bytes = (ways % 8 != 1).then_some(64 << 20);
         settings.history = if ways >= 192 { 32 } else { 0 };
         let config = Config::default().settings(settings).report_leaks(false);
         let config = config.find_late_uses(true);
