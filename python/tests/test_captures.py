@@ -20,7 +20,7 @@ def test_a_capture_is_told_and_judged(enabled, native):
     graph.capture_end()
     assert native.calls == [
         ("torch.capture_begin",),
-        ("capture_begun", 0, 7),
+        ("capture_begun", 0, 7, True),
         ("capture_ending", 0, 7),
         ("torch.capture_end",),
         ("capture_ended", 0, 7),
@@ -59,6 +59,12 @@ def test_a_capture_that_does_not_begin(enabled, native):
     with pytest.raises(RuntimeError, match="not here"):
         torch.cuda.CUDAGraph().capture_begin()
     assert native.names() == ["torch.capture_begin", "capture_failed"]
+
+
+def test_captures_beside_a_communication_library_map_nothing_ahead(enabled, native, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    torch.cuda.CUDAGraph().capture_begin()
+    assert native.calls[-1] == ("capture_begun", 0, 7, False)
 
 
 def test_a_capture_that_the_library_does_not_take(enabled, native):
