@@ -1,9 +1,9 @@
 //! The journal, sorted into streams and blocks.
 
-use ahash::AHashMap;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
+use super::numbers::Numbers;
 use super::violation::{Flaw, Place, Violation};
 use crate::driver::StreamHandle;
 use crate::journal::{BlockNumber, Entry, Journal};
@@ -50,6 +50,17 @@ pub(crate) struct BlockUse {
     pub stream: u32,
     /// The entry that said its uses are over, unless one took that back.
     pub last: Option<u32>,
+    /// How many looks at the stream came before the block's allocation.
+    pub looks_before: u32,
+    /// How many came before the uses ended, where they did.
+    pub looks_until: u32,
+}
+
+impl BlockUse {
+    /// The last look at the stream before the block's allocation.
+    pub fn start(&self) -> Option<u32> {
+        self.looks_before.checked_sub(1)
+    }
 }
 
 /// A block that the capture allocated.
@@ -62,6 +73,13 @@ pub(crate) struct BlockHistory {
     pub outside: bool,
     /// Its own stream first.
     pub uses: SmallVec<[BlockUse; 2]>,
+}
+
+impl BlockHistory {
+    /// The entry that ended a use of this block, or [`NEVER`].
+    pub fn until(&self, used: &BlockUse) -> u32 {
+        used.last.unwrap_or(self.freed)
+    }
 }
 
 /// What changes the address map, in host order.
@@ -86,6 +104,22 @@ enum Known {
     Standing(u32),
 }
 
+impl Known {
+    fn from_number(number: u32) -> Self {
+        match number % 2 {
+            0 => Self::Ours(number / 2),
+            _ => Self::Standing(number / 2),
+        }
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Self::Ours(block) => block * 2,
+            Self::Standing(block) => block * 2 + 1,
+        }
+    }
+}
+
 /// The whole journal.
 #[derive(Default)]
 pub(crate) struct History {
@@ -100,8 +134,10 @@ pub(crate) struct History {
 struct Reader<'a> {
     graph: &'a Graph,
     history: History,
-    streams: AHashMap<StreamHandle, u32>,
-    known: AHashMap<BlockNumber, Known>,
+    streams: Numbers,
+    /// The stream of the last entry that named one, which the next one is likely to name.
+    recent: Option<(StreamHandle, u32)>,
+    blocks: Numbers,
 }
 
 impl History {
@@ -109,8 +145,9 @@ impl History {
         let mut reader = Reader {
             graph,
             history: Self::default(),
-            streams: AHashMap::new(),
-            known: AHashMap::new(),
+            streams: Numbers::with_capacity(0),
+            recent: None,
+            blocks: Numbers::with_capacity(0),
         };
         for (index, entry) in journal.iter().enumerate() {
             reader.read(index, entry)?;
@@ -134,23 +171,31 @@ impl History {
         Ok(history)
     }
 
+    /// What a block's own stream waited for when it was allocated.
+    pub fn allocation_point(&self, block: u32) -> &[u32] {
+        let used = &self.blocks[block as usize].uses[0];
+        let own = &self.streams[used.stream as usize];
+        used.start().map_or(&[], |look| own.terminals(look as usize))
+    }
+
     /// A block's life rests on looks: at its own stream when it began, and at every user when its
     /// uses ended. A user outside the capture cannot be looked at, and nothing with users may
     /// follow such a block.
     fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
         for (index, used) in block.uses.iter().enumerate() {
             let stream = &self.streams[used.stream as usize];
-            let end = used.last.unwrap_or(block.freed);
+            let end = block.until(used);
             let ended = end != NEVER && (index == 0 || !block.outside);
-            let needed = [(index == 0).then_some(block.allocated), ended.then_some(end)];
-            for entry in needed.into_iter().flatten() {
-                if stream.look_before(entry).is_none() {
-                    return Err(Violation::NeverLooked {
-                        entry: entry as usize,
-                        block: block.place.block,
-                        stream: stream.handle,
-                    });
-                }
+            let needed = [
+                (index == 0 && used.looks_before == 0).then_some(block.allocated),
+                (ended && used.looks_until == 0).then_some(end),
+            ];
+            if let Some(entry) = needed.into_iter().flatten().next() {
+                return Err(Violation::NeverLooked {
+                    entry: entry as usize,
+                    block: block.place.block,
+                    stream: stream.handle,
+                });
             }
         }
         Ok(())
@@ -177,13 +222,15 @@ impl Reader<'_> {
                 let number = self.history.blocks.len() as u32;
                 let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
                 let own = self.stream(stream);
+                let looks_before = self.history.streams[own as usize].looks() as u32;
+                let used = BlockUse { stream: own, last: None, looks_before, looks_until: 0 };
                 self.history.blocks.push(BlockHistory {
                     place: Place { block, stream: Some(stream), address, bytes },
                     end,
                     allocated: at,
                     freed: NEVER,
                     outside: false,
-                    uses: SmallVec::from_slice(&[BlockUse { stream: own, last: None }]),
+                    uses: SmallVec::from_slice(&[used]),
                 });
                 self.history.events.push(Event::Allocate(number));
             }
@@ -191,18 +238,22 @@ impl Reader<'_> {
             Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
             // A standing block is never followed inside the capture before it is settled, so its
             // users need no record. A late word about a freed block still counts: it fails closed.
-            Entry::Outside { block } => match self.known.get(&block) {
-                Some(&Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
+            Entry::Outside { block } => match self.known(block) {
+                Some(Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
                 Some(Known::Standing(_)) => {}
                 None => return Err(malformed(index, block, Flaw::Unknown)),
             },
-            Entry::Free { block } => match self.known.get(&block) {
-                Some(&Known::Ours(number)) => {
+            Entry::Free { block } => match self.known(block) {
+                Some(Known::Ours(number)) => {
                     let ours = &mut self.history.blocks[number as usize];
                     if ours.freed != NEVER {
                         return Err(malformed(index, block, Flaw::Freed));
                     }
                     ours.freed = at;
+                    for used in ours.uses.iter_mut().filter(|used| used.last.is_none()) {
+                        let stream = &self.history.streams[used.stream as usize];
+                        used.looks_until = stream.looks() as u32;
+                    }
                     self.history.events.push(Event::Free(number));
                 }
                 Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
@@ -218,8 +269,8 @@ impl Reader<'_> {
                 });
                 self.history.events.push(Event::Standing(number));
             }
-            Entry::Settled { block } => match self.known.get(&block) {
-                Some(&Known::Standing(number)) => {
+            Entry::Settled { block } => match self.known(block) {
+                Some(Known::Standing(number)) => {
                     let standing = &mut self.history.standing[number as usize];
                     if standing.settled {
                         return Err(malformed(index, block, Flaw::Settled));
@@ -236,16 +287,26 @@ impl Reader<'_> {
     }
 
     fn stream(&mut self, handle: StreamHandle) -> u32 {
-        let streams = &mut self.history.streams;
-        *self.streams.entry(handle).or_insert_with(|| {
-            streams.push(StreamHistory {
+        if let Some((_, number)) = self.recent.filter(|&(recent, _)| recent == handle) {
+            return number;
+        }
+        let number = self.streams.get(handle.bits() as u64).unwrap_or_else(|| {
+            let number = self.history.streams.len() as u32;
+            self.history.streams.push(StreamHistory {
                 handle,
                 entries: Vec::new(),
                 ends: Vec::new(),
                 terminals: Vec::new(),
             });
-            streams.len() as u32 - 1
-        })
+            self.streams.insert(handle.bits() as u64, number);
+            number
+        });
+        self.recent = Some((handle, number));
+        number
+    }
+
+    fn known(&self, block: BlockNumber) -> Option<Known> {
+        self.blocks.get(block.0).map(Known::from_number)
     }
 
     /// Takes a new block's number and answers where the block ends.
@@ -257,7 +318,7 @@ impl Reader<'_> {
         address: u64,
         bytes: u64,
     ) -> Result<u64, Violation> {
-        if self.known.insert(block, known).is_some() {
+        if self.blocks.insert(block.0, known.number()).is_some() {
             return Err(malformed(index, block, Flaw::NumberTaken));
         }
         let end = address.checked_add(bytes);
@@ -271,19 +332,26 @@ impl Reader<'_> {
         handle: StreamHandle,
         last: Option<u32>,
     ) -> Result<(), Violation> {
-        let number = match self.known.get(&block) {
-            Some(&Known::Ours(number)) => number as usize,
+        let number = match self.known(block) {
+            Some(Known::Ours(number)) => number as usize,
             Some(Known::Standing(_)) => return Ok(()),
             None => return Err(malformed(index, block, Flaw::Unknown)),
         };
         if self.history.blocks[number].freed != NEVER {
             return Err(malformed(index, block, Flaw::Freed));
         }
-        let stream = self.stream(handle);
-        let uses = &mut self.history.blocks[number].uses;
-        match uses.iter_mut().find(|used| used.stream == stream) {
-            Some(used) => used.last = last,
-            None => uses.push(BlockUse { stream, last }),
+        let number_of_stream = self.stream(handle);
+        let stream = &self.history.streams[number_of_stream as usize];
+        let looks_until = stream.looks() as u32;
+        let block = &mut self.history.blocks[number];
+        match block.uses.iter_mut().find(|used| used.stream == number_of_stream) {
+            Some(used) => (used.last, used.looks_until) = (last, looks_until),
+            None => block.uses.push(BlockUse {
+                stream: number_of_stream,
+                last,
+                looks_before: stream.look_before(block.allocated).map_or(0, |look| look as u32 + 1),
+                looks_until,
+            }),
         }
         Ok(())
     }
