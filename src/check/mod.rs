@@ -49,7 +49,6 @@
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
 
 mod graph;
-mod hints;
 mod history;
 mod lists;
 mod numbers;
@@ -76,7 +75,6 @@ use crate::policy::Programmatic;
 
 use graph::Graph;
 use history::History;
-use order::Order;
 use shadow::Pair;
 use users::Attribution;
 
@@ -105,7 +103,7 @@ struct LastUsers {
 }
 
 impl LastUsers {
-    fn new(attribution: &Attribution) -> Self {
+    fn new(attribution: &Attribution<'_>) -> Self {
         let count = attribution.users.len();
         let mut last = Self { ends: Vec::with_capacity(count), nodes: Vec::with_capacity(count) };
         for block in 0..count as u32 {
@@ -133,9 +131,8 @@ pub fn check<D: Driver + ?Sized>(
 ) -> Result<Summary, Violation> {
     let graph = Graph::read(journal, programmatic, driver, graph)?;
     let history = History::read(journal, &graph)?;
-    let hints = hints::hints(&graph, &history);
-    let order = Order::new(graph.proofs(), &hints);
-    let attribution = Attribution::new(&graph, &history, &order, &hints);
+    let attribution = Attribution::new(&graph, &history);
+    let order = &attribution.order;
 
     let not_ordered = |pair: Pair, earlier: u32, later: u32| Violation::NotOrdered {
         earlier: history.blocks[pair.earlier as usize].place,

@@ -14,6 +14,9 @@ const WIDEST: usize = 32;
 
 const UNSET: u32 = u32::MAX;
 
+/// For a node of which it is not known what chain it should be in.
+pub(super) const NO_HINT: u32 = u32::MAX;
+
 /// The order that a list of edges gives. Every edge goes from a smaller to a larger number.
 pub(crate) struct Order<'a> {
     edges: &'a Lists<Edge>,
@@ -62,14 +65,19 @@ impl<'a> Order<'a> {
         let mut nodes: Vec<Place> = Vec::with_capacity(count);
         let mut chains = 0;
         for node in 0..count as u32 {
-            // Of the chains that may go on here, the one with the same hint, or the one that can
-            // go on in the fewest other places.
-            let hint = hints.get(node as usize);
+            // Of the chains that may go on here, the one with the same hint, or where nothing is
+            // known the one that can go on in the fewest other places.
+            let hint = hints.get(node as usize).copied().unwrap_or(NO_HINT);
             let free = edges.of(node).iter().filter(|edge| nodes[edge.from as usize].end);
-            let best = free.min_by_key(|edge| {
-                let strange = hints.get(edge.from as usize) != hint;
-                (strange, uses[edge.from as usize], u32::MAX - edge.from)
+            let free = free.filter_map(|edge| {
+                let other = hints.get(edge.from as usize).copied().unwrap_or(NO_HINT);
+                let strange = other != hint;
+                // It is left to its own stream.
+                let taken = strange && other != NO_HINT && hint != NO_HINT;
+                (!taken).then_some((strange, uses[edge.from as usize], edge))
             });
+            let best = free.min_by_key(|&(strange, uses, edge)| (strange, uses, !edge.from));
+            let best = best.map(|(.., edge)| edge);
             let place = match best {
                 Some(edge) => {
                     let before = &mut nodes[edge.from as usize];

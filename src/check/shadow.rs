@@ -32,7 +32,7 @@ struct Range {
 }
 
 /// Parts that one block lay in before another came: start, end, block.
-type Former = SmallVec<[(u64, u64, u32); 4]>;
+type Former = Vec<(u64, u64, u32)>;
 
 /// The last block with users at each address.
 #[derive(Default)]
@@ -48,8 +48,16 @@ impl Blocks {
         below.take_while(move |(_, range)| start < end && range.end > start)
     }
 
-    fn live(&self, start: u64, end: u64) -> Option<u32> {
-        self.overlapping(start, end).find(|(_, range)| range.live).map(|(_, range)| range.block)
+    /// Fills `former` with the parts that overlap `start..end`, and answers the last block there
+    /// that is live.
+    fn read(&self, start: u64, end: u64, former: &mut Former) -> Option<u32> {
+        former.clear();
+        let mut live = None;
+        for (at, range) in self.overlapping(start, end) {
+            former.push((at, range.end, range.block));
+            live = live.or(range.live.then_some(range.block));
+        }
+        live
     }
 
     /// Puts a live block where these parts, all of them freed, overlap it.
@@ -81,7 +89,7 @@ impl Blocks {
 /// finds by itself, it answers.
 pub(super) fn walk(
     history: &History,
-    attribution: &Attribution,
+    attribution: &Attribution<'_>,
     mut judge: impl FnMut(Pair) -> Result<(), Violation>,
 ) -> Result<(), Violation> {
     let blocks = &history.blocks;
@@ -91,10 +99,12 @@ pub(super) fn walk(
     let mut exposed = Blocks::default();
     // Live blocks without users.
     let mut idle: RangeMap<u32> = RangeMap::new();
-    let live_at = |exposed: &Blocks, idle: &RangeMap<u32>, start: u64, end: u64| {
-        let found = [exposed.live(start, end), idle.overlapping(start, end).next().copied()];
-        found.into_iter().flatten().max_by_key(|&block| blocks[block as usize].place.address)
+    let last_live = |exposed: Option<u32>, idle: &RangeMap<u32>, start: u64, end: u64| {
+        let idle = idle.overlapping(start, end).next().copied();
+        let found = [exposed, idle].into_iter().flatten();
+        found.max_by_key(|&block| blocks[block as usize].place.address)
     };
+    let mut former = Former::new();
     let mut standing: RangeMap<SmallVec<[u32; 2]>> = RangeMap::new();
     let no_standing = SmallVec::new();
     let mut settled = vec![false; history.standing.len()];
@@ -103,7 +113,8 @@ pub(super) fn walk(
             Event::Allocate(number) => {
                 let block = &blocks[number as usize];
                 let (start, end) = (block.place.address, block.end);
-                if let Some(other) = live_at(&exposed, &idle, start, end) {
+                let live = exposed.read(start, end, &mut former);
+                if let Some(other) = last_live(live, &idle, start, end) {
                     return Err(Violation::LiveOverlap {
                         earlier: blocks[other as usize].place,
                         later: block.place,
@@ -122,11 +133,11 @@ pub(super) fn walk(
                     idle.replace(start, end, number);
                     continue;
                 }
-                let former = exposed.overlapping(start, end);
-                let former: Former = former.map(|(at, it)| (at, it.end, it.block)).collect();
                 let mut earlier: SmallVec<[u32; 4]> = former.iter().map(|it| it.2).collect();
-                earlier.sort_unstable();
-                earlier.dedup();
+                if earlier.len() > 1 {
+                    earlier.sort_unstable();
+                    earlier.dedup();
+                }
                 for earlier in earlier {
                     if blocks[earlier as usize].outside {
                         return Err(Violation::OutsideUse {
@@ -153,7 +164,8 @@ pub(super) fn walk(
             Event::Standing(number) => {
                 let block = &history.standing[number as usize];
                 let (start, end) = (block.place.address, block.end);
-                if let Some(other) = live_at(&exposed, &idle, start, end) {
+                let live = exposed.read(start, end, &mut former);
+                if let Some(other) = last_live(live, &idle, start, end) {
                     return Err(Violation::Standing {
                         standing: block.place,
                         block: blocks[other as usize].place,

@@ -3,7 +3,7 @@
 use super::super::history::History;
 use super::super::order::Order;
 use super::launches::Source;
-use super::log::Log;
+use super::log::{Log, NONE};
 use super::sighted::Sighted;
 use super::sights::UNSEEN;
 use super::{User, Users};
@@ -83,15 +83,37 @@ pub(super) fn tell_apart(
             if point.iter().any(|&from| from >= node) {
                 continue;
             }
+            // It comes after the allocation point if it is a user at all.
+            let own = &block.uses[0];
+            let look = own.start().unwrap_or(NONE);
+            doubtful.push((used.block, User { node, stream: own.stream, look }));
             let edges = source.graph.any().of(node);
+            // Mostly it waits for something that the block's own stream launched since.
+            let own_log = &logs[own.stream as usize];
+            let since = |before: u32| {
+                let launch = sighted.look_before_launch(before, own.stream, own_log);
+                launch.is_some_and(|it| {
+                    it >= look && own_log.unclean_until(it) == own_log.unclean_until(look)
+                })
+            };
+            if look != NONE && edges.iter().any(|edge| since(edge.from)) {
+                continue;
+            }
+            // What lies behind the allocation point does not come after all of it.
+            let seen = sighted.first(node, own.stream).filter(|&seen| seen <= look as i32);
+            let behind =
+                |seen: i32| own_log.unclean_until(seen as u32) == own_log.unclean_until(look);
+            if look != NONE && seen.is_some_and(behind) {
+                doubtful.pop();
+                continue;
+            }
             for &from in point {
                 let known =
                     |before: u32| before == from || order.at_once(from, before) == Some(true);
                 if !known(node) && !edges.iter().any(|edge| known(edge.from)) {
-                    questions.push((doubtful.len() as u32, from, node));
+                    questions.push((doubtful.len() as u32 - 1, from, node));
                 }
             }
-            doubtful.push((used.block, User { node, stream: used.stream }));
         }
     }
     let mut uses = vec![true; doubtful.len()];

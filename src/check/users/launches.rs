@@ -8,8 +8,8 @@ use super::marks::Marks;
 use super::sights::{Sights, UNSEEN};
 use super::Need;
 
-/// Bits of streams.
-type Mask = u16;
+/// Bits of the streams of a batch.
+pub(super) type Mask = u16;
 
 /// What reading the logs needs of the capture.
 pub(super) struct Source<'a> {
@@ -30,7 +30,7 @@ struct Batch<'a, const WIDTH: usize> {
     all: Vec<Vec<bool>>,
 }
 
-/// Adds the logs of at most `WIDTH` streams.
+/// Adds the logs of at most `WIDTH` streams. Answers by node which of them have it.
 pub(super) fn read<const WIDTH: usize>(
     source: &Source<'_>,
     sights: &Sights<WIDTH>,
@@ -38,7 +38,7 @@ pub(super) fn read<const WIDTH: usize>(
     needs: &[Need],
     marks: &mut Marks,
     logs: &mut Vec<Log>,
-) {
+) -> Vec<Mask> {
     let mut batch = Batch {
         source,
         sights,
@@ -51,7 +51,7 @@ pub(super) fn read<const WIDTH: usize>(
     for (column, need) in needs.iter().enumerate() {
         logs.push(batch.judge(column, need));
     }
-    batch.sort(needs, &mut logs[from..]);
+    batch.sort(needs, &mut logs[from..])
 }
 
 impl<const WIDTH: usize> Batch<'_, WIDTH> {
@@ -133,7 +133,7 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
 
     /// Finds what follows from the first launches, each within its step, and sorts all launches
     /// into the logs.
-    fn sort(self, needs: &[Need], logs: &mut [Log]) {
+    fn sort(self, needs: &[Need], logs: &mut [Log]) -> Vec<Mask> {
         let Self { source, sights, mut launched, all, .. } = self;
         let mut takes_all: Mask = 0;
         for (column, all) in all.iter().enumerate() {
@@ -179,6 +179,7 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
             }
             log.fill(all.len(), &found);
         }
+        launched
     }
 }
 

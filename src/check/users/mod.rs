@@ -18,10 +18,12 @@
 //!
 //! * [`sights`], [`sighted`]: when each node was first seen.
 //! * [`launches`], [`tails`]: the [`log`]s.
+//! * [`hints`]: which stream most likely launched each node.
 //! * [`foreign`]: users on streams that are not the block's own.
 //! * [`least`], [`marks`]: means.
 
 mod foreign;
+mod hints;
 mod launches;
 mod least;
 mod log;
@@ -42,7 +44,7 @@ use launches::Source;
 use log::{Log, NONE};
 use marks::Marks;
 use sighted::Sighted;
-use sights::{Sights, UNSEEN};
+use sights::Sights;
 
 /// A part of a stream's log.
 #[derive(Clone, Copy)]
@@ -64,8 +66,10 @@ pub(super) struct Users {
 #[derive(Clone, Copy)]
 pub(super) struct User {
     pub node: u32,
-    /// The stream whose log has it.
-    pub stream: u32,
+    /// A look at a stream whose terminals all come before it; a number of no look where none is
+    /// known.
+    stream: u32,
+    look: u32,
 }
 
 impl Users {
@@ -75,7 +79,9 @@ impl Users {
 }
 
 /// Every stream's log and every block's users.
-pub(super) struct Attribution {
+pub(super) struct Attribution<'a> {
+    /// Of the edges that prove something.
+    pub order: Order<'a>,
     logs: Vec<Log>,
     /// By block.
     pub users: Vec<Users>,
@@ -108,9 +114,8 @@ impl Need {
     }
 }
 
-impl Attribution {
-    /// `order` is that of the edges that prove something; `hints` are what it was made with.
-    pub fn new(graph: &Graph, history: &History, order: &Order<'_>, hints: &[u32]) -> Self {
+impl<'a> Attribution<'a> {
+    pub fn new(graph: &'a Graph, history: &History) -> Self {
         let first_seen = first_sights(graph, history);
         let successors = graph.successors();
         let source = Source { graph, successors: &successors, first_seen: &first_seen };
@@ -124,6 +129,8 @@ impl Attribution {
             2..=4 => read::<4>(&source, history, &needs, &mut marks, &mut logs, &mut sighted),
             _ => read::<16>(&source, history, &needs, &mut marks, &mut logs, &mut sighted),
         }
+        let hints = hints::hints(graph, history, &logs);
+        let order = Order::new(graph.proofs(), &hints);
         let stray = tails::stray(&source, history);
         if needs.iter().any(|need| need.tail) {
             tails::add(&source, history, &needs, &mut marks, &mut logs);
@@ -135,12 +142,12 @@ impl Attribution {
         let (mut users, foreign) = users(graph, history, &logs, &first_seen);
         if foreign.is_empty() {
         } else if graph.is_plain() {
-            foreign::tell_apart(&source, history, &logs, &sighted, order, foreign, &mut users);
+            foreign::tell_apart(&source, history, &logs, &sighted, &order, foreign, &mut users);
         } else {
-            let order = Order::new(graph.any(), hints);
+            let order = Order::new(graph.any(), &hints);
             foreign::tell_apart(&source, history, &logs, &sighted, &order, foreign, &mut users);
         }
-        Self { logs, users, sighted, stray }
+        Self { order, logs, users, sighted, stray }
     }
 
     /// Calls `found` for the users that no other user in the same slice follows: whatever comes
@@ -161,25 +168,28 @@ impl Attribution {
         for slice in &users.slices {
             let stream = slice.stream;
             let log = &self.logs[stream as usize];
-            log.firsts(slice.start, slice.end, |node| found(User { node, stream }));
+            // The first launch of a clean step depends on all that the stream waited for, and what
+            // the step has follows from one.
+            log.firsts(slice.start, slice.end, |node| {
+                let look = self.sighted.look_before_launch(node, stream, log);
+                found(User { node, stream, look: look.unwrap_or(NONE) });
+            });
         }
     }
 
-    /// Whether a user comes after a node, where the looks at its stream show that: the stream had
-    /// the node behind its terminals before it launched the user, and only moved on since. The first
-    /// launch of a clean step depends on all that the stream waited for, and the user follows from
-    /// one. False where edges were edited or prove less, too.
+    /// Whether a user comes after a node, where looks show that: the node was behind a stream's
+    /// terminals at or before a look that the user comes after, and they only moved on in between.
+    /// False where edges were edited or prove less, too.
     #[inline]
     pub fn comes_after(&self, user: User, node: u32) -> bool {
-        let (Some(seen), Some(launched)) =
-            (self.sighted.first(node, user.stream), self.sighted.first(user.node, user.stream))
-        else {
+        if user.look == NONE {
+            return false;
+        }
+        let Some(seen) = self.sighted.first(node, user.stream) else {
             return false;
         };
         let log = &self.logs[user.stream as usize];
-        seen < launched
-            && launched != UNSEEN
-            && log.unclean_until(seen as u32) == log.unclean_until(launched as u32)
+        seen <= user.look as i32 && log.unclean_until(seen as u32) == log.unclean_until(user.look)
     }
 }
 
@@ -194,8 +204,8 @@ fn read<const WIDTH: usize>(
 ) {
     for (streams, needs) in history.streams.chunks(WIDTH).zip(needs.chunks(WIDTH)) {
         let sights = Sights::<WIDTH>::read(source.graph, streams);
-        launches::read(source, &sights, streams, needs, marks, logs);
-        sighted.keep(sights);
+        let launched = launches::read(source, &sights, streams, needs, marks, logs);
+        sighted.keep(sights, launched);
     }
 }
 
@@ -269,7 +279,7 @@ impl Users {
     }
 
     fn add_others<'a>(&mut self, stream: u32, nodes: impl Iterator<Item = &'a u32>) {
-        self.others.extend(nodes.map(|&node| User { node, stream }));
+        self.others.extend(nodes.map(|&node| User { node, stream, look: NONE }));
     }
 
     fn add_slice(&mut self, slice: Slice) {
