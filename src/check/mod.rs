@@ -54,6 +54,7 @@ mod lists;
 mod numbers;
 mod order;
 mod range_map;
+mod reader;
 mod shadow;
 mod users;
 mod violation;

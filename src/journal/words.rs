@@ -37,16 +37,18 @@ impl Words {
             }
             Entry::Node { node, dependencies } => self.put_list(NODE, node.bits(), dependencies),
             Entry::Allocate { block, stream, address, bytes } => {
-                self.put(ALLOCATE, block, [stream.bits() as u64, address, bytes]);
+                self.put(ALLOCATE, block, [0, stream.bits() as u64, address, bytes]);
             }
-            Entry::Use { block, stream } => self.put(USE, block, [stream.bits() as u64]),
-            Entry::LastUse { block, stream } => self.put(LAST_USE, block, [stream.bits() as u64]),
-            Entry::Outside { block } => self.put(OUTSIDE, block, []),
-            Entry::Free { block } => self.put(FREE, block, []),
+            Entry::Use { block, stream } => self.put(USE, block, [0, stream.bits() as u64]),
+            Entry::LastUse { block, stream } => {
+                self.put(LAST_USE, block, [0, stream.bits() as u64])
+            }
+            Entry::Outside { block } => self.put(OUTSIDE, block, [0]),
+            Entry::Free { block } => self.put(FREE, block, [0]),
             Entry::Standing { block, address, bytes } => {
-                self.put(STANDING, block, [address, bytes]);
+                self.put(STANDING, block, [0, address, bytes]);
             }
-            Entry::Settled { block } => self.put(SETTLED, block, []),
+            Entry::Settled { block } => self.put(SETTLED, block, [0]),
         }
     }
 
@@ -60,14 +62,15 @@ impl Words {
         self.words.extend_from_slice(&[end << KIND_BITS | kind, handle as u64]);
     }
 
+    /// The first of `words` is the block's.
     #[inline]
-    fn put<const COUNT: usize>(&mut self, kind: u64, block: BlockNumber, fields: [u64; COUNT]) {
-        if block.0 >> (u64::BITS - KIND_BITS) == 0 {
-            self.words.push(block.0 << KIND_BITS | kind);
-        } else {
-            self.words.extend_from_slice(&[WIDE | kind, block.0]);
+    fn put<const COUNT: usize>(&mut self, kind: u64, block: BlockNumber, mut words: [u64; COUNT]) {
+        words[0] = block.0 << KIND_BITS | kind;
+        if block.0 >> (u64::BITS - KIND_BITS) != 0 {
+            self.words.push(WIDE | kind);
+            words[0] = block.0;
         }
-        self.words.extend_from_slice(&fields);
+        self.words.extend_from_slice(&words);
     }
 
     pub fn iter(&self) -> Entries<'_> {

@@ -1,5 +1,8 @@
 //! Users on streams that are not the block's own: what those launched behind the allocation point.
 
+use smallvec::SmallVec;
+
+use super::super::graph::Graph;
 use super::super::history::History;
 use super::super::order::Order;
 use super::launches::Source;
@@ -7,6 +10,9 @@ use super::log::{Log, NONE};
 use super::sighted::Sighted;
 use super::sights::UNSEEN;
 use super::{User, Users};
+
+/// So many edges are followed back from a node before clocks are asked.
+const NEAR: u32 = 64;
 
 /// A use by a stream that is not the block's own, whose nodes are to be told apart.
 pub(super) struct Foreign {
@@ -60,6 +66,7 @@ pub(super) fn tell_apart(
     }
     find_turns(history, order, &mut foreign, open);
 
+    let near = Near { graph: source.graph, order, sighted, logs };
     let mut doubtful: Vec<(u32, User)> = Vec::new();
     let mut questions = Vec::new();
     for used in &foreign {
@@ -87,31 +94,16 @@ pub(super) fn tell_apart(
             let own = &block.uses[0];
             let look = own.start().unwrap_or(NONE);
             doubtful.push((used.block, User { node, stream: own.stream, look }));
-            let edges = source.graph.any().of(node);
-            // Mostly it waits for something that the block's own stream launched since.
-            let own_log = &logs[own.stream as usize];
-            let since = |before: u32| {
-                let launch = sighted.look_before_launch(before, own.stream, own_log);
-                launch.is_some_and(|it| {
-                    it >= look && own_log.unclean_until(it) == own_log.unclean_until(look)
-                })
-            };
-            if look != NONE && edges.iter().any(|edge| since(edge.from)) {
-                continue;
-            }
-            // What lies behind the allocation point does not come after all of it.
-            let seen = sighted.first(node, own.stream).filter(|&seen| seen <= look as i32);
-            let behind =
-                |seen: i32| own_log.unclean_until(seen as u32) == own_log.unclean_until(look);
-            if look != NONE && seen.is_some_and(behind) {
-                doubtful.pop();
-                continue;
-            }
+            let asked = questions.len();
             for &from in point {
-                let known =
-                    |before: u32| before == from || order.at_once(from, before) == Some(true);
-                if !known(node) && !edges.iter().any(|edge| known(edge.from)) {
-                    questions.push((doubtful.len() as u32 - 1, from, node));
+                match near.comes_before(from, node) {
+                    Some(true) => {}
+                    Some(false) => {
+                        questions.truncate(asked);
+                        doubtful.pop();
+                        break;
+                    }
+                    None => questions.push((doubtful.len() as u32 - 1, from, node)),
                 }
             }
         }
@@ -128,6 +120,49 @@ pub(super) fn tell_apart(
         if uses {
             all[block as usize].others.push(user);
         }
+    }
+}
+
+/// Tells at once which of two nodes comes first, where a look around the later one will do.
+struct Near<'a> {
+    graph: &'a Graph,
+    order: &'a Order<'a>,
+    sighted: &'a Sighted,
+    logs: &'a [Log],
+}
+
+impl Near<'_> {
+    /// Whether one node comes before another by edges of any kind: it is a direct predecessor of
+    /// the other, or comes before one.
+    fn comes_before(&self, earlier: u32, later: u32) -> Option<bool> {
+        let known = self.known(earlier, later);
+        if known.is_some() {
+            return known;
+        }
+        let mut steps = 0;
+        let mut open: SmallVec<[u32; 16]> = SmallVec::from_slice(&[later]);
+        while let Some(node) = open.pop() {
+            for edge in self.graph.any().of(node) {
+                if edge.from == earlier {
+                    return Some(true);
+                }
+                match self.known(earlier, edge.from) {
+                    Some(true) => return Some(true),
+                    Some(false) => {}
+                    None => open.push(edge.from),
+                }
+                steps += 1;
+                if steps == NEAR {
+                    return None;
+                }
+            }
+        }
+        Some(false)
+    }
+
+    fn known(&self, earlier: u32, later: u32) -> Option<bool> {
+        let known = self.order.at_once(earlier, later);
+        known.or_else(|| self.sighted.precedes(earlier, later, self.logs))
     }
 }
 

@@ -43,6 +43,37 @@ impl Sighted {
         self.batches.get(batch).map(|(rows, _)| rows[(node as usize) << self.width | column])
     }
 
+    /// Whether one node comes before another, where that can be seen: whatever had the later one
+    /// behind it, had the earlier one, too; and a stream that may have launched the later one in a
+    /// clean step did so behind all that it waited for before.
+    pub fn precedes(&self, earlier: u32, later: u32, logs: &[Log]) -> Option<bool> {
+        let width = 1 << self.width;
+        for (rows, _) in &self.batches {
+            let row = |node: u32| &rows[(node as usize) << self.width..][..width];
+            let pairs = row(earlier).iter().zip(row(later));
+            // No early way out: this way several streams are compared at once.
+            if pairs.fold(false, |found, (earlier, later)| found | (earlier > later)) {
+                return Some(false);
+            }
+        }
+        for (batch, (rows, launched)) in self.batches.iter().enumerate() {
+            let mut streams = launched[later as usize];
+            while streams != 0 {
+                let column = streams.trailing_zeros() as usize;
+                streams &= streams - 1;
+                let stream = batch << self.width | column;
+                let seen = rows[(earlier as usize) << self.width | column] as u32;
+                let log = &logs[stream];
+                let look = self.look_before_launch(later, stream as u32, log);
+                let clean = |look| log.unclean_until(seen) == log.unclean_until(look);
+                if look.is_some_and(|look| seen <= look && clean(look)) {
+                    return Some(true);
+                }
+            }
+        }
+        None
+    }
+
     /// The look at a stream that ended before the clean step in which the stream may have launched
     /// the node: then the node comes after all that the stream waited for at that look.
     #[inline]
