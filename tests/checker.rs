@@ -730,6 +730,30 @@ fn many_chains_take_several_batches() {
     }
 }
 
+#[test]
+fn journals_give_back_what_they_were_given() {
+    let [wide, last] = [1 << 59, u64::MAX].map(BlockNumber);
+    let (on, dependencies) = (stream(1), full(&[1, 2]));
+    let entries = [
+        Entry::Node { node: node(3), dependencies: &dependencies },
+        Entry::Terminals { stream: on, terminals: &dependencies[..1] },
+        Entry::Terminals { stream: on, terminals: &[] },
+        Entry::Allocate { block: wide, stream: on, address: u64::MAX, bytes: 1 },
+        Entry::Allocate { block: BlockNumber(wide.0 - 1), stream: on, address: 0, bytes: 0 },
+        Entry::Use { block: last, stream: on },
+        Entry::LastUse { block: wide, stream: on },
+        Entry::Outside { block: BlockNumber(0) },
+        Entry::Free { block: last },
+        Entry::Standing { block: last, address: 1, bytes: u64::MAX },
+        Entry::Settled { block: BlockNumber(1) },
+    ];
+    let mut journal = Journal::new();
+    assert!(journal.is_empty());
+    entries.iter().for_each(|&entry| journal.push(entry));
+    assert_eq!(journal.len(), entries.len());
+    assert!(journal.iter().eq(entries));
+}
+
 /// A capture of `count` nodes on 16 streams; every third node has a block, every fourth of those a
 /// foreign user; blocks wait in line until a stream behind all their users takes the address.
 fn large(count: usize) -> Scene {
@@ -1257,9 +1281,12 @@ impl Player {
 }
 
 fn play(u: &mut Unstructured<'_>) -> Drawn<Scene> {
+    // Streams are taken in batches of different sizes.
+    let mut streams = vec![None; *u.choose(&[4, 4, 4, 1, 9, 24])?];
+    streams[0] = Some(BTreeSet::new());
     let mut player = Player {
         scene: Scene::new(),
-        streams: vec![Some(BTreeSet::new()), None, None, None],
+        streams,
         written: BTreeSet::new(),
         live: Vec::new(),
         standing: Vec::new(),

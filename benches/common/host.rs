@@ -8,6 +8,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
+use regraph::journal::Journal;
 
 use super::meter::{Meter, Timed, Untimed};
 use super::script::{Call, Script};
@@ -72,9 +73,7 @@ impl Host {
     /// Joins all streams and ends the capture. Says how long the engine took for its part.
     pub fn end(&mut self) -> Duration {
         let origin = self.streams[0];
-        for &stream in &self.streams[1..] {
-            self.driver.wait(origin, stream).expect(FINE);
-        }
+        self.join();
         let graph = self.graph();
         let start = Instant::now();
         self.engine.end_capture(self.capture, graph).expect(FINE);
@@ -83,9 +82,23 @@ impl Host {
         time
     }
 
+    /// Joins all streams and says what a judge of the capture is given: the journal,
+    /// the driver and the graph.
+    pub fn record(&mut self) -> (Journal, Arc<SimDriver>, GraphHandle) {
+        self.join();
+        let journal = self.engine.journal(self.capture).expect(FINE);
+        (journal.expect("the capture keeps a journal"), self.driver.clone(), self.graph())
+    }
+
     /// What the pool holds, in bytes.
     pub fn reserved(&self) -> u64 {
         self.engine.pool_statistics(self.pool).expect(FINE).reserved
+    }
+
+    fn join(&self) {
+        for &stream in &self.streams[1..] {
+            self.driver.wait(self.streams[0], stream).expect(FINE);
+        }
     }
 
     fn graph(&self) -> GraphHandle {

@@ -2,8 +2,8 @@
 //!
 //! Nodes are numbered in a topological order, so "earlier" is "smaller" everywhere else.
 
-use ahash::AHashMap;
-
+use super::lists::{sort, Lists};
+use super::numbers::Numbers;
 use super::violation::Violation;
 use crate::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
 use crate::journal::{Entry, Journal};
@@ -39,69 +39,54 @@ pub(crate) struct Edge {
     pub full: bool,
 }
 
-/// One list per node, behind one another.
-pub(crate) struct Lists<T> {
-    starts: Vec<u32>,
-    items: Vec<T>,
-}
-
-impl<T: Copy> Lists<T> {
-    /// Sorts items into the lists of their keys; a stable counting sort.
-    fn new(count: usize, items: impl Iterator<Item = (u32, T)> + Clone) -> Self {
-        let mut starts = vec![0_u32; count + 1];
-        let mut sample = None;
-        for (key, item) in items.clone() {
-            starts[key as usize + 1] += 1;
-            sample = Some(item);
-        }
-        for index in 0..count {
-            starts[index + 1] += starts[index];
-        }
-        let mut next = starts.clone();
-        let mut sorted = match sample {
-            Some(sample) => vec![sample; starts[count] as usize],
-            None => Vec::new(),
-        };
-        for (key, item) in items {
-            sorted[next[key as usize] as usize] = item;
-            next[key as usize] += 1;
-        }
-        Self { starts, items: sorted }
-    }
-
-    pub fn of(&self, index: u32) -> &[T] {
-        let index = index as usize;
-        &self.items[self.starts[index] as usize..self.starts[index + 1] as usize]
-    }
-
-    pub fn len(&self) -> usize {
-        self.starts.len() - 1
-    }
-}
-
 /// The finished graph beside the remembered edges.
 pub(crate) struct Graph {
     handles: Vec<NodeHandle>,
-    numbers: AHashMap<NodeHandle, u32>,
-    /// The finished graph's edges that prove something under the policy.
-    pub proofs: Lists<Edge>,
-    /// Each node's predecessors when it was first seen, by edges of any kind; those it has now
-    /// where nobody looked. An edge that the user added since is not among them, so a node that
-    /// such an edge put before an older one is not mistaken for an old one.
-    pub seen: Lists<u32>,
-    /// Predecessors by edges of any kind, of the finished graph and remembered ones.
-    pub any: Lists<Edge>,
-    /// Whether `any` goes from smaller to larger numbers only. Edits can undo that: an edge taken
-    /// away and put back the other way round.
+    numbers: Numbers,
+    proofs: Lists<Edge>,
+    /// Nothing where all edges are full and none was edited: then they are the proofs.
+    others: Option<Others>,
+    /// Whether the edges of any kind go from smaller to larger numbers only. Edits can undo that:
+    /// an edge taken away and put back the other way round.
     pub any_ordered: bool,
 }
 
-/// An edge by the driver's order of nodes.
-#[derive(Clone, Copy)]
-struct Raw {
-    from: u32,
-    to: u32,
-    proof: Proof,
+struct Others {
+    seen: Lists<Edge>,
+    any: Lists<Edge>,
+}
+
+/// The finished graph's edges by the driver's order of nodes.
+#[derive(Default)]
+struct Finished {
+    /// Where each node's edges end; begins with a zero.
+    ends: Vec<u32>,
+    edges: Vec<Edge>,
+    proofs: Vec<Proof>,
+}
+
+impl Finished {
+    fn of(&self, to: u32) -> &[Edge] {
+        &self.edges[self.ends[to as usize] as usize..self.ends[to as usize + 1] as usize]
+    }
+
+    /// Later node, edge and what it proves.
+    fn iter(&self) -> impl Iterator<Item = (u32, Edge, Proof)> + Clone + '_ {
+        (0..self.ends.len() as u32 - 1).flat_map(move |to| {
+            let start = self.ends[to as usize] as usize;
+            let proofs = &self.proofs[start..self.ends[to as usize + 1] as usize];
+            self.of(to).iter().zip(proofs).map(move |(&edge, &proof)| (to, edge, proof))
+        })
+    }
+}
+
+/// What the journal remembers otherwise than it is now: earlier and later node.
+#[derive(Default)]
+struct Edits {
+    edited: Vec<bool>,
+    remembered: Vec<(u32, u32)>,
+    /// Those of them that the finished graph lacks.
+    added: Vec<(u32, u32)>,
 }
 
 impl Graph {
@@ -113,157 +98,185 @@ impl Graph {
     ) -> Result<Self, Violation> {
         let mut handles = Vec::new();
         driver.nodes(graph, &mut handles)?;
-        let mut numbers = AHashMap::with_capacity(handles.len());
+        let mut numbers = Numbers::with_capacity(handles.len());
         for (index, &handle) in handles.iter().enumerate() {
-            numbers.insert(handle, index as u32);
+            numbers.insert(handle.bits() as u64, index as u32);
         }
-        let number = |node: NodeHandle| -> Result<u32, Violation> {
-            let found = numbers.get(&node).copied();
-            found.ok_or(Violation::UnknownNode { node })
+        let finished = Self::ask(&handles, &numbers, programmatic, driver)?;
+        let edits = Self::compare(journal, &handles, &numbers, &finished)?;
+        let mut read = Self {
+            handles,
+            numbers,
+            proofs: Lists::ready(Vec::new(), Vec::new()),
+            others: None,
+            any_ordered: true,
         };
+        let rank = read.order(&finished, &edits)?;
+        read.fill(rank.as_deref(), finished, &edits);
+        Ok(read)
+    }
 
-        let mut finished = Vec::with_capacity(handles.len() * 2);
-        let mut ends = Vec::with_capacity(handles.len() + 1);
-        ends.push(0);
+    /// All edges of the finished graph.
+    fn ask<D: Driver + ?Sized>(
+        handles: &[NodeHandle],
+        numbers: &Numbers,
+        programmatic: Programmatic,
+        driver: &D,
+    ) -> Result<Finished, Violation> {
+        let mut finished = Finished::default();
+        finished.ends.reserve(handles.len() + 1);
+        finished.edges.reserve(handles.len() * 2);
+        finished.proofs.reserve(handles.len() * 2);
+        finished.ends.push(0);
         let mut dependencies = Vec::new();
-        for (to, &handle) in handles.iter().enumerate() {
+        for &handle in handles {
             driver.dependencies(handle, &mut dependencies)?;
             for &Dependency { node, edge } in &dependencies {
-                finished.push(Raw {
-                    from: number(node)?,
-                    to: to as u32,
-                    proof: proof(edge, programmatic),
-                });
+                let from = numbers.get(node.bits() as u64);
+                let from = from.ok_or(Violation::UnknownNode { node })?;
+                let proof = proof(edge, programmatic);
+                finished.edges.push(Edge { from, full: proof == Proof::Full });
+                finished.proofs.push(proof);
             }
-            ends.push(finished.len());
+            finished.ends.push(finished.edges.len() as u32);
         }
+        Ok(finished)
+    }
 
-        // Only what differs from the finished graph is kept of the journal's edges.
-        let mut edited = vec![false; handles.len()];
-        let mut remembered = Vec::new();
-        let mut added = Vec::new();
+    /// What differs from the finished graph of the journal's edges.
+    fn compare(
+        journal: &Journal,
+        handles: &[NodeHandle],
+        numbers: &Numbers,
+        finished: &Finished,
+    ) -> Result<Edits, Violation> {
+        let number = |node: NodeHandle| -> Result<u32, Violation> {
+            numbers.get(node.bits() as u64).ok_or(Violation::UnknownNode { node })
+        };
+        let mut edits = Edits::default();
         for entry in journal.iter() {
             let Entry::Node { node, dependencies } = entry else {
                 continue;
             };
             let to = number(node)?;
-            let now = &finished[ends[to as usize]..ends[to as usize + 1]];
-            let mut same = now.len() == dependencies.len();
-            for (position, dependency) in dependencies.iter().enumerate() {
-                let from = number(dependency.node)?;
-                same = same && now[position].from == from;
-            }
-            if same || edited[to as usize] {
+            let now = finished.of(to);
+            let is = |(edge, dependency): (&Edge, &Dependency)| {
+                handles[edge.from as usize] == dependency.node
+            };
+            if now.len() == dependencies.len() && now.iter().zip(dependencies).all(is) {
                 continue;
             }
-            edited[to as usize] = true;
+            for dependency in dependencies {
+                number(dependency.node)?;
+            }
+            edits.edited.resize(handles.len(), false);
+            if std::mem::replace(&mut edits.edited[to as usize], true) {
+                continue;
+            }
             for dependency in dependencies {
                 let edge = (number(dependency.node)?, to);
-                remembered.push(edge);
+                edits.remembered.push(edge);
                 // A long list is not searched: an edge twice does no harm.
-                if now.len() > 64 || now.iter().all(|raw| raw.from != edge.0) {
-                    added.push(edge);
+                if now.len() > 64 || now.iter().all(|it| it.from != edge.0) {
+                    edits.added.push(edge);
                 }
             }
         }
+        Ok(edits)
+    }
 
-        let edges = || finished.iter().map(|raw| (raw.from, raw.to));
-        let all = || edges().chain(added.iter().copied());
-        let count = handles.len();
-        let (order, any_ordered) = if all().all(|(from, to)| from < to) {
-            (None, true)
-        } else {
-            match sort(count, all()) {
-                Ok(order) => (Some(order), true),
-                Err(_) => match sort(count, edges()) {
-                    Ok(order) => (Some(order), false),
-                    Err(stuck) => return Err(Violation::Cyclic { node: handles[stuck as usize] }),
-                },
+    /// Orders the nodes. Answers the new number of each where the driver's order does not do.
+    fn order(&mut self, finished: &Finished, edits: &Edits) -> Result<Option<Vec<u32>>, Violation> {
+        let edges = || finished.iter().map(|(to, edge, _)| (edge.from, to));
+        let all = || edges().chain(edits.added.iter().copied());
+        if all().all(|(from, to)| from < to) {
+            return Ok(None);
+        }
+        let count = self.handles.len();
+        let order = match sort(count, all()) {
+            Ok(order) => order,
+            Err(_) => {
+                self.any_ordered = false;
+                let stuck = |node| Violation::Cyclic { node: self.handles[node as usize] };
+                sort(count, edges()).map_err(stuck)?
             }
         };
-        if let Some(order) = order {
-            let mut rank = vec![0_u32; count];
-            for (new, &old) in order.iter().enumerate() {
-                rank[old as usize] = new as u32;
-            }
-            handles = order.iter().map(|&old| handles[old as usize]).collect();
-            edited = order.iter().map(|&old| edited[old as usize]).collect();
-            for number in numbers.values_mut() {
-                *number = rank[*number as usize];
-            }
-            for raw in &mut finished {
-                raw.from = rank[raw.from as usize];
-                raw.to = rank[raw.to as usize];
-            }
-            for (from, to) in remembered.iter_mut().chain(&mut added) {
-                *from = rank[*from as usize];
-                *to = rank[*to as usize];
-            }
+        let mut rank = vec![0_u32; count];
+        for (new, &old) in order.iter().enumerate() {
+            rank[old as usize] = new as u32;
         }
+        self.handles = order.iter().map(|&old| self.handles[old as usize]).collect();
+        self.numbers.change(|number| rank[number as usize]);
+        Ok(Some(rank))
+    }
 
-        let proofs = finished.iter().filter(|raw| raw.proof != Proof::Nothing);
-        let proofs = proofs.map(|raw| {
-            let edge = Edge { from: raw.from, full: raw.proof == Proof::Full };
-            (raw.to, edge)
-        });
-        let kept = finished.iter().filter(|raw| !edited[raw.to as usize]);
-        let seen = kept.map(|raw| (raw.to, raw.from));
-        let seen = seen.chain(remembered.iter().map(|&(from, to)| (to, from)));
-        let any = finished.iter().map(|raw| (raw.from, raw.to));
-        let any = any.chain(added.iter().copied());
-        let any = any.map(|(from, to)| (to, Edge { from, full: true }));
-        Ok(Self {
-            proofs: Lists::new(count, proofs),
-            seen: Lists::new(count, seen),
-            any: Lists::new(count, any),
-            any_ordered,
-            numbers,
-            handles,
-        })
+    /// Sorts the edges into lists.
+    fn fill(&mut self, rank: Option<&[u32]>, finished: Finished, edits: &Edits) {
+        let count = self.handles.len();
+        let number = |node: u32| rank.map_or(node, |rank| rank[node as usize]);
+        let renumber = |edge: Edge| Edge { from: number(edge.from), ..edge };
+        // A node whose edges are all gone is edited, too, and so is one that had none.
+        let plain = edits.edited.is_empty() && finished.edges.iter().all(|edge| edge.full);
+        if plain && rank.is_none() {
+            self.proofs = Lists::ready(finished.ends, finished.edges);
+            return;
+        }
+        let proofs = finished.iter().filter(|&(.., proof)| proof != Proof::Nothing);
+        self.proofs = Lists::new(count, proofs.map(|(to, edge, _)| (number(to), renumber(edge))));
+        if plain {
+            return;
+        }
+        let untyped =
+            |(from, to): (u32, u32)| (number(to), Edge { from: number(from), full: true });
+        let is_edited = |to: u32| edits.edited.get(to as usize).is_some_and(|&edited| edited);
+        let edges = finished.iter().map(|(to, edge, _)| (edge.from, to));
+        let kept = edges.clone().filter(|&(_, to)| !is_edited(to));
+        let seen = kept.chain(edits.remembered.iter().copied()).map(untyped);
+        let any = edges.chain(edits.added.iter().copied()).map(untyped);
+        self.others = Some(Others { seen: Lists::new(count, seen), any: Lists::new(count, any) });
     }
 
     pub fn len(&self) -> usize {
         self.handles.len()
     }
 
+    #[inline]
     pub fn handle(&self, node: u32) -> NodeHandle {
         self.handles[node as usize]
     }
 
+    #[inline]
     pub fn number(&self, node: NodeHandle) -> Result<u32, Violation> {
-        let found = self.numbers.get(&node).copied();
-        found.ok_or(Violation::UnknownNode { node })
+        self.numbers.get(node.bits() as u64).ok_or(Violation::UnknownNode { node })
+    }
+
+    /// The finished graph's edges that prove something under the policy.
+    pub fn proofs(&self) -> &Lists<Edge> {
+        &self.proofs
+    }
+
+    /// Each node's predecessors when it was first seen, by edges of any kind; those it has now
+    /// where nobody looked. An edge that the user added since is not among them, so a node that
+    /// such an edge put before an older one is not mistaken for an old one.
+    pub fn seen(&self) -> &Lists<Edge> {
+        self.others.as_ref().map_or(&self.proofs, |others| &others.seen)
+    }
+
+    /// Predecessors by edges of any kind, of the finished graph and remembered ones.
+    pub fn any(&self) -> &Lists<Edge> {
+        self.others.as_ref().map_or(&self.proofs, |others| &others.any)
+    }
+
+    /// Whether the three are the same edges: all are full, and none was edited.
+    pub fn is_plain(&self) -> bool {
+        self.others.is_none()
     }
 
     /// Successors by edges of any kind.
     pub fn successors(&self) -> Lists<u32> {
+        let any = self.any();
         let edges = (0..self.len() as u32)
-            .flat_map(|to| self.any.of(to).iter().map(move |edge| (edge.from, to)));
+            .flat_map(|to| any.of(to).iter().map(move |edge| (edge.from, to)));
         Lists::new(self.len(), edges)
-    }
-}
-
-/// A topological order, or a node that none can place.
-fn sort(count: usize, edges: impl Iterator<Item = (u32, u32)> + Clone) -> Result<Vec<u32>, u32> {
-    let successors = Lists::new(count, edges.clone());
-    let mut waiting = vec![0_u32; count];
-    for (_, to) in edges {
-        waiting[to as usize] += 1;
-    }
-    let mut order: Vec<u32> =
-        (0..count as u32).filter(|&node| waiting[node as usize] == 0).collect();
-    let mut done = 0;
-    while done < order.len() {
-        for &to in successors.of(order[done]) {
-            waiting[to as usize] -= 1;
-            if waiting[to as usize] == 0 {
-                order.push(to);
-            }
-        }
-        done += 1;
-    }
-    match waiting.iter().position(|&left| left > 0) {
-        Some(stuck) => Err(stuck as u32),
-        None => Ok(order),
     }
 }

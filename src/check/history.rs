@@ -1,12 +1,9 @@
-//! The journal, sorted into streams and blocks.
+//! What the journal says, sorted into streams and blocks.
 
-use ahash::AHashMap;
 use smallvec::SmallVec;
 
-use super::graph::Graph;
-use super::violation::{Flaw, Place, Violation};
+use super::violation::Place;
 use crate::driver::StreamHandle;
-use crate::journal::{BlockNumber, Entry, Journal};
 
 /// Stands for an entry that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
@@ -15,10 +12,10 @@ pub(crate) const NEVER: u32 = u32::MAX;
 pub(crate) struct StreamHistory {
     pub handle: StreamHandle,
     /// The looks' entries.
-    entries: Vec<u32>,
+    pub(super) entries: Vec<u32>,
     /// Where each look's terminals end.
-    ends: Vec<u32>,
-    terminals: Vec<u32>,
+    pub(super) ends: Vec<u32>,
+    pub(super) terminals: Vec<u32>,
 }
 
 impl StreamHistory {
@@ -50,6 +47,17 @@ pub(crate) struct BlockUse {
     pub stream: u32,
     /// The entry that said its uses are over, unless one took that back.
     pub last: Option<u32>,
+    /// How many looks at the stream came before the block's allocation.
+    pub looks_before: u32,
+    /// How many came before the uses ended, where they did.
+    pub looks_until: u32,
+}
+
+impl BlockUse {
+    /// The last look at the stream before the block's allocation.
+    pub fn start(&self) -> Option<u32> {
+        self.looks_before.checked_sub(1)
+    }
 }
 
 /// A block that the capture allocated.
@@ -62,6 +70,13 @@ pub(crate) struct BlockHistory {
     pub outside: bool,
     /// Its own stream first.
     pub uses: SmallVec<[BlockUse; 2]>,
+}
+
+impl BlockHistory {
+    /// The entry that ended a use of this block, or [`NEVER`].
+    pub fn until(&self, used: &BlockUse) -> u32 {
+        used.last.unwrap_or(self.freed)
+    }
 }
 
 /// What changes the address map, in host order.
@@ -77,13 +92,7 @@ pub(crate) enum Event {
 pub(crate) struct StandingHistory {
     pub place: Place,
     pub end: u64,
-    settled: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Known {
-    Ours(u32),
-    Standing(u32),
+    pub(super) settled: bool,
 }
 
 /// The whole journal.
@@ -97,198 +106,11 @@ pub(crate) struct History {
     pub looks: Vec<(u32, u32)>,
 }
 
-struct Reader<'a> {
-    graph: &'a Graph,
-    history: History,
-    streams: AHashMap<StreamHandle, u32>,
-    known: AHashMap<BlockNumber, Known>,
-}
-
 impl History {
-    pub fn read(journal: &Journal, graph: &Graph) -> Result<Self, Violation> {
-        let mut reader = Reader {
-            graph,
-            history: Self::default(),
-            streams: AHashMap::new(),
-            known: AHashMap::new(),
-        };
-        for (index, entry) in journal.iter().enumerate() {
-            reader.read(index, entry)?;
-        }
-        let mut history = reader.history;
-        let streams = &history.streams;
-        for block in history.blocks.iter_mut().filter(|block| block.outside) {
-            // A stream that was never looked at is outside the capture; its users are no nodes of
-            // this graph, and nothing may follow the block anyway.
-            let end = block.freed;
-            let mut index = 0;
-            block.uses.retain(|used| {
-                index += 1;
-                let last = used.last.unwrap_or(end);
-                index == 1 || streams[used.stream as usize].look_before(last).is_some()
-            });
-        }
-        for block in &history.blocks {
-            history.require_looks(block)?;
-        }
-        Ok(history)
+    /// What a block's own stream waited for when it was allocated.
+    pub fn allocation_point(&self, block: u32) -> &[u32] {
+        let used = &self.blocks[block as usize].uses[0];
+        let own = &self.streams[used.stream as usize];
+        used.start().map_or(&[], |look| own.terminals(look as usize))
     }
-
-    /// A block's life rests on looks: at its own stream when it began, and at every user when its
-    /// uses ended. A user outside the capture cannot be looked at, and nothing with users may
-    /// follow such a block.
-    fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
-        for (index, used) in block.uses.iter().enumerate() {
-            let stream = &self.streams[used.stream as usize];
-            let end = used.last.unwrap_or(block.freed);
-            let ended = end != NEVER && (index == 0 || !block.outside);
-            let needed = [(index == 0).then_some(block.allocated), ended.then_some(end)];
-            for entry in needed.into_iter().flatten() {
-                if stream.look_before(entry).is_none() {
-                    return Err(Violation::NeverLooked {
-                        entry: entry as usize,
-                        block: block.place.block,
-                        stream: stream.handle,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Reader<'_> {
-    fn read(&mut self, index: usize, entry: Entry<'_>) -> Result<(), Violation> {
-        let at = index as u32;
-        match entry {
-            Entry::Node { .. } => {}
-            Entry::Terminals { stream, terminals } => {
-                let number = self.stream(stream);
-                let stream = &mut self.history.streams[number as usize];
-                let look = stream.entries.len() as u32;
-                for terminal in terminals {
-                    stream.terminals.push(self.graph.number(terminal.node)?);
-                }
-                stream.entries.push(at);
-                stream.ends.push(stream.terminals.len() as u32);
-                self.history.looks.push((number, look));
-            }
-            Entry::Allocate { block, stream, address, bytes } => {
-                let number = self.history.blocks.len() as u32;
-                let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
-                let own = self.stream(stream);
-                self.history.blocks.push(BlockHistory {
-                    place: Place { block, stream: Some(stream), address, bytes },
-                    end,
-                    allocated: at,
-                    freed: NEVER,
-                    outside: false,
-                    uses: SmallVec::from_slice(&[BlockUse { stream: own, last: None }]),
-                });
-                self.history.events.push(Event::Allocate(number));
-            }
-            Entry::Use { block, stream } => self.used(index, block, stream, None)?,
-            Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
-            // A standing block is never followed inside the capture before it is settled, so its
-            // users need no record. A late word about a freed block still counts: it fails closed.
-            Entry::Outside { block } => match self.known.get(&block) {
-                Some(&Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
-                Some(Known::Standing(_)) => {}
-                None => return Err(malformed(index, block, Flaw::Unknown)),
-            },
-            Entry::Free { block } => match self.known.get(&block) {
-                Some(&Known::Ours(number)) => {
-                    let ours = &mut self.history.blocks[number as usize];
-                    if ours.freed != NEVER {
-                        return Err(malformed(index, block, Flaw::Freed));
-                    }
-                    ours.freed = at;
-                    self.history.events.push(Event::Free(number));
-                }
-                Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
-                None => return Err(malformed(index, block, Flaw::Unknown)),
-            },
-            Entry::Standing { block, address, bytes } => {
-                let number = self.history.standing.len() as u32;
-                let end = self.introduce(index, block, Known::Standing(number), address, bytes)?;
-                self.history.standing.push(StandingHistory {
-                    place: Place { block, stream: None, address, bytes },
-                    end,
-                    settled: false,
-                });
-                self.history.events.push(Event::Standing(number));
-            }
-            Entry::Settled { block } => match self.known.get(&block) {
-                Some(&Known::Standing(number)) => {
-                    let standing = &mut self.history.standing[number as usize];
-                    if standing.settled {
-                        return Err(malformed(index, block, Flaw::Settled));
-                    }
-                    standing.settled = true;
-                    self.history.events.push(Event::Settled(number));
-                }
-                Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
-                // Gone before this journal was told of it: it never stood in the way.
-                None => {}
-            },
-        }
-        Ok(())
-    }
-
-    fn stream(&mut self, handle: StreamHandle) -> u32 {
-        let streams = &mut self.history.streams;
-        *self.streams.entry(handle).or_insert_with(|| {
-            streams.push(StreamHistory {
-                handle,
-                entries: Vec::new(),
-                ends: Vec::new(),
-                terminals: Vec::new(),
-            });
-            streams.len() as u32 - 1
-        })
-    }
-
-    /// Takes a new block's number and answers where the block ends.
-    fn introduce(
-        &mut self,
-        index: usize,
-        block: BlockNumber,
-        known: Known,
-        address: u64,
-        bytes: u64,
-    ) -> Result<u64, Violation> {
-        if self.known.insert(block, known).is_some() {
-            return Err(malformed(index, block, Flaw::NumberTaken));
-        }
-        let end = address.checked_add(bytes);
-        end.ok_or_else(|| malformed(index, block, Flaw::Wraps))
-    }
-
-    fn used(
-        &mut self,
-        index: usize,
-        block: BlockNumber,
-        handle: StreamHandle,
-        last: Option<u32>,
-    ) -> Result<(), Violation> {
-        let number = match self.known.get(&block) {
-            Some(&Known::Ours(number)) => number as usize,
-            Some(Known::Standing(_)) => return Ok(()),
-            None => return Err(malformed(index, block, Flaw::Unknown)),
-        };
-        if self.history.blocks[number].freed != NEVER {
-            return Err(malformed(index, block, Flaw::Freed));
-        }
-        let stream = self.stream(handle);
-        let uses = &mut self.history.blocks[number].uses;
-        match uses.iter_mut().find(|used| used.stream == stream) {
-            Some(used) => used.last = last,
-            None => uses.push(BlockUse { stream, last }),
-        }
-        Ok(())
-    }
-}
-
-fn malformed(entry: usize, block: BlockNumber, flaw: Flaw) -> Violation {
-    Violation::Malformed { entry, block, flaw }
 }

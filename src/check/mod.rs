@@ -50,7 +50,11 @@
 
 mod graph;
 mod history;
+mod lists;
+mod numbers;
 mod order;
+mod range_map;
+mod reader;
 mod shadow;
 mod users;
 mod violation;
@@ -62,7 +66,7 @@ pub(crate) mod reading {
     pub(crate) use super::graph::Graph;
     pub(crate) use super::history::{BlockHistory, History, NEVER};
     pub(crate) use super::order::Order;
-    pub(crate) use super::shadow::RangeMap;
+    pub(crate) use super::range_map::RangeMap;
     pub(crate) use super::users::first_sights;
 }
 
@@ -72,7 +76,6 @@ use crate::policy::Programmatic;
 
 use graph::Graph;
 use history::History;
-use order::Order;
 use shadow::Pair;
 use users::Attribution;
 
@@ -94,6 +97,29 @@ struct Question {
     later: u32,
 }
 
+/// The last users of every block, behind one another.
+struct LastUsers {
+    ends: Vec<u32>,
+    nodes: Vec<u32>,
+}
+
+impl LastUsers {
+    fn new(attribution: &Attribution<'_>) -> Self {
+        let count = attribution.users.len();
+        let mut last = Self { ends: Vec::with_capacity(count), nodes: Vec::with_capacity(count) };
+        for block in 0..count as u32 {
+            attribution.last_users(block, |node| last.nodes.push(node));
+            last.ends.push(last.nodes.len() as u32);
+        }
+        last
+    }
+
+    fn of(&self, block: u32) -> &[u32] {
+        let start = block.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        &self.nodes[start as usize..self.ends[block as usize] as usize]
+    }
+}
+
 /// Judges a capture by its journal and its graph.
 ///
 /// # Errors
@@ -107,7 +133,7 @@ pub fn check<D: Driver + ?Sized>(
     let graph = Graph::read(journal, programmatic, driver, graph)?;
     let history = History::read(journal, &graph)?;
     let attribution = Attribution::new(&graph, &history);
-    let order = Order::new(&graph.proofs);
+    let order = &attribution.order;
 
     let not_ordered = |pair: Pair, earlier: u32, later: u32| Violation::NotOrdered {
         earlier: history.blocks[pair.earlier as usize].place,
@@ -115,17 +141,24 @@ pub fn check<D: Driver + ?Sized>(
         earlier_node: graph.handle(earlier),
         later_node: graph.handle(later),
     };
+    let last_users = LastUsers::new(&attribution);
+    let mut first_users = Vec::new();
     let mut pairs: Vec<Pair> = Vec::new();
     let mut questions: Vec<Question> = Vec::new();
     let walked = shadow::walk(&history, &attribution, |pair| {
         let number = pairs.len() as u32;
+        if pairs.last().is_none_or(|last| last.later != pair.later) {
+            first_users.clear();
+            attribution.first_users(pair.later, |user| first_users.push(user));
+        }
         pairs.push(pair);
-        let first_users = attribution.first_users(pair.later);
-        for earlier in attribution.last_users(pair.earlier) {
-            for &later in &first_users {
+        for &earlier in last_users.of(pair.earlier) {
+            for &user in &first_users {
+                let later = user.node;
                 match order.at_once(earlier, later) {
                     Some(true) => {}
                     Some(false) => return Err(not_ordered(pair, earlier, later)),
+                    None if attribution.comes_after(user, earlier) => {}
                     None => questions.push(Question { pair: number, earlier, later }),
                 }
             }

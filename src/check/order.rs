@@ -6,24 +6,36 @@
 //! `done` by paths with at least one full edge. The clocks of a batch of chains are swept over the
 //! graph at a time, so memory stays bounded however many chains there are.
 
-use super::graph::{Edge, Lists};
+use super::graph::Edge;
+use super::lists::Lists;
 
-/// Words that a batch's clocks of one kind may take.
-const BATCH_WORDS: usize = 1 << 25;
+/// The most chains of one batch.
+const WIDEST: usize = 32;
 
 const UNSET: u32 = u32::MAX;
+
+/// For a node of which it is not known what chain it should be in.
+pub(super) const NO_HINT: u32 = u32::MAX;
 
 /// The order that a list of edges gives. Every edge goes from a smaller to a larger number.
 pub(crate) struct Order<'a> {
     edges: &'a Lists<Edge>,
-    chain: Vec<u32>,
-    /// Place in the chain, from one.
-    position: Vec<u32>,
-    /// Full edges in the chain up to the node.
-    fulls: Vec<u32>,
+    nodes: Vec<Place>,
     chains: usize,
     /// Without start edges the two clocks differ in the node itself only.
     starts: bool,
+}
+
+/// Where a node lies.
+#[derive(Clone, Copy)]
+struct Place {
+    chain: u32,
+    /// Place in the chain, from one.
+    position: u32,
+    /// Full edges in the chain up to the node.
+    fulls: u32,
+    /// Whether no node follows in the chain so far.
+    end: bool,
 }
 
 /// The clocks of one batch of chains.
@@ -33,12 +45,14 @@ pub(crate) struct Clocks<'a> {
     column: &'a [u32],
     width: usize,
     low: u32,
-    reach: Vec<u32>,
-    done: Vec<u32>,
+    reach: Vec<i32>,
+    done: Vec<i32>,
 }
 
 impl<'a> Order<'a> {
-    pub fn new(edges: &'a Lists<Edge>) -> Self {
+    /// Chains are few where each keeps to one hint; `hints` has one for each node, or is empty.
+    /// They decide how long questions take, never what the answer is.
+    pub fn new(edges: &'a Lists<Edge>, hints: &[u32]) -> Self {
         let count = edges.len();
         let mut uses = vec![0_u32; count];
         let mut starts = false;
@@ -48,44 +62,51 @@ impl<'a> Order<'a> {
                 starts |= !edge.full;
             }
         }
-        let mut order = Self {
-            edges,
-            chain: vec![0; count],
-            position: vec![1; count],
-            fulls: vec![0; count],
-            chains: 0,
-            starts,
-        };
-        let mut ends = vec![true; count];
-        for node in 0..count {
-            // Of the chains that may go on here, the one that can go on in the fewest other places.
-            let free = edges.of(node as u32).iter();
-            let free = free.filter(|edge| ends[edge.from as usize]);
-            let best = free.min_by_key(|edge| (uses[edge.from as usize], u32::MAX - edge.from));
-            match best {
+        let mut nodes: Vec<Place> = Vec::with_capacity(count);
+        let mut chains = 0;
+        for node in 0..count as u32 {
+            // Of the chains that may go on here, the one with the same hint, or where nothing is
+            // known the one that can go on in the fewest other places.
+            let hint = hints.get(node as usize).copied().unwrap_or(NO_HINT);
+            let free = edges.of(node).iter().filter(|edge| nodes[edge.from as usize].end);
+            let free = free.filter_map(|edge| {
+                let other = hints.get(edge.from as usize).copied().unwrap_or(NO_HINT);
+                let strange = other != hint;
+                // It is left to its own stream.
+                let taken = strange && other != NO_HINT && hint != NO_HINT;
+                (!taken).then_some((strange, uses[edge.from as usize], edge))
+            });
+            let best = free.min_by_key(|&(strange, uses, edge)| (strange, uses, !edge.from));
+            let best = best.map(|(.., edge)| edge);
+            let place = match best {
                 Some(edge) => {
-                    let from = edge.from as usize;
-                    ends[from] = false;
-                    order.chain[node] = order.chain[from];
-                    order.position[node] = order.position[from] + 1;
-                    order.fulls[node] = order.fulls[from] + u32::from(edge.full);
+                    let before = &mut nodes[edge.from as usize];
+                    before.end = false;
+                    Place {
+                        chain: before.chain,
+                        position: before.position + 1,
+                        fulls: before.fulls + u32::from(edge.full),
+                        end: true,
+                    }
                 }
                 None => {
-                    order.chain[node] = order.chains as u32;
-                    order.chains += 1;
+                    chains += 1;
+                    Place { chain: chains as u32 - 1, position: 1, fulls: 0, end: true }
                 }
-            }
+            };
+            nodes.push(place);
         }
-        order
+        Self { edges, nodes, chains, starts }
     }
 
     /// Whether `x` has completed before `y` may start, where that needs no clocks.
+    #[inline]
     pub fn at_once(&self, x: u32, y: u32) -> Option<bool> {
         if x >= y {
             return Some(false);
         }
-        let (x, y) = (x as usize, y as usize);
-        if self.chain[x] == self.chain[y] && self.fulls[y] > self.fulls[x] {
+        let (x_place, y_place) = (&self.nodes[x as usize], &self.nodes[y as usize]);
+        if x_place.chain == y_place.chain && y_place.fulls > x_place.fulls {
             return Some(true);
         }
         None
@@ -94,80 +115,121 @@ impl<'a> Order<'a> {
     /// Calls `answer` once for every question with clocks that can answer it. A question has the
     /// node on the earlier side of what it asks, and the greatest node on the later side.
     ///
-    /// Questions are taken by their earlier nodes, as many at a time as ask about few enough
-    /// chains; most reach not far, so most sweeps are short.
+    /// Where they are about few chains, one sweep answers them all. Else questions are taken by
+    /// their earlier nodes, as many at a time as ask about few enough chains; most reach not far,
+    /// so most sweeps are short.
     pub fn ask<Q>(
         &self,
         questions: &[Q],
         ends: impl Fn(&Q) -> (u32, u32),
         mut answer: impl FnMut(usize, &Q, &Clocks<'_>),
     ) {
+        let mut column = vec![UNSET; self.chains];
+        let mut chains: Vec<u32> = Vec::with_capacity(WIDEST);
+        let (mut low, mut high) = (u32::MAX, 0);
+        let all = questions.iter().all(|question| {
+            let (x, y) = ends(question);
+            (low, high) = (low.min(x), high.max(x).max(y));
+            self.enter(x, &mut column, &mut chains)
+        });
+        if questions.is_empty() {
+            return;
+        }
+        if all {
+            let clocks = self.clocks(&column, chains.len(), low, high);
+            for (index, question) in questions.iter().enumerate() {
+                answer(index, question, &clocks);
+            }
+            return;
+        }
         let mut sorted: Vec<(u32, u32)> = questions
             .iter()
             .enumerate()
             .map(|(index, question)| (ends(question).0, index as u32))
             .collect();
         sorted.sort_unstable();
-        let width = (BATCH_WORDS / self.edges.len().max(1)).clamp(16, 32);
-        let mut column = vec![UNSET; self.chains];
-        let mut chains = Vec::with_capacity(width);
         let mut rest = &sorted[..];
         while let Some(&(low, _)) = rest.first() {
+            for chain in chains.drain(..) {
+                column[chain as usize] = UNSET;
+            }
             let mut high = low;
             let mut taken = 0;
             for &(x, index) in rest {
-                let chain = self.chain[x as usize];
-                if column[chain as usize] == UNSET {
-                    if chains.len() == width {
-                        break;
-                    }
-                    column[chain as usize] = chains.len() as u32;
-                    chains.push(chain);
+                if !self.enter(x, &mut column, &mut chains) {
+                    break;
                 }
-                high = high.max(ends(&questions[index as usize]).1);
+                high = high.max(x).max(ends(&questions[index as usize]).1);
                 taken += 1;
             }
             let (mine, others) = rest.split_at(taken);
             rest = others;
-            let clocks = self.sweep(&column, chains.len(), low, high);
+            let clocks = self.clocks(&column, chains.len(), low, high);
             for &(_, index) in mine {
                 answer(index as usize, &questions[index as usize], &clocks);
             }
-            for chain in chains.drain(..) {
-                column[chain as usize] = UNSET;
+        }
+    }
+
+    /// Gives a node's chain a column, unless the batch is full.
+    fn enter(&self, node: u32, column: &mut [u32], chains: &mut Vec<u32>) -> bool {
+        let chain = self.nodes[node as usize].chain;
+        if column[chain as usize] == UNSET {
+            if chains.len() == WIDEST {
+                return false;
             }
+            column[chain as usize] = chains.len() as u32;
+            chains.push(chain);
+        }
+        true
+    }
+
+    fn clocks<'b>(&'b self, column: &'b [u32], width: usize, low: u32, high: u32) -> Clocks<'b> {
+        match width {
+            0..=4 => self.sweep::<4>(column, low, high),
+            5..=16 => self.sweep::<16>(column, low, high),
+            _ => self.sweep::<WIDEST>(column, low, high),
         }
     }
 
     /// The clocks of nodes `low..=high`. Nothing before `low` is asked about, so what lies there
     /// may be missing from them.
-    fn sweep<'b>(&'b self, column: &'b [u32], width: usize, low: u32, high: u32) -> Clocks<'b> {
-        let rows = (high - low) as usize + 1;
-        let mut reach = vec![0_u32; rows * width];
-        let mut done = vec![0_u32; if self.starts { rows * width } else { 0 }];
+    fn sweep<'b, const WIDTH: usize>(
+        &'b self,
+        column: &'b [u32],
+        low: u32,
+        high: u32,
+    ) -> Clocks<'b> {
+        let count = (high - low) as usize + 1;
+        let mut reach: Vec<[i32; WIDTH]> = Vec::with_capacity(count);
+        let mut done: Vec<[i32; WIDTH]> = Vec::with_capacity(if self.starts { count } else { 0 });
         for node in low..=high {
-            let row = (node - low) as usize * width;
-            let (before, own) = reach.split_at_mut(row);
-            let own = &mut own[..width];
+            let mut own = [0; WIDTH];
+            let mut own_done = [0; WIDTH];
             for edge in self.edges.of(node).iter().filter(|edge| edge.from >= low) {
-                let from = (edge.from - low) as usize * width;
-                raise(own, &before[from..from + width]);
+                let from = (edge.from - low) as usize;
+                raise(&mut own, &reach[from]);
                 if self.starts {
-                    let (before_done, own_done) = done.split_at_mut(row);
-                    let source = if edge.full { &*before } else { &*before_done };
-                    raise(&mut own_done[..width], &source[from..from + width]);
+                    raise(&mut own_done, if edge.full { &reach[from] } else { &done[from] });
                 }
             }
-            let mine = column[self.chain[node as usize] as usize];
+            let place = &self.nodes[node as usize];
+            let mine = column[place.chain as usize];
             if mine != UNSET {
-                own[mine as usize] = self.position[node as usize];
+                own[mine as usize] = place.position as i32;
+            }
+            reach.push(own);
+            if self.starts {
+                done.push(own_done);
             }
         }
-        Clocks { order: self, column, width, low, reach, done }
+        let (reach, done) = (reach.into_flattened(), done.into_flattened());
+        Clocks { order: self, column, width: WIDTH, low, reach, done }
     }
 }
 
-fn raise(clock: &mut [u32], by: &[u32]) {
+#[inline]
+fn raise<const WIDTH: usize>(clock: &mut [i32; WIDTH], by: &[i32; WIDTH]) {
     for (mine, &other) in clock.iter_mut().zip(by) {
         *mine = (*mine).max(other);
     }
@@ -175,13 +237,15 @@ fn raise(clock: &mut [u32], by: &[u32]) {
 
 impl Clocks<'_> {
     /// Whether `x` has completed before `y` may start.
+    #[inline]
     pub fn completed_before(&self, x: u32, y: u32) -> bool {
         if x >= y {
             return false;
         }
         let clocks = if self.order.starts { &self.done } else { &self.reach };
-        let column = self.column[self.order.chain[x as usize] as usize];
+        let place = &self.order.nodes[x as usize];
+        let column = self.column[place.chain as usize];
         let row = (y - self.low) as usize * self.width;
-        clocks[row + column as usize] >= self.order.position[x as usize]
+        clocks[row + column as usize] >= place.position as i32
     }
 }

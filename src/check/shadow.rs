@@ -11,76 +11,9 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use super::history::{Event, History};
+use super::range_map::RangeMap;
 use super::users::Attribution;
 use super::violation::Violation;
-
-/// Address ranges that do not overlap, each with a value.
-pub(crate) struct RangeMap<V> {
-    /// By start: the end and the value.
-    ranges: BTreeMap<u64, (u64, V)>,
-}
-
-impl<V: Clone> RangeMap<V> {
-    pub fn new() -> Self {
-        Self { ranges: BTreeMap::new() }
-    }
-
-    /// The ranges that overlap `start..end`, the last one first.
-    pub fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &V> + '_ {
-        let below = self.ranges.range(..end).rev();
-        below
-            .take_while(move |(_, (range_end, _))| start < end && *range_end > start)
-            .map(|(_, (_, value))| value)
-    }
-
-    /// Makes no range reach across `address`.
-    fn split(&mut self, address: u64) {
-        if let Some((_, range)) = self.ranges.range_mut(..address).next_back() {
-            if range.0 > address {
-                let upper = (range.0, range.1.clone());
-                range.0 = address;
-                self.ranges.insert(address, upper);
-            }
-        }
-    }
-
-    pub fn remove(&mut self, start: u64, end: u64) {
-        self.split(start);
-        self.split(end);
-        let inside: SmallVec<[u64; 4]> = self.ranges.range(start..end).map(|(&at, _)| at).collect();
-        for at in inside {
-            self.ranges.remove(&at);
-        }
-    }
-
-    pub fn replace(&mut self, start: u64, end: u64, value: V) {
-        if start < end {
-            self.remove(start, end);
-            self.ranges.insert(start, (end, value));
-        }
-    }
-
-    /// Changes the value of every part of `start..end`, those without one included.
-    pub fn change(&mut self, start: u64, end: u64, empty: &V, change: impl Fn(&mut V)) {
-        if start >= end {
-            return;
-        }
-        self.split(start);
-        self.split(end);
-        let inside = self.ranges.range(start..end);
-        let inside: SmallVec<[(u64, u64); 4]> = inside.map(|(&at, range)| (at, range.0)).collect();
-        let mut gap = start;
-        for (at, range_end) in inside.into_iter().chain([(end, end)]) {
-            if gap < at {
-                self.ranges.insert(gap, (at, empty.clone()));
-            }
-            gap = range_end;
-        }
-        for (_, (_, value)) in self.ranges.range_mut(start..end) {
-            change(value);
-        }
-    }
-}
 
 /// Two blocks of the capture with users, one handed out where the other had been.
 #[derive(Clone, Copy)]
@@ -89,20 +22,89 @@ pub(super) struct Pair {
     pub later: u32,
 }
 
+/// A part of the address range.
+struct Range {
+    end: u64,
+    /// The last block with users here.
+    block: u32,
+    /// Whether it is not freed yet.
+    live: bool,
+}
+
+/// Parts that one block lay in before another came: start, end, block.
+type Former = Vec<(u64, u64, u32)>;
+
+/// The last block with users at each address.
+#[derive(Default)]
+struct Blocks {
+    /// By start.
+    ranges: BTreeMap<u64, Range>,
+}
+
+impl Blocks {
+    /// What overlaps `start..end`, the last part first.
+    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Range)> + '_ {
+        let below = self.ranges.range(..end).rev().map(|(&at, range)| (at, range));
+        below.take_while(move |(_, range)| start < end && range.end > start)
+    }
+
+    /// Fills `former` with the parts that overlap `start..end`, and answers the last block there
+    /// that is live.
+    fn read(&self, start: u64, end: u64, former: &mut Former) -> Option<u32> {
+        former.clear();
+        let mut live = None;
+        for (at, range) in self.overlapping(start, end) {
+            former.push((at, range.end, range.block));
+            live = live.or(range.live.then_some(range.block));
+        }
+        live
+    }
+
+    /// Puts a live block where these parts, all of them freed, overlap it.
+    fn put(&mut self, start: u64, end: u64, block: u32, former: &[(u64, u64, u32)]) {
+        for &(at, former_end, former_block) in former {
+            if former_end > end {
+                let upper = Range { end: former_end, block: former_block, live: false };
+                self.ranges.insert(end, upper);
+            }
+            if at > start {
+                self.ranges.remove(&at);
+            } else if at < start {
+                if let Some(lower) = self.ranges.get_mut(&at) {
+                    lower.end = start;
+                }
+            }
+        }
+        self.ranges.insert(start, Range { end, block, live: true });
+    }
+
+    fn free(&mut self, start: u64) {
+        if let Some(range) = self.ranges.get_mut(&start) {
+            range.live = false;
+        }
+    }
+}
+
 /// Walks the journal's events and hands each pair to `judge`, which may stop the walk. What it
 /// finds by itself, it answers.
 pub(super) fn walk(
     history: &History,
-    attribution: &Attribution,
+    attribution: &Attribution<'_>,
     mut judge: impl FnMut(Pair) -> Result<(), Violation>,
 ) -> Result<(), Violation> {
     let blocks = &history.blocks;
     let used = |block: u32| {
         blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
     };
-    let mut live: RangeMap<u32> = RangeMap::new();
-    // The last block with users at each address.
-    let mut exposed: RangeMap<u32> = RangeMap::new();
+    let mut exposed = Blocks::default();
+    // Live blocks without users.
+    let mut idle: RangeMap<u32> = RangeMap::new();
+    let last_live = |exposed: Option<u32>, idle: &RangeMap<u32>, start: u64, end: u64| {
+        let idle = idle.overlapping(start, end).next().copied();
+        let found = [exposed, idle].into_iter().flatten();
+        found.max_by_key(|&block| blocks[block as usize].place.address)
+    };
+    let mut former = Former::new();
     let mut standing: RangeMap<SmallVec<[u32; 2]>> = RangeMap::new();
     let no_standing = SmallVec::new();
     let mut settled = vec![false; history.standing.len()];
@@ -111,7 +113,8 @@ pub(super) fn walk(
             Event::Allocate(number) => {
                 let block = &blocks[number as usize];
                 let (start, end) = (block.place.address, block.end);
-                if let Some(&other) = live.overlapping(start, end).next() {
+                let live = exposed.read(start, end, &mut former);
+                if let Some(other) = last_live(live, &idle, start, end) {
                     return Err(Violation::LiveOverlap {
                         earlier: blocks[other as usize].place,
                         later: block.place,
@@ -123,14 +126,18 @@ pub(super) fn walk(
                         block: block.place,
                     });
                 }
-                live.replace(start, end, number);
-                if !used(number) {
+                if start == end {
                     continue;
                 }
-                let earlier = exposed.overlapping(start, end).copied();
-                let mut earlier: SmallVec<[u32; 4]> = earlier.collect();
-                earlier.sort_unstable();
-                earlier.dedup();
+                if !used(number) {
+                    idle.replace(start, end, number);
+                    continue;
+                }
+                let mut earlier: SmallVec<[u32; 4]> = former.iter().map(|it| it.2).collect();
+                if earlier.len() > 1 {
+                    earlier.sort_unstable();
+                    earlier.dedup();
+                }
                 for earlier in earlier {
                     if blocks[earlier as usize].outside {
                         return Err(Violation::OutsideUse {
@@ -140,18 +147,25 @@ pub(super) fn walk(
                     }
                     judge(Pair { earlier, later: number })?;
                 }
-                exposed.replace(start, end, number);
+                exposed.put(start, end, number, &former);
             }
             Event::Free(number) => {
                 let block = &blocks[number as usize];
-                if block.place.address < block.end {
-                    live.remove(block.place.address, block.end);
+                let (start, end) = (block.place.address, block.end);
+                if start == end {
+                    continue;
+                }
+                if used(number) {
+                    exposed.free(start);
+                } else {
+                    idle.remove(start, end);
                 }
             }
             Event::Standing(number) => {
                 let block = &history.standing[number as usize];
                 let (start, end) = (block.place.address, block.end);
-                if let Some(&other) = live.overlapping(start, end).next() {
+                let live = exposed.read(start, end, &mut former);
+                if let Some(other) = last_live(live, &idle, start, end) {
                     return Err(Violation::Standing {
                         standing: block.place,
                         block: blocks[other as usize].place,
@@ -171,10 +185,10 @@ pub(super) fn walk(
     // A launch of the graph would touch what still stands where this capture once had blocks.
     for (block, _) in history.standing.iter().zip(settled).filter(|(_, gone)| !gone) {
         let mut here = exposed.overlapping(block.place.address, block.end);
-        if let Some(&other) = here.next() {
+        if let Some((_, other)) = here.next() {
             return Err(Violation::Standing {
                 standing: block.place,
-                block: blocks[other as usize].place,
+                block: blocks[other.block as usize].place,
             });
         }
     }

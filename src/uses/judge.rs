@@ -55,7 +55,7 @@ struct Question {
 
 impl<'a> Judge<'a> {
     pub fn new(graph: &'a Graph, history: &'a History) -> Self {
-        let order = Order::new(&graph.any);
+        let order = Order::new(graph.any(), &[]);
         Self { graph, history, order, set_backs: OnceCell::new() }
     }
 

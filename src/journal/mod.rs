@@ -3,7 +3,10 @@
 //! The checker judges it and the trace writer prints it. It holds facts only (what the driver
 //! answered, what the host asked for, which address it got), never a conclusion of the engine's.
 
+mod words;
+
 use crate::driver::{Dependency, NodeHandle, StreamHandle};
+use words::Words;
 
 /// A block's number, unique while its engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,26 +88,11 @@ pub enum Entry<'a> {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Packed {
-    Terminals { stream: StreamHandle, end: u32 },
-    Node { node: NodeHandle, end: u32 },
-    Allocate { block: BlockNumber, stream: StreamHandle, address: u64, bytes: u64 },
-    Use { block: BlockNumber, stream: StreamHandle },
-    LastUse { block: BlockNumber, stream: StreamHandle },
-    Outside { block: BlockNumber },
-    Free { block: BlockNumber },
-    Standing { block: BlockNumber, address: u64, bytes: u64 },
-    Settled { block: BlockNumber },
-}
-
 /// The record of one capture.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    entries: Vec<Packed>,
-    /// The slices of [`Entry::Terminals`] and [`Entry::Node`], one behind the other; each such
-    /// entry holds its end, and begins where the one before it ended.
-    dependencies: Vec<Dependency>,
+    words: Words,
+    count: usize,
 }
 
 impl Journal {
@@ -114,68 +102,24 @@ impl Journal {
     }
 
     /// Adds a fact.
+    #[inline]
     pub fn push(&mut self, entry: Entry<'_>) {
-        let packed = match entry {
-            Entry::Terminals { stream, terminals } => {
-                Packed::Terminals { stream, end: self.store(terminals) }
-            }
-            Entry::Node { node, dependencies } => {
-                Packed::Node { node, end: self.store(dependencies) }
-            }
-            Entry::Allocate { block, stream, address, bytes } => {
-                Packed::Allocate { block, stream, address, bytes }
-            }
-            Entry::Use { block, stream } => Packed::Use { block, stream },
-            Entry::LastUse { block, stream } => Packed::LastUse { block, stream },
-            Entry::Outside { block } => Packed::Outside { block },
-            Entry::Free { block } => Packed::Free { block },
-            Entry::Standing { block, address, bytes } => Packed::Standing { block, address, bytes },
-            Entry::Settled { block } => Packed::Settled { block },
-        };
-        self.entries.push(packed);
+        self.words.push(entry);
+        self.count += 1;
     }
 
     /// The facts in order.
     pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> + '_ {
-        let mut start = 0;
-        self.entries.iter().map(move |packed| {
-            let mut slice = |end: u32| {
-                let slice = &self.dependencies[start..end as usize];
-                start = end as usize;
-                slice
-            };
-            match *packed {
-                Packed::Terminals { stream, end } => {
-                    Entry::Terminals { stream, terminals: slice(end) }
-                }
-                Packed::Node { node, end } => Entry::Node { node, dependencies: slice(end) },
-                Packed::Allocate { block, stream, address, bytes } => {
-                    Entry::Allocate { block, stream, address, bytes }
-                }
-                Packed::Use { block, stream } => Entry::Use { block, stream },
-                Packed::LastUse { block, stream } => Entry::LastUse { block, stream },
-                Packed::Outside { block } => Entry::Outside { block },
-                Packed::Free { block } => Entry::Free { block },
-                Packed::Standing { block, address, bytes } => {
-                    Entry::Standing { block, address, bytes }
-                }
-                Packed::Settled { block } => Entry::Settled { block },
-            }
-        })
+        self.words.iter()
     }
 
     /// How many facts there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.count
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn store(&mut self, slice: &[Dependency]) -> u32 {
-        self.dependencies.extend_from_slice(slice);
-        u32::try_from(self.dependencies.len()).expect("a capture has fewer than 2^32 dependencies")
+        self.count == 0
     }
 }

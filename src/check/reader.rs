@@ -1,0 +1,258 @@
+//! Reads the journal, entry by entry, and refuses what contradicts itself.
+
+use smallvec::SmallVec;
+
+use super::graph::Graph;
+use super::history::{
+    BlockHistory, BlockUse, Event, History, StandingHistory, StreamHistory, NEVER,
+};
+use super::numbers::Numbers;
+use super::violation::{Flaw, Place, Violation};
+use crate::driver::StreamHandle;
+use crate::journal::{BlockNumber, Entry, Journal};
+
+#[derive(Clone, Copy)]
+enum Known {
+    Ours(u32),
+    Standing(u32),
+}
+
+impl Known {
+    fn from_number(number: u32) -> Self {
+        match number % 2 {
+            0 => Self::Ours(number / 2),
+            _ => Self::Standing(number / 2),
+        }
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Self::Ours(block) => block * 2,
+            Self::Standing(block) => block * 2 + 1,
+        }
+    }
+}
+
+struct Reader<'a> {
+    graph: &'a Graph,
+    history: History,
+    streams: Numbers,
+    /// The stream of the last entry that named one, which the next one is likely to name.
+    recent: Option<(StreamHandle, u32)>,
+    blocks: Numbers,
+}
+
+impl History {
+    /// The whole journal, sorted.
+    pub fn read(journal: &Journal, graph: &Graph) -> Result<Self, Violation> {
+        let mut reader = Reader {
+            graph,
+            history: Self::default(),
+            streams: Numbers::with_capacity(0),
+            recent: None,
+            blocks: Numbers::with_capacity(0),
+        };
+        for (index, entry) in journal.iter().enumerate() {
+            reader.read(index, entry)?;
+        }
+        let mut history = reader.history;
+        let streams = &history.streams;
+        for block in history.blocks.iter_mut().filter(|block| block.outside) {
+            // A stream that was never looked at is outside the capture; its users are no nodes of
+            // this graph, and nothing may follow the block anyway.
+            let end = block.freed;
+            let mut index = 0;
+            block.uses.retain(|used| {
+                index += 1;
+                let last = used.last.unwrap_or(end);
+                index == 1 || streams[used.stream as usize].look_before(last).is_some()
+            });
+        }
+        for block in &history.blocks {
+            history.require_looks(block)?;
+        }
+        Ok(history)
+    }
+
+    /// A block's life rests on looks: at its own stream when it began, and at every user when its
+    /// uses ended. A user outside the capture cannot be looked at, and nothing with users may
+    /// follow such a block.
+    fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
+        for (index, used) in block.uses.iter().enumerate() {
+            let stream = &self.streams[used.stream as usize];
+            let end = block.until(used);
+            let ended = end != NEVER && (index == 0 || !block.outside);
+            let needed = [
+                (index == 0 && used.looks_before == 0).then_some(block.allocated),
+                (ended && used.looks_until == 0).then_some(end),
+            ];
+            if let Some(entry) = needed.into_iter().flatten().next() {
+                return Err(Violation::NeverLooked {
+                    entry: entry as usize,
+                    block: block.place.block,
+                    stream: stream.handle,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Reader<'_> {
+    fn read(&mut self, index: usize, entry: Entry<'_>) -> Result<(), Violation> {
+        let at = index as u32;
+        match entry {
+            Entry::Node { .. } => {}
+            Entry::Terminals { stream, terminals } => {
+                let number = self.stream(stream);
+                let stream = &mut self.history.streams[number as usize];
+                let look = stream.entries.len() as u32;
+                for terminal in terminals {
+                    stream.terminals.push(self.graph.number(terminal.node)?);
+                }
+                stream.entries.push(at);
+                stream.ends.push(stream.terminals.len() as u32);
+                self.history.looks.push((number, look));
+            }
+            Entry::Allocate { block, stream, address, bytes } => {
+                let number = self.history.blocks.len() as u32;
+                let end = self.introduce(index, block, Known::Ours(number), address, bytes)?;
+                let own = self.stream(stream);
+                let looks_before = self.history.streams[own as usize].looks() as u32;
+                let used = BlockUse { stream: own, last: None, looks_before, looks_until: 0 };
+                self.history.blocks.push(BlockHistory {
+                    place: Place { block, stream: Some(stream), address, bytes },
+                    end,
+                    allocated: at,
+                    freed: NEVER,
+                    outside: false,
+                    uses: SmallVec::from_slice(&[used]),
+                });
+                self.history.events.push(Event::Allocate(number));
+            }
+            Entry::Use { block, stream } => self.used(index, block, stream, None)?,
+            Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
+            // A standing block is never followed inside the capture before it is settled, so its
+            // users need no record. A late word about a freed block still counts: it fails closed.
+            Entry::Outside { block } => match self.known(block) {
+                Some(Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
+                Some(Known::Standing(_)) => {}
+                None => return Err(malformed(index, block, Flaw::Unknown)),
+            },
+            Entry::Free { block } => match self.known(block) {
+                Some(Known::Ours(number)) => {
+                    let ours = &mut self.history.blocks[number as usize];
+                    if ours.freed != NEVER {
+                        return Err(malformed(index, block, Flaw::Freed));
+                    }
+                    ours.freed = at;
+                    for used in ours.uses.iter_mut().filter(|used| used.last.is_none()) {
+                        let stream = &self.history.streams[used.stream as usize];
+                        used.looks_until = stream.looks() as u32;
+                    }
+                    self.history.events.push(Event::Free(number));
+                }
+                Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
+                None => return Err(malformed(index, block, Flaw::Unknown)),
+            },
+            Entry::Standing { block, address, bytes } => {
+                let number = self.history.standing.len() as u32;
+                let end = self.introduce(index, block, Known::Standing(number), address, bytes)?;
+                self.history.standing.push(StandingHistory {
+                    place: Place { block, stream: None, address, bytes },
+                    end,
+                    settled: false,
+                });
+                self.history.events.push(Event::Standing(number));
+            }
+            Entry::Settled { block } => match self.known(block) {
+                Some(Known::Standing(number)) => {
+                    let standing = &mut self.history.standing[number as usize];
+                    if standing.settled {
+                        return Err(malformed(index, block, Flaw::Settled));
+                    }
+                    standing.settled = true;
+                    self.history.events.push(Event::Settled(number));
+                }
+                Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
+                // Gone before this journal was told of it: it never stood in the way.
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self, handle: StreamHandle) -> u32 {
+        if let Some((_, number)) = self.recent.filter(|&(recent, _)| recent == handle) {
+            return number;
+        }
+        let number = self.streams.get(handle.bits() as u64).unwrap_or_else(|| {
+            let number = self.history.streams.len() as u32;
+            self.history.streams.push(StreamHistory {
+                handle,
+                entries: Vec::new(),
+                ends: Vec::new(),
+                terminals: Vec::new(),
+            });
+            self.streams.insert(handle.bits() as u64, number);
+            number
+        });
+        self.recent = Some((handle, number));
+        number
+    }
+
+    fn known(&self, block: BlockNumber) -> Option<Known> {
+        self.blocks.get(block.0).map(Known::from_number)
+    }
+
+    /// Takes a new block's number and answers where the block ends.
+    fn introduce(
+        &mut self,
+        index: usize,
+        block: BlockNumber,
+        known: Known,
+        address: u64,
+        bytes: u64,
+    ) -> Result<u64, Violation> {
+        if self.blocks.insert(block.0, known.number()).is_some() {
+            return Err(malformed(index, block, Flaw::NumberTaken));
+        }
+        let end = address.checked_add(bytes);
+        end.ok_or_else(|| malformed(index, block, Flaw::Wraps))
+    }
+
+    fn used(
+        &mut self,
+        index: usize,
+        block: BlockNumber,
+        handle: StreamHandle,
+        last: Option<u32>,
+    ) -> Result<(), Violation> {
+        let number = match self.known(block) {
+            Some(Known::Ours(number)) => number as usize,
+            Some(Known::Standing(_)) => return Ok(()),
+            None => return Err(malformed(index, block, Flaw::Unknown)),
+        };
+        if self.history.blocks[number].freed != NEVER {
+            return Err(malformed(index, block, Flaw::Freed));
+        }
+        let number_of_stream = self.stream(handle);
+        let stream = &self.history.streams[number_of_stream as usize];
+        let looks_until = stream.looks() as u32;
+        let block = &mut self.history.blocks[number];
+        match block.uses.iter_mut().find(|used| used.stream == number_of_stream) {
+            Some(used) => (used.last, used.looks_until) = (last, looks_until),
+            None => block.uses.push(BlockUse {
+                stream: number_of_stream,
+                last,
+                looks_before: stream.look_before(block.allocated).map_or(0, |look| look as u32 + 1),
+                looks_until,
+            }),
+        }
+        Ok(())
+    }
+}
+
+fn malformed(entry: usize, block: BlockNumber, flaw: Flaw) -> Violation {
+    Violation::Malformed { entry, block, flaw }
+}
