@@ -19,6 +19,10 @@ const APART: u32 = 4;
 /// Slots of a page.
 const SLOTS: usize = 1 << (PAGE - APART);
 
+/// No node has these indices: memory would have run out long before.
+const UNKNOWN: u32 = u32::MAX;
+const OPEN: u32 = u32::MAX - 1;
+
 /// What is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -35,7 +39,8 @@ pub(super) struct Slot(usize);
 /// The places of a capture's nodes.
 #[derive(Debug)]
 pub(super) struct Places {
-    places: Vec<Place>,
+    /// Indices, or [`UNKNOWN`], or [`OPEN`].
+    places: Vec<u32>,
     /// The first slot of each page.
     pages: Map<usize, Slot>,
     recent: Recent<Slot, 64>,
@@ -64,12 +69,20 @@ impl Places {
 
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Place {
-        self.places[slot.0]
+        match self.places[slot.0] {
+            UNKNOWN => Place::Unknown,
+            OPEN => Place::Open,
+            index => Place::Mirrored(NodeIndex::from_raw(index)),
+        }
     }
 
     #[inline]
     pub(super) fn set(&mut self, slot: Slot, place: Place) {
-        self.places[slot.0] = place;
+        self.places[slot.0] = match place {
+            Place::Unknown => UNKNOWN,
+            Place::Open => OPEN,
+            Place::Mirrored(index) => index.index() as u32,
+        };
     }
 
     #[cold]
@@ -88,8 +101,8 @@ impl Places {
 }
 
 /// Adds unknown places and names the first.
-fn add(places: &mut Vec<Place>, count: usize) -> Slot {
+fn add(places: &mut Vec<u32>, count: usize) -> Slot {
     let first = Slot(places.len());
-    places.resize(places.len() + count, Place::Unknown);
+    places.resize(places.len() + count, UNKNOWN);
     first
 }

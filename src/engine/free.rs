@@ -104,8 +104,9 @@ impl State {
         config: &Config,
         id: BlockId,
     ) -> Result<(), Error> {
-        let unknown = Error::UnknownBlock { call: "free", block: id.number() };
-        let mut block = self.blocks.remove(id).ok_or(unknown)?;
+        let Some(mut block) = self.blocks.remove(id) else {
+            return Err(Error::UnknownBlock { call: "free", block: id.number() });
+        };
         if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
             pool.blocks -= 1;
             pool.count_out(block.heap, block.bytes, block.requested);
