@@ -29,6 +29,7 @@ mod capture;
 mod heap;
 mod index;
 mod random;
+mod recent;
 mod sync;
 
 pub mod callables;

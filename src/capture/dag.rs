@@ -1,17 +1,12 @@
 //! The mirrored DAG: each node's dependencies are asked of the driver once per capture.
 //!
 //! Nodes are stored in topological order: a node goes in after everything it depends on, so an
-//! edge always leads from a higher index to a lower one, and rows are only ever appended to the
-//! compressed sparse rows.
+//! edge always leads from a higher index to a lower one, and rows are only ever appended.
 
-use std::collections::hash_map::{Entry, HashMap};
-
-use petgraph::csr::Csr;
-use petgraph::Directed;
-
-use super::nearby::NearbyState;
 use super::order::Order;
-use super::recent::Recent;
+use super::places::{Place, Places, Slot};
+use super::rows::Rows;
+use super::windows::{Window, Windows};
 use crate::driver::{Dependency, Driver, EdgeData, NodeHandle};
 use crate::index::define_index;
 use crate::journal::{Entry as Fact, Journal};
@@ -26,10 +21,11 @@ define_index! {
 #[derive(Debug)]
 pub(crate) struct Dag {
     /// Row `n` holds the nodes that `n` depends on.
-    rows: Csr<NodeHandle, Order, Directed, u32>,
-    /// `None` while the node's own dependencies are being mirrored.
-    by_handle: HashMap<NodeHandle, Option<NodeIndex>, NearbyState>,
-    recent: Recent<NodeIndex>,
+    rows: Rows,
+    handles: Vec<NodeHandle>,
+    /// As long as every edge is [`Order::Full`].
+    windows: Windows,
+    places: Places,
     programmatic: Programmatic,
     /// Whether every edge so far is [`Order::Full`].
     all_full: bool,
@@ -43,6 +39,7 @@ pub(crate) struct Dag {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     node: NodeHandle,
+    slot: Slot,
     /// Where its dependencies begin in `fetched`; they end at its end, or where those of the node
     /// above it on the stack begin.
     start: usize,
@@ -60,9 +57,10 @@ struct Fetched {
 impl Dag {
     pub(crate) fn new(programmatic: Programmatic) -> Self {
         Self {
-            rows: Csr::new(),
-            by_handle: HashMap::with_hasher(NearbyState::new()),
-            recent: Recent::new(),
+            rows: Rows::default(),
+            handles: Vec::new(),
+            windows: Windows::default(),
+            places: Places::new(),
             programmatic,
             all_full: true,
             queries: 0,
@@ -73,8 +71,9 @@ impl Dag {
     }
 
     /// How many nodes are mirrored.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.rows.node_count()
+        self.handles.len()
     }
 
     /// How often the driver was asked for a node's dependencies.
@@ -84,7 +83,7 @@ impl Dag {
 
     /// The driver's handle of a node.
     pub(crate) fn handle(&self, node: NodeIndex) -> NodeHandle {
-        self.rows[node.0]
+        self.handles[node.index()]
     }
 
     /// The direct predecessors of a node and what their edges prove.
@@ -93,20 +92,26 @@ impl Dag {
         &self,
         node: NodeIndex,
     ) -> impl Iterator<Item = (NodeIndex, Order)> + '_ {
-        let targets = self.rows.neighbors_slice(node.0);
-        let orders = self.rows.edges_slice(node.0);
-        targets.iter().zip(orders).map(|(&target, &order)| (NodeIndex(target), order))
+        self.rows.edges(node.index()).map(|(target, order)| (NodeIndex(target), order))
     }
 
     /// Whether every edge so far is [`Order::Full`].
+    #[inline]
     pub(crate) fn all_full(&self) -> bool {
         self.all_full
     }
 
-    /// The direct predecessors of a node, by number.
+    /// Which nodes lie close behind a node, if it is one of the latest. Only where every edge is
+    /// [`Order::Full`].
     #[inline]
-    pub(crate) fn predecessors(&self, node: NodeIndex) -> &[u32] {
-        self.rows.neighbors_slice(node.0)
+    pub(crate) fn window(&self, node: NodeIndex) -> Option<Window<'_>> {
+        self.windows.of(node)
+    }
+
+    /// The direct predecessors of every node, by number.
+    #[inline]
+    pub(crate) fn rows(&self) -> &Rows {
+        &self.rows
     }
 
     /// What an edge with this data proves.
@@ -119,47 +124,23 @@ impl Dag {
     /// A node whose dependencies the driver refuses to tell is mirrored without any: nothing
     /// behind it is then proven through it.
     ///
-    /// Costs a look-up, and for each new node one driver query and a look-up per edge; nearly all
-    /// are answered without hashing.
+    /// Costs a look-up, and for each new node one driver query and a look-up per edge.
     pub(crate) fn insert<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         node: NodeHandle,
         mut journal: Option<&mut Journal>,
     ) -> NodeIndex {
-        if let Some(index) = self.recent.get(node.bits()) {
+        let slot = self.places.slot(node);
+        if let Place::Mirrored(index) = self.places.get(slot) {
             return index;
         }
-        match self.by_handle.entry(node) {
-            Entry::Occupied(entry) => {
-                let index = entry.get().expect("no walk is under way between calls");
-                self.recent.put(node.bits(), index);
-                return index;
-            }
-            Entry::Vacant(entry) => {
-                self.queries += 1;
-                ask(driver, node, &mut self.answer, &mut journal);
-                // Nearly always the node is all that is new, and its edges are full.
-                let known = |dependency: &Dependency| {
-                    dependency.edge == EdgeData::FULL
-                        && self.recent.get(dependency.node.bits()).is_some()
-                };
-                if self.answer.iter().all(known) {
-                    let row = self.rows.add_node(node);
-                    for dependency in &self.answer {
-                        if let Some(target) = self.recent.get(dependency.node.bits()) {
-                            self.rows.add_edge(row, target.0, Order::Full);
-                        }
-                    }
-                    let index = NodeIndex(row);
-                    entry.insert(Some(index));
-                    self.recent.put(node.bits(), index);
-                    return index;
-                }
-                entry.insert(None);
-            }
+        self.queries += 1;
+        ask(driver, node, &mut self.answer, &mut journal);
+        if let Some(index) = self.append_answer(node, slot) {
+            return index;
         }
-        self.push(node);
+        self.push(node, slot);
         // A depth-first walk with a stack of its own: captures are deeper than the call stack.
         loop {
             let top = self.pending.last_mut().expect("the walk ends in the branch below");
@@ -167,19 +148,19 @@ impl Dag {
                 let position = top.next;
                 top.next += 1;
                 let dependency = self.fetched[position].dependency.node;
-                if let Some(index) = self.recent.get(dependency.bits()) {
-                    self.fetched[position].index = Some(index);
-                    continue;
-                }
-                match self.by_handle.entry(dependency) {
-                    // A node that is still open would close a cycle: no driver has one, and the
-                    // edge is left out, so that less is proven.
-                    Entry::Occupied(entry) => self.fetched[position].index = *entry.get(),
-                    Entry::Vacant(entry) => {
-                        entry.insert(None);
+                let slot = self.places.slot(dependency);
+                match self.places.get(slot) {
+                    Place::Mirrored(index) => self.fetched[position].index = Some(index),
+                    // It would close a cycle: no driver has one, and the edge is left out, so that
+                    // less is proven.
+                    Place::Open => {}
+                    Place::Unknown => {
                         self.queries += 1;
                         ask(driver, dependency, &mut self.answer, &mut journal);
-                        self.push(dependency);
+                        match self.append_answer(dependency, slot) {
+                            None => self.push(dependency, slot),
+                            index => self.fetched[position].index = index,
+                        }
                     }
                 }
             } else {
@@ -192,43 +173,58 @@ impl Dag {
         }
     }
 
+    /// Appends a node with the dependencies just asked for, if they are mirrored and its edges full;
+    /// as nearly always.
+    #[inline]
+    fn append_answer(&mut self, node: NodeHandle, slot: Slot) -> Option<NodeIndex> {
+        for dependency in &self.answer {
+            let place = self.places.slot(dependency.node);
+            match self.places.get(place) {
+                Place::Mirrored(target) if dependency.edge == EdgeData::FULL => {
+                    self.rows.add(target.0, Order::Full);
+                }
+                _ => {
+                    self.rows.undo();
+                    return None;
+                }
+            }
+        }
+        Some(self.append(node, slot))
+    }
+
     /// Puts a node on the stack with the dependencies just asked for.
-    fn push(&mut self, node: NodeHandle) {
+    fn push(&mut self, node: NodeHandle, slot: Slot) {
+        self.places.set(slot, Place::Open);
         let start = self.fetched.len();
         self.fetched
             .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
-        self.pending.push(Pending { node, start, next: start, end: self.fetched.len() });
+        self.pending.push(Pending { node, slot, start, next: start, end: self.fetched.len() });
     }
 
     /// Appends the node on top of the stack, whose dependencies are all mirrored.
     fn close(&mut self) -> NodeIndex {
         let done = self.pending.pop().expect("called with a node on the stack");
-        let row = self.rows.add_node(done.node);
-        let mut add = |wanted: Option<Order>| {
-            let mut all_full = true;
-            for &Fetched { dependency, index } in &self.fetched[done.start..done.end] {
-                let order = Order::of(dependency.edge, self.programmatic);
-                all_full &= order == Order::Full;
-                if let Some(target) = index.filter(|_| wanted.is_none_or(|wanted| wanted == order))
-                {
-                    self.rows.add_edge(row, target.0, order);
-                }
-            }
-            all_full
-        };
-        let full = |dependency: &Fetched| dependency.dependency.edge == EdgeData::FULL;
-        if self.fetched[done.start..done.end].iter().all(full) {
-            add(None);
-        } else {
-            // Of two edges between the same nodes the stronger one counts, and goes in first.
-            for order in [Order::Full, Order::Start, Order::Nothing] {
-                self.all_full &= add(Some(order));
+        for &Fetched { dependency, index } in &self.fetched[done.start..done.end] {
+            let order = Order::of(dependency.edge, self.programmatic);
+            self.all_full &= order == Order::Full;
+            if let Some(target) = index {
+                self.rows.add(target.0, order);
             }
         }
         self.fetched.truncate(done.start);
-        let index = NodeIndex(row);
-        self.by_handle.insert(done.node, Some(index));
-        self.recent.put(done.node.bits(), index);
+        self.append(done.node, done.slot)
+    }
+
+    /// Appends a node whose edges have been entered.
+    #[inline]
+    fn append(&mut self, node: NodeHandle, slot: Slot) -> NodeIndex {
+        let index = NodeIndex::new(self.handles.len());
+        if self.all_full {
+            self.windows.push(self.rows.open());
+        }
+        self.rows.end();
+        self.handles.push(node);
+        self.places.set(slot, Place::Mirrored(index));
         index
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! * [`order`]: what an edge proves.
 //! * [`dag`]: the mirrored nodes, each asked of the driver once.
-//! * [`recent`]: what was looked up lately.
+//! * [`places`]: which index a node's handle has.
+//! * [`rows`]: which nodes each depends on; [`windows`]: which of the latest lie behind it.
 //! * [`reach`]: per stream, the nodes proven to precede its next work.
 //! * [`watch`]: who waits for which node to be proven.
 //!
@@ -11,11 +12,15 @@
 //! it has said yes to every marker.
 
 mod dag;
-mod nearby;
 mod order;
+mod places;
 mod reach;
-mod recent;
+mod rows;
 mod watch;
+mod windows;
+
+#[cfg(test)]
+mod tests;
 
 use smallvec::SmallVec;
 
@@ -26,9 +31,9 @@ use crate::driver::{Dependency, Driver, NodeHandle, StreamHandle};
 use crate::index::{define_index, new_map, Map};
 use crate::journal::{Entry, Journal};
 use crate::policy::Programmatic;
+use crate::recent::Recent;
 use dag::Dag;
 use reach::{Reach, Rules, Step, Terminals};
-use recent::Recent;
 use watch::WatchLists;
 
 define_index! {
@@ -37,7 +42,7 @@ define_index! {
 }
 
 /// Nodes that must precede new work.
-pub(crate) type Markers = SmallVec<[NodeIndex; 4]>;
+pub(crate) type Markers = SmallVec<[NodeIndex; 8]>;
 
 /// A moment in the capture's host order: a counter that every allocation and every change of a
 /// stream advances.
@@ -62,7 +67,9 @@ pub(crate) struct Capture {
     dag: Dag,
     streams: Vec<Stream>,
     by_handle: Map<StreamHandle, StreamIndex>,
-    recent: Recent<StreamIndex>,
+    recent: Recent<StreamIndex, 32>,
+    /// The terminals of a look, by index; kept for its capacity.
+    indices: Terminals,
     now: Moment,
     heed_set_back: bool,
 }
@@ -77,6 +84,7 @@ impl Capture {
             streams: Vec::new(),
             by_handle: new_map(),
             recent: Recent::new(),
+            indices: Terminals::new(),
             now: Moment::default(),
         }
     }
@@ -139,10 +147,10 @@ impl Capture {
                 return stream;
             }
         }
-        let mut indices = Terminals::new();
+        self.indices.clear();
         for terminal in terminals {
             let node = self.dag.insert(driver, terminal.node, journal.as_deref_mut());
-            indices.push((node, self.dag.order(terminal.edge)));
+            self.indices.push((node, self.dag.order(terminal.edge)));
         }
         if let Some(journal) = journal {
             journal.push(Entry::Terminals { stream: handle, terminals });
@@ -151,8 +159,9 @@ impl Capture {
         let now = self.tick();
         let rules = Rules { programmatic: self.programmatic, heed_set_back: self.heed_set_back };
         let Stream { reach, watches, changed, broken, .. } = &mut self.streams[stream.index()];
-        let step =
-            reach.advance(&self.dag, rules, terminals, indices, |node| watches.fire(node, woken));
+        let step = reach.advance(&self.dag, rules, terminals, &self.indices, |word, nodes| {
+            watches.fire(word, nodes, woken)
+        });
         *changed = now;
         if step == Step::Broken {
             *broken = Some(now);
@@ -163,11 +172,11 @@ impl Capture {
     /// Whether every marker is completed before any next work of the stream starts.
     #[inline]
     pub(crate) fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {
-        let reach = &self.streams[stream.index()].reach;
-        markers.iter().all(|&marker| reach.proves(marker))
+        self.unproven(stream, markers).is_none()
     }
 
     /// The first marker that is not proven for the stream.
+    #[inline]
     pub(crate) fn unproven(&self, stream: StreamIndex, markers: &[NodeIndex]) -> Option<NodeIndex> {
         let reach = &self.streams[stream.index()].reach;
         markers.iter().copied().find(|&marker| !reach.proves(marker))
@@ -179,17 +188,20 @@ impl Capture {
     }
 
     /// The nodes that the stream's next node would depend on, at the last look.
+    #[inline]
     pub(crate) fn terminals(&self, stream: StreamIndex) -> impl Iterator<Item = NodeIndex> + '_ {
         self.streams[stream.index()].reach.terminals().iter().map(|&(node, _)| node)
     }
 
     /// Whether a look after `since` found that the stream had gained or lost terminals.
+    #[inline]
     pub(crate) fn changed_since(&self, stream: StreamIndex, since: Moment) -> bool {
         self.streams[stream.index()].changed > since
     }
 
     /// Whether a look after `since` found that users of blocks in use on the stream may escape
     /// their markers.
+    #[inline]
     pub(crate) fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
         self.streams[stream.index()].broken.is_some_and(|broken| broken > since)
     }

@@ -3,8 +3,8 @@
 use crate::driver::EdgeData;
 use crate::policy::Programmatic;
 
-/// What a direct edge promises about its two nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a direct edge promises about its two nodes; the stronger the less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Order {
     /// The later node starts after the earlier one has completed.
     Full,

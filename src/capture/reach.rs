@@ -20,14 +20,12 @@ use smallvec::SmallVec;
 
 use super::dag::{Dag, NodeIndex};
 use super::order::Order;
+use super::windows::{Window, WORD};
 use crate::driver::Dependency;
 use crate::policy::Programmatic;
 
-/// Bits in a word of a set.
-const WORD: usize = Block::BITS as usize;
-
 /// A stream's terminals by index, with what the edge to the next node would prove.
-pub(crate) type Terminals = SmallVec<[(NodeIndex, Order); 4]>;
+pub(crate) type Terminals = Vec<(NodeIndex, Order)>;
 
 /// What a look at a stream found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,40 +52,47 @@ pub(crate) struct Reach {
     /// Only under `lag`; else `proven` stands for both.
     reached: FixedBitSet,
     /// As the driver gave them last.
-    raw: SmallVec<[Dependency; 4]>,
+    raw: Vec<Dependency>,
     terminals: Terminals,
+    /// Those before; kept for their capacity.
+    old: Terminals,
+    /// How many words of `proven` have been seen full, from the first on.
+    complete: usize,
     /// Nodes to expand; empty between calls.
     stack: Vec<NodeIndex>,
+    /// Old terminals to be met; kept for its capacity.
+    missing: Vec<NodeIndex>,
+    /// Nodes behind a window; empty between calls.
+    beyond: Vec<NodeIndex>,
 }
 
 /// What a traversal comes upon besides new nodes.
 #[derive(Debug)]
-struct Found<'a> {
-    old: &'a [(NodeIndex, Order)],
-    /// Which of the old terminals were met again.
-    met: SmallVec<[bool; 16]>,
-    /// The lowest of them: what lies below need not be compared.
+struct Found {
+    /// The old terminals that were not met again yet.
+    missing: Vec<NodeIndex>,
+    /// What lies below need not be compared with them.
     lowest: NodeIndex,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
 }
 
-impl<'a> Found<'a> {
-    fn new(old: &'a [(NodeIndex, Order)]) -> Self {
-        Self {
-            old,
-            met: SmallVec::from_elem(false, old.len()),
-            lowest: old.iter().map(|&(node, _)| node).min().unwrap_or(NodeIndex::new(0)),
-            loose: SmallVec::new(),
+impl Found {
+    #[inline]
+    fn new(old: &[(NodeIndex, Order)], mut missing: Vec<NodeIndex>) -> Self {
+        missing.clear();
+        let mut lowest = NodeIndex::from_raw(u32::MAX);
+        for &(node, _) in old {
+            missing.push(node);
+            lowest = lowest.min(node);
         }
+        Self { missing, lowest, loose: SmallVec::new() }
     }
 
     #[inline]
     fn meet(&mut self, node: NodeIndex) {
         if node >= self.lowest {
-            for (&(terminal, _), met) in self.old.iter().zip(&mut self.met) {
-                *met |= terminal == node;
-            }
+            self.missing.retain(|missing| *missing != node);
         }
     }
 }
@@ -100,6 +105,7 @@ impl Reach {
     }
 
     /// The terminals by index.
+    #[inline]
     pub(crate) fn terminals(&self) -> &[(NodeIndex, Order)] {
         &self.terminals
     }
@@ -110,43 +116,50 @@ impl Reach {
         self.proven.contains(node.index())
     }
 
-    /// Takes over new terminals and calls `wake` for each node that is now proven and was not.
-    /// After a rebuild it is called for every proven node again.
+    /// Takes over new terminals and calls `wake` for each node that is now proven and was not, some
+    /// of one word of the set at a time. After a rebuild it is called for every proven node again.
     ///
     /// Amortised over a capture each node and edge is visited once (under `lag` twice), as long as
     /// terminals move forward; a rebuild costs the nodes behind the terminals.
+    #[inline]
     pub(crate) fn advance(
         &mut self,
         dag: &Dag,
         rules: Rules,
         raw: &[Dependency],
-        terminals: Terminals,
-        mut wake: impl FnMut(NodeIndex),
+        terminals: &[(NodeIndex, Order)],
+        mut wake: impl FnMut(usize, Block),
     ) -> Step {
-        let old = std::mem::replace(&mut self.terminals, terminals);
+        std::mem::swap(&mut self.old, &mut self.terminals);
+        self.terminals.clear();
         self.raw.clear();
-        self.raw.extend_from_slice(raw);
+        // They are one or two: a copy of memory would cost more than it copies.
+        terminals.iter().for_each(|&terminal| self.terminals.push(terminal));
+        raw.iter().for_each(|&terminal| self.raw.push(terminal));
         let lag = rules.programmatic == Programmatic::Lag;
         self.grow(dag.len(), lag);
 
-        let mut found = Found::new(&old);
+        let mut found = Found::new(&self.old, std::mem::take(&mut self.missing));
         self.traverse(dag, lag, &mut found, &mut wake);
         if !rules.heed_set_back {
+            self.missing = found.missing;
             return Step::Forward;
         }
         let mut step = Step::Forward;
-        if found.met.contains(&false) {
+        if !found.missing.is_empty() {
             self.proven.clear();
             self.reached.clear();
-            found = Found::new(&[]);
+            self.complete = 0;
+            found = Found::new(&[], found.missing);
             self.traverse(dag, lag, &mut found, &mut wake);
-            if old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
+            if self.old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
                 step = Step::Broken;
             }
         }
         if found.loose.iter().any(|&node| !self.is_reached(node, lag)) {
             step = Step::Broken;
         }
+        self.missing = found.missing;
         step
     }
 
@@ -175,18 +188,25 @@ impl Reach {
         &mut self,
         dag: &Dag,
         lag: bool,
-        found: &mut Found<'_>,
-        wake: &mut impl FnMut(NodeIndex),
+        found: &mut Found,
+        wake: &mut impl FnMut(usize, Block),
     ) {
+        let near = !lag && dag.all_full();
         for position in 0..self.terminals.len() {
             let (node, order) = self.terminals[position];
+            if near && order == Order::Full && !self.proves(node) {
+                if let Some(window) = dag.window(node) {
+                    self.take_window(dag, window, found, wake);
+                    continue;
+                }
+            }
             match order {
                 Order::Nothing => found.loose.push(node),
                 Order::Start => self.arrive(node, false, lag, found, wake),
                 Order::Full => self.arrive(node, !lag, lag, found, wake),
             }
         }
-        if !lag && dag.all_full() {
+        if near {
             self.traverse_full(dag, found, wake);
             return;
         }
@@ -203,19 +223,58 @@ impl Reach {
         }
     }
 
-    /// The same where every edge is full, as in nearly all captures: the bulk of the work, so it
-    /// follows chains without the stack.
-    fn traverse_full(
+    /// Takes over what lies close behind a terminal, where every edge is full. What lies further
+    /// behind is left to the traversal that follows.
+    #[inline]
+    fn take_window(
         &mut self,
         dag: &Dag,
-        found: &mut Found<'_>,
-        wake: &mut impl FnMut(NodeIndex),
+        window: Window<'_>,
+        found: &mut Found,
+        wake: &mut impl FnMut(usize, Block),
     ) {
+        match found.missing[..] {
+            [missing] if window.contains(missing) => found.missing.clear(),
+            [] | [_] => {}
+            _ => found.missing.retain(|&missing| !window.contains(missing)),
+        }
+        let first = window.first();
         let words = self.proven.as_mut_slice();
-        while let Some(node) = self.stack.pop() {
-            let mut at = Some(node);
-            while let Some(node) = at.take() {
-                for &dependency in dag.predecessors(node) {
+        while words.get(self.complete).is_some_and(|&word| word == Block::MAX) {
+            self.complete += 1;
+        }
+        // Nothing further behind is new, nor has to be met.
+        let ends = self.complete >= first && found.missing.is_empty();
+        for (word, new) in window.lacking(words) {
+            words[word] |= new;
+            wake(word, new);
+            if ends || dag.rows().lowest(word) >= first * WORD {
+                continue;
+            }
+            let mut left = new;
+            while left != 0 {
+                let node = word * WORD + left.trailing_zeros() as usize;
+                left &= left - 1;
+                let targets = dag.rows().targets(node).iter().copied();
+                let beyond = targets.take_while(|&target| (target as usize) < first * WORD);
+                self.beyond.extend(beyond.map(NodeIndex::from_raw));
+            }
+        }
+        while let Some(node) = self.beyond.pop() {
+            self.arrive(node, true, false, found, wake);
+        }
+    }
+
+    /// The traversal where every edge is full, as in nearly all captures: it follows chains without
+    /// the stack.
+    fn traverse_full(&mut self, dag: &Dag, found: &mut Found, wake: &mut impl FnMut(usize, Block)) {
+        let rows = dag.rows();
+        let words = self.proven.as_mut_slice();
+        let stack = &mut self.stack;
+        while let Some(mut node) = stack.pop() {
+            loop {
+                let mut onward = None;
+                for &dependency in rows.targets(node.index()) {
                     let dependency = NodeIndex::from_raw(dependency);
                     let word = &mut words[dependency.index() / WORD];
                     let bit = 1 << (dependency.index() % WORD);
@@ -224,11 +283,16 @@ impl Reach {
                         continue;
                     }
                     *word |= bit;
-                    wake(dependency);
-                    match at {
-                        None => at = Some(dependency),
-                        Some(_) => self.stack.push(dependency),
+                    wake(dependency.index() / WORD, bit);
+                    if onward.is_none() {
+                        onward = Some(dependency);
+                    } else {
+                        stack.push(dependency);
                     }
+                }
+                match onward {
+                    Some(next) => node = next,
+                    None => break,
                 }
             }
         }
@@ -240,8 +304,8 @@ impl Reach {
         node: NodeIndex,
         proven: bool,
         lag: bool,
-        found: &mut Found<'_>,
-        wake: &mut impl FnMut(NodeIndex),
+        found: &mut Found,
+        wake: &mut impl FnMut(usize, Block),
     ) {
         let bit = node.index();
         if proven {
@@ -252,7 +316,7 @@ impl Reach {
             if lag && self.reached.put(bit) {
                 found.meet(node);
             }
-            wake(node);
+            wake(bit / WORD, 1 << (bit % WORD));
         } else if self.reached.put(bit) {
             found.meet(node);
             return;

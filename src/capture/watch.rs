@@ -5,9 +5,10 @@
 //! entered at the next unproven marker or is free for the stream. So nothing scans the ranges that
 //! wait: each is touched once per marker and stream.
 
-use fixedbitset::FixedBitSet;
+use fixedbitset::{Block, FixedBitSet};
 
 use super::dag::NodeIndex;
+use super::windows::WORD;
 
 /// A name for whatever waits, given by the heap: a range, and a generation that tells it from
 /// later uses of the same row.
@@ -72,11 +73,15 @@ impl WatchLists {
         };
     }
 
-    /// Hands back the tokens at a node that is proven now.
+    /// Hands back the tokens at nodes that are proven now: those of one word of a set of nodes, the
+    /// latest first.
     #[inline]
-    pub(crate) fn fire(&mut self, node: NodeIndex, woken: &mut Vec<Token>) {
-        if self.watched.contains(node.index()) {
-            self.empty(node, woken);
+    pub(crate) fn fire(&mut self, word: usize, nodes: Block, woken: &mut Vec<Token>) {
+        let mut fired = nodes & self.watched.as_slice().get(word).copied().unwrap_or(0);
+        while fired != 0 {
+            let bit = fired.ilog2();
+            fired ^= 1 << bit;
+            self.empty(NodeIndex::new(word * WORD + bit as usize), woken);
         }
     }
 

@@ -51,7 +51,7 @@ pub(super) struct LastUse {
 #[derive(Clone, Debug)]
 pub(super) struct Use {
     pub(super) stream: StreamHandle,
-    pub(super) last: Option<LastUse>,
+    pub(super) last: Option<Box<LastUse>>,
 }
 
 /// A block that has not been freed.
@@ -69,7 +69,7 @@ pub(super) struct LiveBlock {
     pub(super) origin: Origin,
     pub(super) before: Before,
     /// Last use on its own stream.
-    pub(super) last: Option<LastUse>,
+    pub(super) last: Option<Box<LastUse>>,
     pub(super) uses: SmallVec<[Use; 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
     pub(super) gone: Option<Mark>,
@@ -124,19 +124,16 @@ impl Blocks {
         BlockNumber(self.next - 1)
     }
 
+    #[inline(always)]
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let number = block.number.0;
-        let row = Row { number, block: Some(block) };
-        let slot = match self.vacant.pop() {
-            Some(slot) => {
-                self.rows[slot as usize] = row;
-                slot
-            }
-            None => {
-                self.rows.push(row);
-                u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
-            }
-        };
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.rows.push(Row { number, block: None });
+            u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
+        });
+        let row = &mut self.rows[slot as usize];
+        row.number = number;
+        row.block = Some(block);
         BlockId { engine: self.engine, front: NO_FRONT, slot, number }
     }
 
@@ -173,6 +170,7 @@ impl Blocks {
         Some(block)
     }
 
+    #[inline(always)]
     pub(super) fn remove(&mut self, id: BlockId) -> Option<LiveBlock> {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;

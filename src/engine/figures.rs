@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::ledger::{
     class, Amounts, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
     RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
@@ -19,6 +21,7 @@ pub(super) enum Reset {
 
 impl State {
     /// Notes that a heap's figures have changed.
+    #[inline]
     pub(super) fn touch(&mut self, heap: u32) {
         if !self.touched.contains(&heap) {
             self.touched.push(heap);
@@ -27,7 +30,7 @@ impl State {
 
     /// Counts what has changed. Every call that changes anything ends with this.
     pub(super) fn account(&mut self, counts: bool) {
-        for heap in std::mem::take(&mut self.touched) {
+        while let Some(heap) = self.touched.pop() {
             self.note_changes(heap);
             if self.heaps[heap as usize].is_none() {
                 continue;
@@ -52,23 +55,20 @@ impl State {
         self.set_tally(pool, class, Amounts::default());
     }
 
+    #[inline]
     fn set_tally(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
         let row = 2 * pool.0 as usize + class;
         if self.tallies.len() <= row {
             self.tallies.resize_with((row | 1) + 1, Tally::default);
         }
         let tally = &mut self.tallies[row];
-        tally.set(amounts);
-        if tally.is_within() {
-            return;
-        }
-        let mut ledger = self.fronts.ledger();
-        if !ledger.grant(pool, class, tally) && !ledger.adjust(pool, class, tally) {
-            self.unsettled = true;
+        if !tally.set(&amounts) {
+            self.unsettled |= !self.fronts.ledger().grant_ahead(pool, class, tally);
         }
     }
 
     /// What a heap holds that no front counts.
+    #[inline]
     fn amounts(&mut self, pool: PoolId, heap: u32) -> (usize, Amounts) {
         let row = self.pools[pool.0 as usize].as_ref();
         let row = row.expect("a pool lives as long as its heaps");
@@ -121,7 +121,7 @@ impl State {
     fn with_totals(&mut self, then: impl FnOnce(&mut super::ledger::Ledger, &Totals)) -> Totals {
         let fronts = Arc::clone(&self.fronts);
         let mut totals = Totals::default();
-        let mut guards: Vec<_> = fronts.used().collect();
+        let mut guards: SmallVec<[_; 4]> = fronts.used().collect();
         for (row, tally) in self.tallies.iter_mut().enumerate() {
             totals.add(PoolId((row / 2) as u32), row % 2, tally);
         }

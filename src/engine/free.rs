@@ -14,11 +14,12 @@ use super::state::{Standing, State};
 use super::Error;
 use crate::capture::{Markers, NodeIndex};
 use crate::driver::{CaptureId, Driver, StreamHandle};
-use crate::heap::{Before, CaptureSlot, Freed};
+use crate::heap::{CaptureSlot, Freed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
 /// What the end of a block's use on all its streams came to.
+#[derive(Default)]
 struct Ending {
     markers: Markers,
     /// Whether any of its streams gained anything while it was live.
@@ -94,11 +95,11 @@ impl State {
         let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
         let number = block.number;
         if stream == block.stream {
-            block.last = Some(last);
+            block.last = Some(Box::new(last));
         } else {
             match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = Some(last),
-                None => block.uses.push(Use { stream, last: Some(last) }),
+                Some(used) => used.last = Some(Box::new(last)),
+                None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
             }
         }
         self.note(home.slot, Entry::LastUse { block: number, stream });
@@ -111,8 +112,9 @@ impl State {
         config: &Config,
         id: BlockId,
     ) -> Result<(), Error> {
-        let unknown = Error::UnknownBlock { call: "free", block: id.number() };
-        let block = self.blocks.remove(id).ok_or(unknown)?;
+        let Some(block) = self.blocks.remove(id) else {
+            return Err(Error::UnknownBlock { call: "free", block: id.number() });
+        };
         match block.origin {
             Origin::Capture(home) if self.is_another_threads(home, &block) => {
                 let id = self.blocks.insert_left(block);
@@ -151,17 +153,20 @@ impl State {
         }
         self.touch(block.heap);
         match block.origin {
-            Origin::Capture(home) => match self.ending(driver, config, &block, home) {
-                Ok(ending) => self.free_in_capture(driver, config, block, home, ending),
-                Err(ruined) => {
+            Origin::Capture(home) => {
+                let mut ending = Ending::default();
+                let looked = self.ending(driver, config, &block, home, &mut ending);
+                if let Err(ruined) = looked {
                     // Nothing of the capture will ever run: the block is as one from outside it.
                     block.roll_back();
                     self.abandon_invalidated(driver, config, ruined);
                     let pool = block.pool;
                     self.free_outside(driver, block);
                     self.forget_graphs(driver, pool);
+                } else {
+                    self.free_in_capture(driver, config, &mut block, home, ending);
                 }
-            },
+            }
             Origin::Outside | Origin::Past | Origin::Graph => {
                 if config.lacks(Flaw::OlderBlocks) {
                     let LiveBlock { heap, range, number, before, origin, .. } = block;
@@ -212,13 +217,8 @@ impl State {
         config: &Config,
         block: &LiveBlock,
         home: Home,
-    ) -> Result<Ending, StreamHandle> {
-        let mut ending = Ending {
-            markers: Markers::new(),
-            worked: false,
-            reason: None,
-            outside: SmallVec::new(),
-        };
+        ending: &mut Ending,
+    ) -> Result<(), StreamHandle> {
         let own = (block.stream, &block.last, Flaw::OwnMarker);
         let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
@@ -259,7 +259,7 @@ impl State {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
         }
-        Ok(ending)
+        Ok(())
     }
 
     /// A younger capture into the block's pool that is under way: it may be the body of a
@@ -276,20 +276,22 @@ impl State {
         &mut self,
         driver: &D,
         config: &Config,
-        block: LiveBlock,
+        block: &mut LiveBlock,
         home: Home,
         ending: Ending,
     ) {
-        let LiveBlock { number, pool, heap, range, before, requested, stream, .. } = block;
+        let &mut LiveBlock { number, pool, heap, range, requested, stream, .. } = block;
+        let before = &mut block.before;
+        let graphs = before.graphs;
         self.note(home.slot, Entry::Free { block: number });
         let (address, _) = self.heap(heap).extent(range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
-        self.remember_from(action, (address, requested), Some(stream), pool, block.frames);
+        self.remember_from(action, (address, requested), Some(stream), pool, block.frames.take());
         if let Some(reason) = ending.reason {
             self.heap(heap).free_later(range, number);
             let mut outside = ending.outside;
             let mut marks = SmallVec::new();
-            let mut graphs = before.graphs;
+            let mut graphs = graphs;
             outside.retain(|&mut stream| {
                 match self.lanes.ask(driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
@@ -323,13 +325,13 @@ impl State {
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
-        let markers = if ending.worked { ending.markers } else { before.markers };
+        let markers =
+            if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
         if markers.is_empty() {
-            self.heap(heap).free_quiet(range, before.graphs, number);
+            self.heap(heap).free_quiet(range, graphs, number);
             self.tell(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
-        let Before { graphs, .. } = before;
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
         let token = self.heap(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, home.slot, token, home.stream);

@@ -454,6 +454,9 @@ impl Front {
         if self.buckets.get(self.latest as usize).is_some_and(|it| it.key == key) {
             return Some(self.latest);
         }
+        if self.by_key.is_empty() {
+            return None;
+        }
         let number = *self.by_key.get(&key)?;
         self.latest = number;
         Some(number)

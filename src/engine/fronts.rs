@@ -59,8 +59,13 @@ impl Fronts {
 
     /// Every front that was ever used, in order, each locked when it is reached.
     pub(super) fn used(&self) -> impl Iterator<Item = MutexGuard<'_, Front>> {
-        let used = self.used.load(Ordering::Relaxed);
-        (0..FRONTS as u32).filter(move |number| used & (1 << number) != 0).map(|n| self.lock(n))
+        let mut left = self.used.load(Ordering::Relaxed);
+        let numbers = std::iter::from_fn(move || {
+            let number = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            Some(number)
+        });
+        numbers.map(|number| self.lock(number))
     }
 
     /// Notes that a front is in use. The caller holds the engine's lock, as does whoever asks.

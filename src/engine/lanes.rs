@@ -24,6 +24,7 @@ use std::sync::{Arc, Weak};
 use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
 use crate::heap::LaneIndex;
 use crate::index::{new_map, Map};
+use crate::recent::Recent;
 
 /// A point on a lane: reached once the epoch is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,7 @@ pub(super) fn this_thread() -> usize {
 pub(super) struct Lanes {
     rows: Vec<Lane>,
     by_stream: Map<StreamHandle, LaneIndex>,
+    recent: Recent<LaneIndex, 32>,
     vacant: Vec<LaneIndex>,
     /// Lanes with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<LaneIndex>,
@@ -99,6 +101,7 @@ impl Lanes {
         Self {
             rows: Vec::new(),
             by_stream: new_map(),
+            recent: Recent::new(),
             vacant: Vec::new(),
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
@@ -109,7 +112,8 @@ impl Lanes {
 
     /// The lane of a stream, new at its first sight.
     pub(super) fn of(&mut self, stream: StreamHandle) -> LaneIndex {
-        if let Some(&lane) = self.by_stream.get(&stream) {
+        if let Some(lane) = self.known(stream) {
+            self.recent.put(stream.bits(), lane);
             return lane;
         }
         let lane = match self.vacant.pop() {
@@ -138,6 +142,7 @@ impl Lanes {
             }
         };
         self.by_stream.insert(stream, lane);
+        self.recent.put(stream.bits(), lane);
         lane
     }
 
@@ -145,11 +150,15 @@ impl Lanes {
     /// Says whether it was not before.
     pub(super) fn claim(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
         let lane = self.of(stream);
+        let named = self.rows[lane.index()].thread.as_ref();
+        // The address is nobody else's while somebody holds it.
+        if named.is_some_and(|named| named.as_ptr() as usize == this_thread()) {
+            return (lane, false);
+        }
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
-        let before = self.rows[lane.index()].thread.replace(here);
-        let changed = before.is_none_or(|before| before.as_ptr() as usize != this_thread());
-        self.changes += u64::from(changed);
-        (lane, changed)
+        self.rows[lane.index()].thread = Some(here);
+        self.changes += 1;
+        (lane, true)
     }
 
     /// A number that stays the same as long as every stream stays with its thread.
@@ -160,7 +169,7 @@ impl Lanes {
 
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
-        let lane = self.by_stream.get(&stream);
+        let lane = self.known(stream);
         let thread = lane.and_then(|lane| self.rows[lane.index()].thread.as_ref());
         // What a thread that has ended leaves is anybody's.
         thread.is_none_or(|thread| {
@@ -191,8 +200,10 @@ impl Lanes {
     }
 
     /// The lane of a stream, if it has one.
+    #[inline]
     pub(super) fn known(&self, stream: StreamHandle) -> Option<LaneIndex> {
-        self.by_stream.get(&stream).copied()
+        let known = self.recent.get(stream.bits());
+        known.or_else(|| self.by_stream.get(&stream).copied())
     }
 
     pub(super) fn stream(&self, lane: LaneIndex) -> StreamHandle {
@@ -368,6 +379,7 @@ impl Lanes {
         let row = &mut self.rows[lane.index()];
         row.retired = true;
         self.by_stream.remove(&row.stream);
+        self.recent.forget(row.stream.bits());
         true
     }
 

@@ -7,6 +7,8 @@
 //! there can be no new peak. Who needs more asks the ledger for it; where that would exceed the
 //! peak, everything is added up and a new peak is noted (see `Engine::settle`).
 
+use smallvec::SmallVec;
+
 use super::report::PoolId;
 use super::statistics::{Figure, Figures};
 
@@ -41,12 +43,16 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes new figures.
-    pub(super) fn set(&mut self, now: Amounts) {
+    /// Takes new figures. Says whether they are no more than was granted.
+    #[inline]
+    pub(super) fn set(&mut self, now: &Amounts) -> bool {
+        let mut within = true;
         for (kind, &value) in now.iter().enumerate() {
             self.risen[kind] += value.saturating_sub(self.current[kind]);
+            self.current[kind] = value;
+            within &= value <= self.granted[kind];
         }
-        self.current = now;
+        within
     }
 
     /// Whether it counts no more than it was granted.
@@ -86,7 +92,7 @@ pub(super) struct Ledger {
 /// Everything added up, under all locks: by pool and class.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    pools: Vec<[(Amounts, Amounts); 2]>,
+    pools: SmallVec<[[(Amounts, Amounts); 2]; 2]>,
 }
 
 impl Totals {
@@ -98,10 +104,8 @@ impl Totals {
             self.pools.resize_with(row + 1, Default::default);
         }
         let (current, risen) = &mut self.pools[row][class];
-        for kind in 0..KINDS {
-            current[kind] += tally.current[kind];
-            risen[kind] += tally.risen[kind];
-        }
+        add(current, &tally.current);
+        add(risen, &tally.risen);
     }
 
     fn pool(&self, row: usize, part: Part) -> (Amounts, Amounts) {
@@ -117,6 +121,23 @@ impl Totals {
     fn engine(&self, part: Part) -> (Amounts, Amounts) {
         let pools = (0..self.pools.len()).map(|row| self.pool(row, part));
         pools.fold(Default::default(), |all, one| (sum(all.0, one.0), sum(all.1, one.1)))
+    }
+}
+
+fn add(all: &mut Amounts, one: &Amounts) {
+    for (all, one) in all.iter_mut().zip(one) {
+        *all += one;
+    }
+}
+
+/// Takes in what small and large blocks come to now.
+fn take_in(levels: &mut Levels, [small, large]: [&Amounts; 2]) {
+    for kind in 0..KINDS {
+        let (small, large) = (small[kind], large[kind]);
+        for (level, current) in levels.iter_mut().zip([small, large, small + large]) {
+            level.granted[kind] = current;
+            level.peak[kind] = level.peak[kind].max(current);
+        }
     }
 }
 
@@ -140,6 +161,35 @@ impl Ledger {
     pub(super) fn grant(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
         let wanted = std::array::from_fn(|kind| tally.granted[kind].max(tally.current[kind]));
         self.regrant(pool, class, tally, wanted)
+    }
+
+    /// The same, figure by figure; a figure that is missing something gets half of what else is
+    /// left for all too, so that it need not ask again soon.
+    pub(super) fn grant_ahead(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
+        self.pool(pool);
+        let Self { pools, engine } = self;
+        let levels = &mut pools[pool.0 as usize];
+        let mut fits = true;
+        for kind in 0..KINDS {
+            let missing = tally.current[kind].saturating_sub(tally.granted[kind]);
+            if missing == 0 {
+                continue;
+            }
+            let mut levels = [&mut *levels, &mut *engine];
+            let left = levels.iter().flat_map(|levels| [&levels[class], &levels[2]]);
+            let left = left.map(|level| level.peak[kind].saturating_sub(level.granted[kind]));
+            let Some(rest) = left.min().unwrap_or(0).checked_sub(missing) else {
+                fits = false;
+                continue;
+            };
+            let more = missing + rest / 2;
+            for levels in &mut levels {
+                levels[class].granted[kind] += more;
+                levels[2].granted[kind] += more;
+            }
+            tally.granted[kind] += more;
+        }
+        fits
     }
 
     /// Makes a tally's grant what it counts now. False where there may be a new peak by that; then
@@ -184,10 +234,18 @@ impl Ledger {
 
     /// Takes in everything, added up: new peaks, and grants as they are now.
     pub(super) fn settle(&mut self, totals: &Totals) {
-        self.update(totals, |level, current, _| {
-            level.granted = current;
-            level.peak = std::array::from_fn(|kind| level.peak[kind].max(current[kind]));
-        });
+        for row in 0..totals.pools.len() {
+            self.pool(PoolId(row as u32));
+        }
+        let mut all = [[0; KINDS]; 2];
+        for (levels, classes) in self.pools.iter_mut().zip(&totals.pools) {
+            let classes = [&classes[0].0, &classes[1].0];
+            for (all, current) in all.iter_mut().zip(classes) {
+                add(all, current);
+            }
+            take_in(levels, classes);
+        }
+        take_in(&mut self.engine, [&all[0], &all[1]]);
     }
 
     /// Makes the present figures the highest.

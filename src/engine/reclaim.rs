@@ -163,10 +163,10 @@ impl State {
     /// Notes in counts and history what a heap got from the driver and gave back.
     pub(super) fn note_changes(&mut self, heap: u32) {
         let Some(row) = self.heaps[heap as usize].as_mut() else { return };
-        let changes = row.take_changes();
-        if changes.is_empty() {
+        if !row.is_changed() {
             return;
         }
+        let changes = row.take_changes();
         let pool = self.pool_of(heap);
         for Change { mapped, whole, address, bytes, pieces } in changes {
             let action = if mapped {

@@ -194,12 +194,15 @@ impl<E: Copy + Sized512> Bins<E> {
     /// Drops the entries that `keep` is false for; what stays may stand elsewhere then.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&E) -> bool) {
         self.len = 0;
-        for (class, list) in self.lists.iter_mut().enumerate() {
+        let mut from = 0;
+        while let Some(class) = self.used.next(from) {
+            let list = &mut self.lists[class];
             list.retain(&mut keep);
             self.len += list.len();
             if list.is_empty() {
                 self.used.remove(class);
             }
+            from = class + 1;
         }
     }
 

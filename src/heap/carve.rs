@@ -89,6 +89,10 @@ impl Heap {
             State::Ordered { .. } => {}
             State::Marked(marked) => {
                 before.graphs |= marked.graphs;
+                if before.markers.is_empty() {
+                    before.markers.extend_from_slice(&marked.markers);
+                    return;
+                }
                 for &marker in &marked.markers {
                     if !before.markers.contains(&marker) {
                         before.markers.push(marker);

@@ -289,6 +289,12 @@ impl Heap {
         self.settle(id, graphs);
     }
 
+    /// Whether anything came from the driver or went back since [`Heap::take_changes`].
+    #[inline]
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// What came from the driver and went back since the last call.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)

@@ -1,0 +1,142 @@
+//! What lies close behind each node, as words of bits: a stream that gains a node takes its nearest
+//! predecessors over word by word instead of edge by edge.
+//!
+//! A node's *window* is the node and everything behind it, as far as that lies in its own word of a
+//! bit set over the nodes or in one of the seven before. Edges lead from higher to lower indices, so
+//! a window is the union of those of the direct predecessors, cut off below. Windows take every edge
+//! for [`Order::Full`](super::order::Order::Full): where one is not they are not asked.
+
+use fixedbitset::Block;
+
+use super::dag::NodeIndex;
+
+/// Bits in a word of a set.
+pub(super) const WORD: usize = Block::BITS as usize;
+
+/// Words of a window; a cache line.
+const WORDS: usize = 8;
+
+/// Nodes whose windows are kept, the latest: as many as a window reaches back.
+const KEPT: usize = WORDS * WORD;
+
+/// The words of a window, the node's own last.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Words([Block; WORDS]);
+
+/// The windows of the latest nodes.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    /// By node modulo [`KEPT`].
+    rows: Vec<Words>,
+    /// How many nodes there are.
+    nodes: usize,
+}
+
+/// A node's window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window<'a> {
+    words: &'a [Block; WORDS],
+    /// The node's own word.
+    last: usize,
+}
+
+/// Words of a window with bits that a set lacks, the latest first, each with its position in the set.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    words: [Block; WORDS],
+    /// Words to look at.
+    left: usize,
+    last: usize,
+}
+
+impl Iterator for Lacking {
+    type Item = (usize, Block);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left > 0 {
+            self.left -= 1;
+            let word = self.words[self.left];
+            if word != 0 {
+                return Some((self.last - (WORDS - 1 - self.left), word));
+            }
+        }
+        None
+    }
+}
+
+impl Windows {
+    /// Adds the next node; its direct predecessors have been added before.
+    #[inline]
+    pub(super) fn push(&mut self, predecessors: &[u32]) {
+        let node = self.nodes;
+        let word = node / WORD;
+        let mut union = [0; WORDS];
+        for &predecessor in predecessors {
+            let predecessor = predecessor as usize;
+            let back = word - predecessor / WORD;
+            if back >= WORDS {
+                continue;
+            }
+            let words = &self.rows[predecessor % KEPT].0;
+            if back == 0 {
+                for (union, word) in union.iter_mut().zip(words) {
+                    *union |= word;
+                }
+            } else {
+                for (union, word) in union.iter_mut().zip(&words[back..]) {
+                    *union |= word;
+                }
+            }
+        }
+        union[WORDS - 1] |= 1 << (node % WORD);
+        if self.rows.len() < KEPT {
+            self.rows.push(Words(union));
+        } else {
+            self.rows[node % KEPT] = Words(union);
+        }
+        self.nodes += 1;
+    }
+
+    /// A node's window, if it is among the latest.
+    #[inline]
+    pub(super) fn of(&self, node: NodeIndex) -> Option<Window<'_>> {
+        let node = node.index();
+        if node + KEPT < self.nodes {
+            return None;
+        }
+        Some(Window { words: &self.rows.get(node % KEPT)?.0, last: node / WORD })
+    }
+}
+
+impl<'a> Window<'a> {
+    /// The first word of a set that it reaches into.
+    #[inline]
+    pub(super) fn first(self) -> usize {
+        self.last.saturating_sub(WORDS - 1)
+    }
+
+    /// Its bits that a set lacks.
+    #[inline]
+    pub(super) fn lacking(self, set: &[Block]) -> Lacking {
+        let first = self.first();
+        // A set begins with the first node, which a window may reach beyond.
+        let beyond = WORDS - 1 - (self.last - first);
+        let mut words = *self.words;
+        let had = &set[first..=self.last];
+        match <&[Block; WORDS]>::try_from(had) {
+            Ok(had) => words.iter_mut().zip(had).for_each(|(word, had)| *word &= !had),
+            Err(_) => words[beyond..].iter_mut().zip(had).for_each(|(word, had)| *word &= !had),
+        }
+        Lacking { words, left: WORDS, last: self.last }
+    }
+
+    /// Whether a node lies in it.
+    #[inline]
+    pub(super) fn contains(self, node: NodeIndex) -> bool {
+        let word = WORDS - 1 + node.index() / WORD;
+        let word = word.checked_sub(self.last).and_then(|word| self.words.get(word));
+        word.is_some_and(|word| word >> (node.index() % WORD) & 1 != 0)
+    }
+}

@@ -1,0 +1,35 @@
+//! The latest answers of a map from handles to rows, without its hashing: most look-ups are for
+//! what was looked up or entered a moment ago.
+
+/// Some of a map's entries, in `ROWS` rows, a power of two.
+#[derive(Debug)]
+pub(crate) struct Recent<V, const ROWS: usize>(Box<[(usize, Option<V>); ROWS]>);
+
+impl<V: Copy, const ROWS: usize> Recent<V, ROWS> {
+    pub(crate) fn new() -> Self {
+        Self(Box::new([(0, None); ROWS]))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, handle: usize) -> Option<V> {
+        let (found, value) = self.0[Self::row(handle)];
+        value.filter(|_| found == handle)
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, handle: usize, value: V) {
+        self.0[Self::row(handle)] = (handle, Some(value));
+    }
+
+    /// Drops what is known of a handle: the map's entry goes.
+    pub(crate) fn forget(&mut self, handle: usize) {
+        self.0[Self::row(handle)] = (handle, None);
+    }
+
+    /// Handles are pointers or small numbers: the multiplication (Fibonacci hashing) spreads both.
+    #[inline]
+    fn row(handle: usize) -> usize {
+        ((handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ROWS.trailing_zeros()))
+            as usize
+    }
+}
