@@ -1055,6 +1055,11 @@ mod naive {
                 let log = &logs[&stream];
                 let start = look_before(stream, block.allocated);
                 let until = last.or(block.freed);
+                // A stream that was never looked at is outside, and so are its users.
+                let looked = look_before(stream, until.unwrap_or(usize::MAX)).is_some();
+                if block.outside && stream != block.own && !looked {
+                    continue;
+                }
                 let end = match until {
                     Some(entry) => look_before(stream, entry).expect("looked at") + 1,
                     None => log.steps.len(),

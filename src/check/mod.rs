@@ -26,7 +26,7 @@
 //!   proves nothing. Where order of starts counts, the path may hold such edges on either side of
 //!   the full one: `x` starts before `u`, and so completes before it, `u` completes before `y`
 //!   starts; or `x` completes before `u` starts, and `y` starts later still.
-//! - possible users are taken from what the streams were seen to wait for (`users.rs`): of the
+//! - possible users are taken from what the streams were seen to wait for (`users`): of the
 //!   block's own stream what it launched between the allocation and the free, of other streams
 //!   that were named what they launched in that time and behind the allocation point, each cut
 //!   short by a last use; of a block that is live to the end also what no look saw.
@@ -155,10 +155,9 @@ pub fn check<D: Driver + ?Sized>(
         for &earlier in last_users.of(pair.earlier) {
             for &user in &first_users {
                 let later = user.node;
-                match order.at_once(earlier, later) {
+                match attribution.completed_before(earlier, user) {
                     Some(true) => {}
                     Some(false) => return Err(not_ordered(pair, earlier, later)),
-                    None if attribution.comes_after(user, earlier) => {}
                     None => questions.push(Question { pair: number, earlier, later }),
                 }
             }

@@ -1,18 +1,13 @@
 //! Users on streams that are not the block's own: what those launched behind the allocation point.
 
-use smallvec::SmallVec;
-
-use super::super::graph::Graph;
 use super::super::history::History;
 use super::super::order::Order;
+use super::block::{User, Users};
 use super::launches::Source;
 use super::log::{Log, NONE};
+use super::near::Near;
 use super::sighted::Sighted;
 use super::sights::UNSEEN;
-use super::{User, Users};
-
-/// So many edges are followed back from a node before clocks are asked.
-const NEAR: u32 = 64;
 
 /// A use by a stream that is not the block's own, whose nodes are to be told apart.
 pub(super) struct Foreign {
@@ -120,49 +115,6 @@ pub(super) fn tell_apart(
         if uses {
             all[block as usize].others.push(user);
         }
-    }
-}
-
-/// Tells at once which of two nodes comes first, where a look around the later one will do.
-struct Near<'a> {
-    graph: &'a Graph,
-    order: &'a Order<'a>,
-    sighted: &'a Sighted,
-    logs: &'a [Log],
-}
-
-impl Near<'_> {
-    /// Whether one node comes before another by edges of any kind: it is a direct predecessor of
-    /// the other, or comes before one.
-    fn comes_before(&self, earlier: u32, later: u32) -> Option<bool> {
-        let known = self.known(earlier, later);
-        if known.is_some() {
-            return known;
-        }
-        let mut steps = 0;
-        let mut open: SmallVec<[u32; 16]> = SmallVec::from_slice(&[later]);
-        while let Some(node) = open.pop() {
-            for edge in self.graph.any().of(node) {
-                if edge.from == earlier {
-                    return Some(true);
-                }
-                match self.known(earlier, edge.from) {
-                    Some(true) => return Some(true),
-                    Some(false) => {}
-                    None => open.push(edge.from),
-                }
-                steps += 1;
-                if steps == NEAR {
-                    return None;
-                }
-            }
-        }
-        Some(false)
-    }
-
-    fn known(&self, earlier: u32, later: u32) -> Option<bool> {
-        let known = self.order.at_once(earlier, later);
-        known.or_else(|| self.sighted.precedes(earlier, later, self.logs))
     }
 }
 

@@ -131,17 +131,33 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
         before.iter().all(|&node| self.marks.contains(node))
     }
 
+    /// What lies behind the last of the steps of a stream that are taken whole.
+    fn last_of_all(&self, column: usize) -> u32 {
+        let looks = self.all[column].iter().enumerate().filter(|&(_, &all)| all);
+        if !self.source.graph.any_ordered {
+            return if looks.count() > 0 { u32::MAX } else { 0 };
+        }
+        let nodes = looks.flat_map(|(look, _)| self.streams[column].terminals(look));
+        nodes.max().map_or(0, |&node| node + 1)
+    }
+
     /// Finds what follows from the first launches, each within its step, and sorts all launches
     /// into the logs.
     fn sort(self, needs: &[Need], logs: &mut [Log]) -> Vec<Mask> {
+        let lasts: Vec<u32> = (0..self.streams.len()).map(|it| self.last_of_all(it)).collect();
         let Self { source, sights, mut launched, all, .. } = self;
-        let mut takes_all: Mask = 0;
-        for (column, all) in all.iter().enumerate() {
-            takes_all |= Mask::from(all.contains(&true)) << column;
-        }
+        // The streams that may have whole steps from here on, and where that changes.
+        let (mut takes_all, mut until): (Mask, u32) = (0, 0);
         let mut found: Vec<Vec<(u32, u32)>> = Vec::new();
         found.resize_with(logs.len(), Vec::new);
         for node in 0..source.graph.len() as u32 {
+            if node >= until {
+                (takes_all, until) = (0, u32::MAX);
+                for (column, &last) in lasts.iter().enumerate().filter(|&(_, &last)| last > node) {
+                    takes_all |= 1 << column;
+                    until = until.min(last);
+                }
+            }
             let mut mine = launched[node as usize];
             if source.graph.any_ordered {
                 for edge in source.graph.any().of(node) {

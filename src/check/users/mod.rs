@@ -19,67 +19,40 @@
 //! * [`sights`], [`sighted`]: when each node was first seen.
 //! * [`launches`], [`tails`]: the [`log`]s.
 //! * [`hints`]: which stream most likely launched each node.
+//! * [`block`]: the users of one block.
+//! * [`near`]: order without clocks.
 //! * [`foreign`]: users on streams that are not the block's own.
 //! * [`least`], [`marks`]: means.
 
+mod block;
 mod foreign;
 mod hints;
 mod launches;
 mod least;
 mod log;
 mod marks;
+mod near;
 mod sighted;
 mod sights;
 mod tails;
-
-use smallvec::SmallVec;
 
 pub(crate) use sights::first_sights;
 
 use super::graph::Graph;
 use super::history::{History, NEVER};
 use super::order::Order;
+use block::{User, Users};
 use foreign::Foreign;
 use launches::Source;
 use log::{Log, NONE};
 use marks::Marks;
+use near::Near;
 use sighted::Sighted;
 use sights::Sights;
 
-/// A part of a stream's log.
-#[derive(Clone, Copy)]
-pub(super) struct Slice {
-    pub stream: u32,
-    pub start: u32,
-    pub end: u32,
-}
-
-/// The possible users of one block.
-#[derive(Default)]
-pub(super) struct Users {
-    pub slices: SmallVec<[Slice; 2]>,
-    /// Users that were told apart one by one.
-    pub others: Vec<User>,
-}
-
-/// A possible user of a block.
-#[derive(Clone, Copy)]
-pub(super) struct User {
-    pub node: u32,
-    /// A look at a stream whose terminals all come before it; a number of no look where none is
-    /// known.
-    stream: u32,
-    look: u32,
-}
-
-impl Users {
-    pub fn is_empty(&self) -> bool {
-        self.slices.is_empty() && self.others.is_empty()
-    }
-}
-
 /// Every stream's log and every block's users.
 pub(super) struct Attribution<'a> {
+    graph: &'a Graph,
     /// Of the edges that prove something.
     pub order: Order<'a>,
     logs: Vec<Log>,
@@ -147,7 +120,7 @@ impl<'a> Attribution<'a> {
             let order = Order::new(graph.any(), &hints);
             foreign::tell_apart(&source, history, &logs, &sighted, &order, foreign, &mut users);
         }
-        Self { order, logs, users, sighted, stray }
+        Self { graph, order, logs, users, sighted, stray }
     }
 
     /// Calls `found` for the users that no other user in the same slice follows: whatever comes
@@ -181,7 +154,7 @@ impl<'a> Attribution<'a> {
     /// terminals at or before a look that the user comes after, and they only moved on in between.
     /// False where edges were edited or prove less, too.
     #[inline]
-    pub fn comes_after(&self, user: User, node: u32) -> bool {
+    fn is_behind(&self, node: u32, user: User) -> bool {
         if user.look == NONE {
             return false;
         }
@@ -190,6 +163,19 @@ impl<'a> Attribution<'a> {
         };
         let log = &self.logs[user.stream as usize];
         seen <= user.look as i32 && log.unclean_until(seen as u32) == log.unclean_until(user.look)
+    }
+
+    /// Whether a node has completed before a user may start, where that needs no clocks.
+    pub fn completed_before(&self, node: u32, user: User) -> Option<bool> {
+        let known = self.order.at_once(node, user.node);
+        if known.is_some() || !self.graph.is_plain() {
+            return known;
+        }
+        if self.is_behind(node, user) {
+            return Some(true);
+        }
+        let Self { graph, order, logs, sighted, .. } = self;
+        Near { graph, order, sighted, logs }.comes_before(node, user.node)
     }
 }
 
@@ -252,39 +238,4 @@ fn users(
         all.push(users);
     }
     (all, foreign)
-}
-
-impl Users {
-    /// Adds the steps after `after` until `end`.
-    fn add_steps(
-        &mut self,
-        log: &Log,
-        stream: u32,
-        after: u32,
-        end: u32,
-        new: impl Fn(&u32) -> bool,
-    ) {
-        let mut start = log.step_end(after);
-        let tail = log.tail();
-        if after < tail && end == tail {
-            let seen = log.step_start(tail)..log.seen_tail.max(log.step_start(tail));
-            if !seen.is_empty() {
-                let nodes = &log.nodes[seen.start as usize..seen.end as usize];
-                self.add_others(stream, nodes.iter().filter(|&node| new(node)));
-                self.add_slice(Slice { stream, start, end: seen.start });
-                start = seen.end;
-            }
-        }
-        self.add_slice(Slice { stream, start, end: log.step_end(end) });
-    }
-
-    fn add_others<'a>(&mut self, stream: u32, nodes: impl Iterator<Item = &'a u32>) {
-        self.others.extend(nodes.map(|&node| User { node, stream, look: NONE }));
-    }
-
-    fn add_slice(&mut self, slice: Slice) {
-        if slice.start < slice.end {
-            self.slices.push(slice);
-        }
-    }
 }
