@@ -35,7 +35,6 @@ class Attention(nn.Module):
         mixed = self.mixed(x).view(batch, length, 3, self._heads, width // self._heads)
         query, key, value = mixed.permute(2, 0, 3, 1, 4).unbind()
         y = F.scaled_dot_product_attention(query, key, value, is_causal=self._causal)
-        del mixed, query, key, value
         return self.output(y.transpose(1, 2).reshape(batch, length, width))
 
 
