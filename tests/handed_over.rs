@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::bench;
+use common::{bench, MIB};
 use regraph::driver::Program;
 use regraph::engine::Config;
 
@@ -78,4 +78,44 @@ fn a_capture_that_is_abandoned_lets_go_of_what_another_thread_freed() {
     let first = b.engine.empty_cache().unwrap().released;
     let all = first + b.engine.empty_cache().unwrap().released;
     assert!(all > 0, "the block's memory goes back");
+}
+
+/// Three ways to find out that a capture is ruined, with a block that another thread has freed.
+#[test]
+fn a_capture_that_is_ruined_lets_go_of_what_another_thread_freed() {
+    for way in 0..3 {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        let block = b.allocate(s);
+        b.launch(s);
+        let graph = b.graph(s);
+        elsewhere(|| b.engine.free(block.id).unwrap());
+        b.driver.invalidate(s).unwrap();
+        match way {
+            0 => assert!(b.engine.end_capture(capture, graph).is_err()),
+            1 => b.engine.abandon_capture(capture).unwrap(),
+            _ => assert!(b.engine.allocate(b.pool, MIB, s).is_err()),
+        }
+        b.driver.end_capture(s).unwrap_err();
+        b.driver.complete_all();
+        let first = b.engine.empty_cache().unwrap().released;
+        let all = first + b.engine.empty_cache().unwrap().released;
+        assert_eq!(all, 4 * MIB, "way {way}");
+        b.allocate(t);
+    }
+}
+
+#[test]
+fn what_another_thread_freed_of_a_graph_is_no_work_s_outside() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    elsewhere(|| b.engine.free(block.id).unwrap());
+    b.driver.end_capture(s).unwrap();
+    b.engine.end_unjudged(capture).unwrap();
+    b.driver.complete_all();
+    assert_ne!(b.allocate(t).address, block.address);
 }

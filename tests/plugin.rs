@@ -260,12 +260,10 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     let h = host();
     let s = h.stream();
     h.begin(s, POOL);
-    let before = h.plugin.next_route(0).unwrap();
-    h.plugin.begin_failed(0, before).unwrap();
     let inside = h.allocate(s);
-    let before = h.plugin.next_route(0).unwrap();
-    h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
-    h.plugin.begin_failed(0, before).unwrap();
+    let route = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
+    h.plugin.begin_failed(0, route).unwrap();
+    h.plugin.begin_failed(0, route).unwrap();
     h.launch(s);
     h.free(inside);
     assert_eq!(h.allocate(s), inside);
@@ -342,4 +340,96 @@ fn an_observer_hears_of_what_fails() {
     let failed = h.plugin.allocate(4 * MIB, 0, h.stream());
     assert!(matches!(failed, Err(Error::Engine(engine::Error::OutOfMemory(_)))));
     assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn captures_that_nobody_claims_share_no_memory() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let scratch = h.allocate(s);
+    h.launch(s);
+    h.free(scratch);
+    h.driver.end_capture(s).unwrap();
+    h.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let output = h.allocate(t);
+    assert_ne!(scratch, output, "a launch of the first would overwrite what the second gives out");
+}
+
+/// "Ruined" carries no capture's number: the stream may have left the one that it was last seen in.
+#[test]
+fn a_ruined_capture_takes_no_memory_from_a_graph_of_its_stream() {
+    let h = host();
+    let s = h.stream();
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let (scratch, output) = (h.allocate(s), h.allocate(s));
+    h.launch(s);
+    h.free(scratch);
+    h.driver.end_capture(s).unwrap();
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    h.driver.invalidate(s).unwrap();
+    assert!(h.plugin.allocate(4 * MIB, 0, s).is_err());
+    h.free(output);
+    h.driver.end_capture(s).unwrap_err();
+    h.empty();
+    assert_eq!(h.reserved(), 8 * MIB, "the graph's");
+    assert!(![scratch, output].contains(&h.allocate(s)));
+}
+
+#[test]
+fn a_stray_capture_that_was_set_back_keeps_its_memory() {
+    let h = host();
+    let s = h.stream();
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let block = h.allocate(s);
+    let before = h.driver.terminals(s).unwrap();
+    h.launch(s);
+    h.free(block);
+    assert_eq!(h.allocate(s), block);
+    h.driver.set_terminals(s, &before).unwrap();
+    h.launch(s);
+    let other = h.allocate(s);
+    h.free(block);
+    h.free(other);
+    h.driver.end_capture(s).unwrap();
+    h.empty();
+    assert!(h.reserved() >= 4 * MIB, "its graph may run at any time");
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+}
+
+#[test]
+fn captures_into_one_pool_at_once_keep_their_routes() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    for stream in [s, t] {
+        h.begin(stream, POOL);
+        h.plugin.capture_begun(0, stream, true).unwrap();
+    }
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    let held = h.held_by(POOL);
+    h.allocate(t);
+    assert!(h.held_by(POOL) > held, "the second one's route stands");
+    // One whose route has ended with it fails after all: nobody else's goes.
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, true).unwrap();
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    h.plugin.capture_failed(0, s).unwrap();
+    let held = h.held_by(POOL);
+    h.allocate(t);
+    assert!(h.held_by(POOL) > held);
+}
+
+#[test]
+fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, false).unwrap();
+    h.plugin.capture_dropped(0, s).unwrap();
+    h.allocate(s);
+    assert_eq!(h.held_by(POOL), 0);
+    h.driver.end_capture(s).unwrap();
 }

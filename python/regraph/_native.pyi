@@ -32,6 +32,12 @@ def hooks() -> dict[str, int]:
     release_pool.
     """
 
+def capture_beginning() -> None:
+    """Tells that a capture is about to begin in this thread."""
+
+def capture_dropped(device: int, stream: int) -> None:
+    """Tells that a graph is gone whose capture is still under way on a stream."""
+
 def capture_begun(device: int, stream: int, alone: bool) -> None:
     """Tells that a capture has begun on a stream.
 

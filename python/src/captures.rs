@@ -11,7 +11,9 @@ use crate::errors::raised;
 use crate::{hooks, traces};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(capture_beginning, module)?)?;
     module.add_function(wrap_pyfunction!(capture_begun, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
@@ -22,6 +24,19 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// A raw handle as Python has it.
 pub(crate) fn stream(raw: usize) -> StreamHandle {
     StreamHandle::from_raw(raw as *mut _)
+}
+
+/// Tells that a capture is about to begin in this thread.
+#[pyfunction]
+fn capture_beginning() {
+    hooks::take_begun();
+}
+
+/// Tells that a graph is gone whose capture is still under way.
+#[pyfunction]
+fn capture_dropped(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.capture_dropped(device, stream).map_err(raised))
 }
 
 /// Tells that a capture has begun on a stream, and whether nothing registers its memory anywhere.
@@ -66,7 +81,7 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
         allocator.capture_failed(device, stream).map_err(raised)?;
         // The pool was begun, but the capture never was.
         begun
-            .map_or(Ok(()), |(device, since)| allocator.begin_failed(device, since).map_err(raised))
+            .map_or(Ok(()), |(device, route)| allocator.begin_failed(device, route).map_err(raised))
     })
 }
 

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
@@ -124,9 +125,9 @@ extern "C" fn regraph_hook_begin_pool(device: c_int, first: u64, second: u64, fi
     let filter = unsafe { shim::Filter::from_raw(filter) };
     tell(guarded(|| {
         let (allocator, device) = (allocator()?, number(device));
-        BEGUN.set(Some((device, allocator.next_route(device)?)));
         let takes = Arc::new(move |stream| filter.takes(stream));
-        Ok(allocator.begin_pool(device, (first, second), takes)?)
+        BEGUN.set(Some((device, allocator.begin_pool(device, (first, second), takes)?)));
+        Ok(())
     }));
 }
 
@@ -195,6 +196,7 @@ fn throw(result: Result<(), Failure>) {
 
 fn tell(result: Result<(), Failure>) {
     if let Err(failure) = result {
-        eprintln!("regraph: {}", failure.message);
+        // Nobody is left to be told that it could not be written.
+        let _ = writeln!(std::io::stderr(), "regraph: {}", failure.message);
     }
 }

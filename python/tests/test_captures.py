@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
 
-BEGIN = ["torch.capture_begin", "capture_begun"]
+BEGIN = ["capture_beginning", "torch.capture_begin", "capture_begun"]
 GIVEN_UP = ["torch.capture_end", "torch.reset", "capture_failed"]
 
 
@@ -19,6 +19,7 @@ def test_a_capture_is_told_and_judged(enabled, native):
     graph.capture_begin()
     graph.capture_end()
     assert native.calls == [
+        ("capture_beginning",),
         ("torch.capture_begin",),
         ("capture_begun", 0, 7, True),
         ("capture_ending", 0, 7),

@@ -30,7 +30,8 @@ impl<D: Driver> Engine<D> {
                     let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;
                     state.look(&self.driver, slot, stream);
                     state.take_over(&self.driver, &self.config, slot);
-                    Ok(capture)
+                    let ruined = Error::CaptureInvalidated { call: CALL, stream };
+                    state.slot(capture).map(|_| capture).ok_or(ruined)
                 }
                 CaptureStatus::None => Err(Error::NotCapturing { stream }),
                 CaptureStatus::Invalidated => {
@@ -91,7 +92,8 @@ impl<D: Driver> Engine<D> {
     /// was programmatic, and no dependency may have been edited by hand.
     ///
     /// # Errors
-    /// [`Error::SetBack`], [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
+    /// [`Error::SetBack`]: the graph must not run. As it may have run already, its memory stays a
+    /// graph's for good. [`Error::UnknownCapture`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         self.change(|state| {
             if let Some(slot) = state.slot(capture) {

@@ -27,6 +27,11 @@ pub struct Config {
     /// Whether blocks that were never freed are written to standard error when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
+    /// Whether the host may tell of a capture's end long after it, or never, as one does that hears of
+    /// captures by their requests alone. A stream that is in a ruined capture then says nothing of the
+    /// capture that it was last seen in, which may be over and have a graph: requests fail, but only
+    /// [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls anything back. Default: no.
+    pub late_ends: bool,
     /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
     pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
@@ -44,6 +49,7 @@ impl Default for Config {
             refuse_late_uses: false,
             statistics: true,
             report_leaks: true,
+            late_ends: false,
             device: 0,
             #[cfg(feature = "fuzzing")]
             flaw: None,
@@ -121,6 +127,13 @@ impl Config {
     #[must_use]
     pub fn report_leaks(mut self, report: bool) -> Self {
         self.report_leaks = report;
+        self
+    }
+
+    /// Sets whether the host may tell of captures' ends late.
+    #[must_use]
+    pub fn late_ends(mut self, late: bool) -> Self {
+        self.late_ends = late;
         self
     }
 

@@ -26,12 +26,15 @@ impl State {
     ) -> Result<CaptureReport, Error> {
         let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
         let slot = self.slot(id).ok_or(unknown)?;
-        if let Some(stream) = self.last_looks(driver, slot) {
-            let _ = self.end(driver, config, slot, false);
-            return Err(Error::CaptureInvalidated { call: "end_capture", stream });
+        // Where nobody can name the graph, the streams may be in other captures and threads by now.
+        if graph.is_some() {
+            if let Some(stream) = self.last_looks(driver, slot) {
+                let _ = self.end(driver, config, slot, false);
+                return Err(Error::CaptureInvalidated { call: "end_capture", stream });
+            }
+            self.take_over(driver, config, slot);
+            self.slot(id).ok_or(Error::UnknownCapture { call: "end_capture", capture: id })?;
         }
-        self.take_over(driver, config, slot);
-        self.slot(id).ok_or(Error::UnknownCapture { call: "end_capture", capture: id })?;
         // Before its pools are named: a block that waits may bring one in.
         self.poll_deferred(driver, usize::MAX);
         let recording = self.recording(slot);
@@ -55,14 +58,34 @@ impl State {
             _ => Vec::new(),
         };
         let refused = config.refuse_late_uses && !late_uses.is_empty();
-        let ended = self.end(driver, config, slot, judged.is_ok() && !refused);
-        judged?;
+        let good = judged.is_ok() && !refused;
+        // A graph that nobody can name may have run already: its memory stays its own.
+        let ended = self.end(driver, config, slot, good || graph.is_none());
+        if let Err(error) = judged {
+            if graph.is_none() {
+                self.claim_pools(pools);
+            }
+            return Err(error);
+        }
         if refused {
             return Err(Error::LateUse(late_uses));
         }
         ended?;
         late::warn(id, &late_uses);
         let verified = config.settings.check && graph.is_some();
+        Ok(CaptureReport {
+            capture: id,
+            graph: self.claim_pools(pools),
+            nodes,
+            blocks,
+            verified,
+            dependency_queries: queries,
+            late_uses,
+        })
+    }
+
+    /// A new graph's claim on its pools.
+    fn claim_pools(&mut self, pools: SmallVec<[PoolId; 1]>) -> GraphId {
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
         for &pool in &pools {
@@ -72,15 +95,7 @@ impl State {
             self.share(pool);
         }
         self.graphs.insert(graph, pools);
-        Ok(CaptureReport {
-            capture: id,
-            graph,
-            nodes,
-            blocks,
-            verified,
-            dependency_queries: queries,
-            late_uses,
-        })
+        graph
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
@@ -121,13 +136,6 @@ impl State {
         slot: CaptureSlot,
         mut accepted: bool,
     ) -> Result<(), DriverError> {
-        if let Some(recording) = self.recordings[slot.index()].as_mut() {
-            for block in std::mem::take(&mut recording.left) {
-                if let Some(block) = self.blocks.remove(block) {
-                    self.free_block(driver, config, block);
-                }
-            }
-        }
         // While it is still known: whatever waits and is used in it belongs to its graph.
         self.poll_deferred(driver, usize::MAX);
         // No graph with blocks in it has run yet.
@@ -135,8 +143,17 @@ impl State {
             self.trim_ended(driver, config, pool, slot);
         }
         let Some(recording) = self.take_recording(slot) else { return Ok(()) };
-        let Recording { id, pools, held, lost, .. } = recording;
+        let Recording { id, pools, held, lost, left, .. } = recording;
         accepted &= lost.is_none();
+        for block in left {
+            let Some(mut block) = self.blocks.remove(block) else { continue };
+            self.count_out(&block);
+            block.roll_back();
+            if accepted {
+                block.origin = Origin::Graph;
+            }
+            self.free_outside(driver, block);
+        }
         if let Some(&pool) = pools.first() {
             self.remember_capture(id, pool, false);
         }

@@ -140,6 +140,15 @@ impl State {
             .any(|stream| recording.capture.stream(stream).is_some() && !lanes.is_mine(stream))
     }
 
+    /// Takes a block that is in the tables no more out of the figures.
+    pub(super) fn count_out(&mut self, block: &LiveBlock) {
+        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
+            pool.blocks -= 1;
+            pool.count_out(block.heap, block.bytes, block.requested);
+        }
+        self.touch(block.heap);
+    }
+
     /// Frees a block that is in the tables no more.
     pub(super) fn free_block<D: Driver + ?Sized>(
         &mut self,
@@ -147,11 +156,7 @@ impl State {
         config: &Config,
         mut block: LiveBlock,
     ) {
-        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
-            pool.blocks -= 1;
-            pool.count_out(block.heap, block.bytes, block.requested);
-        }
-        self.touch(block.heap);
+        self.count_out(&block);
         match block.origin {
             Origin::Capture(home) => {
                 let mut ending = Ending::default();

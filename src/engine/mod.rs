@@ -121,6 +121,7 @@ impl<D: Driver> Engine<D> {
         let number = block::new_engine();
         let fronts = Arc::new(Fronts::new(number, config.statistics));
         let mut state = State::new(number, Arc::clone(&fronts));
+        state.late_ends = config.late_ends;
         state.limit = memory::limit(&config.settings, total);
         state.record_history(config.settings.history);
         Self {

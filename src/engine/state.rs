@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) leaving: Vec<PoolId>,
     pub(super) next_graph: u64,
     pub(super) next_age: u64,
+    /// As the configuration has it.
+    pub(super) late_ends: bool,
     /// Whether captures that begin from now on keep a journal, whatever the configuration says.
     pub(super) journals: bool,
     /// The latest answer of the driver; kept for its capacity.
@@ -108,6 +110,7 @@ impl State {
             leaving: Vec::new(),
             next_graph: 0,
             next_age: 0,
+            late_ends: false,
             journals: false,
             terminals: Vec::new(),
             woken: Vec::new(),
@@ -377,9 +380,9 @@ impl State {
             Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                 Standing::Inside(self.look(driver, slot, stream))
             }
-            // If it was never seen in this capture, it is another that is ruined.
+            // If it was never seen in this capture, or that may be over, it is another that is ruined.
             Ok(CaptureStatus::Invalidated)
-                if self.recording(slot).capture.stream(stream).is_some() =>
+                if !self.late_ends && self.recording(slot).capture.stream(stream).is_some() =>
             {
                 Standing::Invalidated
             }
@@ -394,6 +397,10 @@ impl State {
         config: &Config,
         stream: StreamHandle,
     ) {
+        if self.late_ends {
+            // That one may be over, and have a graph.
+            return;
+        }
         let rows = self.recordings.iter().enumerate();
         let seen = rows.filter_map(|(row, recording)| {
             let recording = recording.as_ref()?;

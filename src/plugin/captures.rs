@@ -6,45 +6,48 @@ use crate::journal::Journal;
 
 use super::device::Device;
 use super::pools::{Announced, Pools, Private};
+use super::routes::Route;
 use super::{Error, Filter, Plugin, PoolKey};
 
 impl<D: Driver + Program> Plugin<D> {
     /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
-    /// it was let go of as often as it was begun.
+    /// it was let go of as often as it was begun. Returns the route's number on its device.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
-    pub fn begin_pool(&self, device: u32, key: PoolKey, filter: Filter) -> Result<(), Error> {
+    pub fn begin_pool(&self, device: u32, key: PoolKey, filter: Filter) -> Result<u64, Error> {
         let device = self.device(device)?;
-        let pool = {
-            let mut pools = device.pools();
-            let private = pools.private.entry(key).or_insert_with(|| Private {
-                pool: device.engine.create_pool(PoolConfig::default()),
-                users: 0,
-                releases: 0,
-                graphs: Vec::new(),
-            });
-            private.users += 1;
-            private.pool
-        };
-        device.routes.push(key, pool, filter);
-        Ok(())
+        // Both at once: what waits for the device must not meet a capture that has just begun.
+        let mut pools = device.pools();
+        let private = pools.private.entry(key).or_insert_with(|| Private {
+            pool: device.engine.create_pool(PoolConfig::default()),
+            users: 0,
+            releases: 0,
+            graphs: Vec::new(),
+        });
+        private.users += 1;
+        Ok(device.routes.push(key, private.pool, filter))
     }
 
-    /// Ends the latest route to a pool, and with it the captures into the pool that are over in the
+    /// Ends the route to a pool of the capture that is ending ([`Plugin::capture_ending`]), else the
+    /// latest, of the calling thread's if it has begun one; and with it the captures into the pool that are over in the
     /// driver and that nobody let the checker judge ([`Plugin::capture_ending`]).
     ///
     /// # Errors
     /// [`engine::Error::SetBack`]: the graph must not run.
     pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
-        device.routes.remove(key);
         let mut pools = device.pools();
-        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        for capture in device.engine.captures_over(private.pool)? {
-            private.graphs.push(device.engine.end_unjudged(capture)?.graph);
+        let mut announced = pools.announced.values_mut();
+        match announced.find(|announced| announced.key == key && announced.ending) {
+            Some(announced) => {
+                announced.ending = false;
+                device.routes.remove_one(announced.serial);
+            }
+            None => device.routes.remove(key),
         }
-        Ok(())
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        device.end_over(private.pool, &mut private.graphs)
     }
 
     /// A host's graph lets go of its pool. With the last, the pool's memory may go: when the cache is
@@ -78,14 +81,14 @@ impl<D: Driver + Program> Plugin<D> {
         alone: bool,
     ) -> Result<(), Error> {
         let device = self.device(device)?;
-        let Some((key, pool)) = device.routes.of(stream) else { return Ok(()) };
+        let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else { return Ok(()) };
         let capture = device.engine.begin_capture(pool, stream)?;
         if alone {
             device.engine.grow_ahead(capture, self.ahead)?;
         }
         let mut pools = device.pools();
         let releases = pools.private.get(&key).map_or(0, |private| private.releases);
-        let announced = Announced { key, capture, releases, graph: None };
+        let announced = Announced { key, serial, capture, releases, ending: false, graph: None };
         pools.announced.insert(stream, announced);
         Ok(())
     }
@@ -104,6 +107,9 @@ impl<D: Driver + Program> Plugin<D> {
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let Some((capture, graph)) = device.capture_of(stream)? else { return Ok(()) };
+        if let Some(announced) = device.pools().announced.get_mut(&stream) {
+            announced.ending = announced.capture == capture;
+        }
         // Nothing allocated in it, or it was ended before.
         let Ok(journal) = device.engine.journal(capture) else { return Ok(()) };
         if let Some(journal) = journal {
@@ -142,7 +148,7 @@ impl<D: Driver + Program> Plugin<D> {
     pub fn capture_failed(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
         let announced = device.pools().announced.remove(&stream);
-        let Some(Announced { key, capture, releases, graph }) = announced else {
+        let Some(Announced { key, serial, capture, releases, graph, .. }) = announced else {
             return Ok(());
         };
         match graph {
@@ -160,7 +166,7 @@ impl<D: Driver + Program> Plugin<D> {
                 Err(error) => return Err(error.into()),
             },
         }
-        device.routes.remove(key);
+        device.routes.remove_one(serial);
         if let Some(private) = device.pools().private.get_mut(&key) {
             if private.releases == releases {
                 private.users = private.users.saturating_sub(1);
@@ -169,23 +175,27 @@ impl<D: Driver + Program> Plugin<D> {
         Ok(())
     }
 
-    /// What the device's next route will be numbered: asked before the host begins a capture, for
-    /// [`Plugin::begin_failed`].
+    /// The host has dropped what began the capture of `stream`, which is still under way in the driver:
+    /// its route goes, for the filter looks at what is gone.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
-    pub fn next_route(&self, device: u32) -> Result<u64, Error> {
-        Ok(self.device(device)?.routes.next())
+    pub fn capture_dropped(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        if let Some(announced) = device.pools().announced.remove(&stream) {
+            device.routes.remove_one(announced.serial);
+        }
+        Ok(())
     }
 
-    /// The host could not begin a capture after all: the routes that the calling thread has begun from
-    /// number `since` on go, as if their pools had been let go of.
+    /// The host could not begin a capture after all: the route that it had begun for it goes, as if the
+    /// pool had been let go of.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
-    pub fn begin_failed(&self, device: u32, since: u64) -> Result<(), Error> {
+    pub fn begin_failed(&self, device: u32, route: u64) -> Result<(), Error> {
         let device = self.device(device)?;
-        for key in device.routes.remove_since(since) {
+        if let Some(key) = device.routes.remove_one(route) {
             if let Some(private) = device.pools().private.get_mut(&key) {
                 private.users = private.users.saturating_sub(1);
             }
@@ -196,7 +206,10 @@ impl<D: Driver + Program> Plugin<D> {
 
 impl<D: Driver + Program> Device<D> {
     /// The capture that a stream is in, and its graph.
-    fn capture_of(&self, stream: StreamHandle) -> Result<Option<(CaptureId, GraphHandle)>, Error> {
+    pub(super) fn capture_of(
+        &self,
+        stream: StreamHandle,
+    ) -> Result<Option<(CaptureId, GraphHandle)>, Error> {
         Ok(match self.engine.driver().capture_of(stream)? {
             CaptureStatus::Active { capture, graph } => Some((capture, graph)),
             CaptureStatus::None | CaptureStatus::Invalidated => None,

@@ -1,7 +1,7 @@
 //! One device's engine, blocks, routes and pools.
 
 use crate::driver::{Driver, ErrorKind, Program, StreamHandle};
-use crate::engine::{self, Engine, PoolConfig, PoolId};
+use crate::engine::{self, Engine, GraphId, PoolConfig, PoolId};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::addresses::Addresses;
@@ -63,37 +63,52 @@ impl<D: Driver + Program> Device<D> {
     /// The pool that a stream's requests belong to now.
     #[inline]
     fn pool_for(&self, stream: StreamHandle) -> Result<PoolId, Error> {
-        if let Some((_, pool)) = self.routes.of(stream) {
-            return Ok(pool);
+        if let Some(route) = self.routes.of(stream) {
+            return Ok(route.pool);
         }
         match self.engine.driver().is_capturing(stream) {
             Ok(false) => Ok(self.eager),
             // The legacy stream while some blocking stream captures: it does not capture itself.
             Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(self.eager),
-            // A capture that nobody claims, or nobody can tell.
-            Ok(true) | Err(_) => self.stray(),
+            // A capture that nobody claims.
+            Ok(true) => self.stray(stream),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// The pool of captures that no route takes.
-    fn stray(&self) -> Result<PoolId, Error> {
+    /// The pool of a capture that no route takes.
+    fn stray(&self, stream: StreamHandle) -> Result<PoolId, Error> {
+        // One that is ruined gets its error from any pool.
+        let Some((capture, _)) = self.capture_of(stream)? else { return Ok(self.eager) };
         let mut pools = self.pools();
-        let pool =
-            *pools.stray.get_or_insert_with(|| self.engine.create_pool(PoolConfig::default()));
-        self.end_strays(&mut pools)?;
-        Ok(pool)
+        self.end_late(&mut pools);
+        let new = || self.engine.create_pool(PoolConfig::default());
+        Ok(*pools.strays.entry(capture).or_insert_with(new))
     }
 
-    /// Ends captures that no route took and that are over. Nobody says when their graphs go, so these
-    /// keep their memory.
-    pub(super) fn end_strays(&self, pools: &mut Pools) -> Result<(), Error> {
-        let Some(pool) = pools.stray else { return Ok(()) };
+    /// Ends captures that are over, and whose end nobody has told.
+    pub(super) fn end_late(&self, pools: &mut Pools) {
+        let Pools { private, strays, stray_graphs, .. } = pools;
+        for pool in strays.values() {
+            // Of one that failed the engine keeps the memory.
+            let _ = self.end_over(*pool, stray_graphs);
+        }
+        for private in private.values_mut() {
+            let _ = self.end_over(private.pool, &mut private.graphs);
+        }
+    }
+
+    /// Ends the captures into a pool that are over in the driver, unjudged, all of them; gives the
+    /// first error.
+    pub(super) fn end_over(&self, pool: PoolId, graphs: &mut Vec<GraphId>) -> Result<(), Error> {
+        let mut result = Ok(());
         for capture in self.engine.captures_over(pool)? {
-            if let Ok(report) = self.engine.end_unjudged(capture) {
-                pools.stray_graphs.push(report.graph);
+            match self.engine.end_unjudged(capture) {
+                Ok(report) => graphs.push(report.graph),
+                Err(error) => result = result.and(Err(error.into())),
             }
         }
-        Ok(())
+        result
     }
 
     /// Gives back the pools that no graph uses any more, once the device has finished what it was
@@ -101,7 +116,7 @@ impl<D: Driver + Program> Device<D> {
     /// ruin that.
     pub(super) fn let_go(&self) -> bool {
         let mut pools = self.pools();
-        let _ = self.end_strays(&mut pools);
+        self.end_late(&mut pools);
         let idle = pools.private.values().any(|private| private.users == 0);
         if !idle || !self.routes.are_none() || self.engine.is_recording() {
             return false;

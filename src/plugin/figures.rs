@@ -127,8 +127,8 @@ impl<D: Driver + Program> Device<D> {
             .map(|(&key, private)| (key, private.pool, private.graphs.len()))
             .collect();
         all.sort_unstable();
-        let stray = pools.stray.map(|pool| ((0, 0), pool, pools.stray_graphs.len()));
-        [((0, 0), self.eager, 0)].into_iter().chain(stray).chain(all).collect()
+        let strays = pools.strays.values().map(|&pool| ((0, 0), pool, 1));
+        [((0, 0), self.eager, 0)].into_iter().chain(strays).chain(all).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The pools that a host has named for its graphs.
 
+use std::collections::BTreeMap;
+
 use crate::driver::{CaptureId, StreamHandle};
 use crate::engine::{GraphId, PoolId};
 use crate::index::{new_map, Map};
@@ -40,9 +42,13 @@ pub(super) struct Private {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Announced {
     pub(super) key: PoolKey,
+    /// Its route.
+    pub(super) serial: u64,
     pub(super) capture: CaptureId,
     /// What [`Private::releases`] was then.
     pub(super) releases: u64,
+    /// Whether its host is about to end it; its route goes with the next end of the pool.
+    pub(super) ending: bool,
     /// Its graph's claim, once it was accepted.
     pub(super) graph: Option<GraphId>,
 }
@@ -53,14 +59,20 @@ pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
-    /// Of captures that no route takes; made when there is one.
-    pub(super) stray: Option<PoolId>,
+    /// Of captures that no route takes, a pool each: nobody has said that their graphs may share
+    /// memory. Nobody says either when the graphs go, so they keep it.
+    pub(super) strays: BTreeMap<CaptureId, PoolId>,
     pub(super) stray_graphs: Vec<GraphId>,
 }
 
 impl Pools {
     pub(super) fn new() -> Self {
-        Self { private: new_map(), announced: new_map(), stray: None, stray_graphs: Vec::new() }
+        Self {
+            private: new_map(),
+            announced: new_map(),
+            strays: BTreeMap::new(),
+            stray_graphs: Vec::new(),
+        }
     }
 
     /// The name of an engine's pool; zeros for all that graphs have no part in.

@@ -20,7 +20,7 @@ pub(super) struct Route {
     pub(super) pool: PoolId,
     filter: Filter,
     /// Counts up over all routes of the device.
-    serial: u64,
+    pub(super) serial: u64,
     thread: ThreadId,
 }
 
@@ -34,42 +34,35 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn push(&self, key: PoolKey, pool: PoolId, filter: Filter) {
+    pub(super) fn push(&self, key: PoolKey, pool: PoolId, filter: Filter) -> u64 {
         let thread = std::thread::current().id();
         let mut routes = self.lock();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         routes.push(Route { key, pool, filter, serial, thread });
         self.count.store(routes.len(), Ordering::Release);
+        serial
     }
 
-    /// What the next route will be numbered.
-    pub(super) fn next(&self) -> u64 {
-        self.serial.load(Ordering::Relaxed)
-    }
-
-    /// Takes away what the calling thread has added from a number on, and says to which pools.
-    pub(super) fn remove_since(&self, serial: u64) -> Vec<PoolKey> {
+    /// Takes the latest route to a pool away: of those that the calling thread has begun, if there is
+    /// any, else of all.
+    pub(super) fn remove(&self, key: PoolKey) {
         let this = std::thread::current().id();
         let mut routes = self.lock();
-        let mut keys = Vec::new();
-        routes.retain(|route| {
-            let stays = route.serial < serial || route.thread != this;
-            if !stays {
-                keys.push(route.key);
-            }
-            stays
-        });
+        let mine = routes.iter().rposition(|route| route.key == key && route.thread == this);
+        let row = mine.or_else(|| routes.iter().rposition(|route| route.key == key));
+        if let Some(row) = row {
+            routes.remove(row);
+        }
         self.count.store(routes.len(), Ordering::Release);
-        keys
     }
 
-    /// Takes the latest route to a pool away; false where there is none.
-    pub(super) fn remove(&self, key: PoolKey) -> bool {
+    /// Takes one route away, if it still stands, and says to which pool.
+    pub(super) fn remove_one(&self, serial: u64) -> Option<PoolKey> {
         let mut routes = self.lock();
-        let row = routes.iter().rposition(|route| route.key == key);
-        let found = row.map(|row| routes.remove(row));
+        let row = routes.iter().position(|route| route.serial == serial)?;
+        let route = routes.remove(row);
         self.count.store(routes.len(), Ordering::Release);
-        found.is_some()
+        Some(route.key)
     }
 
     #[inline]
@@ -78,15 +71,14 @@ impl Routes {
     }
 
     /// The latest route that takes a stream.
-    pub(super) fn of(&self, stream: StreamHandle) -> Option<(PoolKey, PoolId)> {
+    pub(super) fn of(&self, stream: StreamHandle) -> Option<Route> {
         if self.are_none() {
             return None;
         }
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
         let routes = self.lock();
-        let route = routes.iter().rev().find(|route| (route.filter)(stream))?;
-        Some((route.key, route.pool))
+        routes.iter().rev().find(|route| (route.filter)(stream)).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Route>> {

@@ -68,6 +68,7 @@ class _Calls:
         self.begin = begin
         self.end = end
         self.reset = reset
+        self.dropped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.under_way: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
 
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
@@ -76,6 +77,7 @@ class _Calls:
             # PyTorch says so too late: the graph's destructor aborts the process then.
             raise Error("The current stream is capturing already; end that capture first.")
         place = Place.current()
+        _native.capture_beginning()
         try:
             self.begin(graph, *args, **kwargs)
         except BaseException:
@@ -87,6 +89,8 @@ class _Calls:
             self.give_up(graph, place)
             raise
         self.under_way[graph] = place
+        # Its pool's filter looks at the graph.
+        self.dropped[graph] = weakref.finalize(graph, _native.capture_dropped, *place)
 
     def capture_end(self, graph: Any) -> None:
         """Has the graph judged, ends the capture and tells so."""
@@ -100,6 +104,7 @@ class _Calls:
             self.end(graph)  # PyTorch's own error; a capture elsewhere goes on.
             return
         del self.under_way[graph]
+        self.dropped.pop(graph).detach()
         try:
             _native.capture_ending(*place)
         except BaseException:
