@@ -167,8 +167,8 @@ def _brief(record: Record) -> str:
     return f"{reserved}, {captured}, {replayed}, in {record.seconds:.1f} s{wrong}"
 
 
-def report(options: argparse.Namespace) -> None:
-    """Writes the results from all records in the directory, below it too."""
+def report(options: argparse.Namespace) -> bool:
+    """Writes the results from all records in the directory, below it too; says if all are good."""
     from comparison import picture
 
     records = read(sorted(options.out.rglob(f"*{_RECORDS}")))
@@ -182,9 +182,12 @@ def report(options: argparse.Namespace) -> None:
     if not picture.draw(rows, [options.out / "results.svg", options.out / "results.png"]):
         print("no picture: matplotlib is missing, or there is nothing to compare")
     print(f"{len(records)} records, {len(rows)} cases: {options.out / 'results.md'}")
+    good = bool(rows)
     for row in rows:
         if row.results.startswith(("WRONG", "DIFFERENT")) or row.errors:
             print(f"  {row.case}: {row.results or '-'}; failed: {', '.join(row.errors) or 'none'}")
+            good = False
+    return good
 
 
 def main() -> int:
@@ -199,8 +202,7 @@ def main() -> int:
         return 0
     if not options.report:
         measure(options)
-    report(options)
-    return 0
+    return 0 if report(options) else 1
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def record_history(entries: int) -> None:
 def record_use(address: int, stream: int) -> None:
     """Records that a stream uses a block up to now and no longer, until told again."""
 
-def explain(device: int, stream: int | None) -> list[dict[str, Any]]:
+def explain(device: int, stream: int) -> list[dict[str, Any]]:
     """What each free block waits for before a stream may take it.
 
     Keys: pool, address, bytes, block, reason (`None` where it may be taken), stack.

@@ -130,9 +130,8 @@ fn record_history(py: Python<'_>, entries: usize) -> PyResult<()> {
 /// What each free block waits for before a stream may take it: pool, address, bytes, block, reason
 /// (`None` where it may be taken), stack (where its last block was asked for, if a history is kept).
 #[pyfunction]
-#[pyo3(signature = (device, stream=None))]
-fn explain(py: Python<'_>, device: u32, stream: Option<usize>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let stream = self::stream(stream.unwrap_or(0));
+fn explain(py: Python<'_>, device: u32, stream: usize) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let stream = self::stream(stream);
     let (pools, origins) = py.detach(|| explained(device, stream))?;
     let mut rows = Vec::new();
     for (key, ranges) in pools {

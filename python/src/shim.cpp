@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -54,21 +55,28 @@ Construct constructor() {
       find("_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
 }
 
-const Kind& plain() {
-  static const Kind kind{
-      constructor(), nullptr, static_cast<std::type_info*>(find("_ZTIN3c105ErrorE"))};
-  return kind;
+// What was found stays; what was not may be there once PyTorch is loaded.
+const Kind& remembered(Kind& known, bool memory) {
+  static std::mutex guard;
+  std::lock_guard<std::mutex> lock(guard);
+  if (known.known()) return known;
+  // c10::OutOfMemoryError adds nothing to c10::Error but its type.
+  void* table = memory ? find("_ZTVN3c1016OutOfMemoryErrorE") : nullptr;
+  if (!memory || table != nullptr) {
+    const char* type = memory ? "_ZTIN3c1016OutOfMemoryErrorE" : "_ZTIN3c105ErrorE";
+    known = Kind{constructor(), table, static_cast<std::type_info*>(find(type))};
+  }
+  return known;
 }
 
-// c10::OutOfMemoryError adds nothing to c10::Error but its type.
+const Kind& plain() {
+  static Kind kind{};
+  return remembered(kind, false);
+}
+
 const Kind& out_of_memory() {
-  static const Kind kind = [] {
-    void* table = find("_ZTVN3c1016OutOfMemoryErrorE");
-    Construct construct = table == nullptr ? nullptr : constructor();
-    return Kind{construct, table,
-                static_cast<std::type_info*>(find("_ZTIN3c1016OutOfMemoryErrorE"))};
-  }();
-  return kind;
+  static Kind kind{};
+  return remembered(kind, true);
 }
 
 [[noreturn]] void raise(const Kind& kind, const std::string& message) {

@@ -59,13 +59,16 @@ def test_a_capture_that_does_not_begin(enabled, native):
     native.failures["torch.capture_begin"] = RuntimeError("not here")
     with pytest.raises(RuntimeError, match="not here"):
         torch.cuda.CUDAGraph().capture_begin()
-    assert native.names() == ["torch.capture_begin", "capture_failed"]
+    assert native.names() == [*BEGIN[:2], "capture_failed"]
 
 
 def test_captures_beside_a_communication_library_map_nothing_ahead(enabled, native, monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    torch.cuda.CUDAGraph().capture_begin()
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
     assert native.calls[-1] == ("capture_begun", 0, 7, False)
+    del graph
+    assert native.calls[-1] == ("capture_dropped", 0, 7)
 
 
 def test_a_capture_that_the_library_does_not_take(enabled, native):

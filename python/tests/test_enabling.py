@@ -38,6 +38,7 @@ def test_the_steps_come_in_order(gpu, native):
         ("set_end_allocate_to_pool_fn", HOOKS["end_pool"]),
         ("set_release_pool", HOOKS["release_pool"]),
         ("change", gpu.allocator),
+        ("throws_out_of_memory",),
     ]
     assert regraph.torch.is_enabled()
 

@@ -25,6 +25,13 @@ def test_a_use_is_the_current_streams(enabled, native):
     assert native.calls == [("record_use", 0x7F00_0000_0000, stream) for stream in (7, 9, 11)]
 
 
+def test_what_is_no_tensor_or_stream_is_a_type_error(enabled, native):
+    with pytest.raises(TypeError, match="needs a tensor, not list"):
+        regraph.torch.record_use([1])
+    with pytest.raises(TypeError, match="needs a stream or its raw handle, not str"):
+        regraph.torch.explain(0, stream="x")
+
+
 def test_an_empty_tensor_has_no_memory_to_use(enabled, native):
     regraph.torch.record_use(tensor(address=0))
     assert native.calls == []
@@ -72,7 +79,7 @@ def test_explanations_come_pool_by_pool(enabled, native):
 
 def test_nothing_to_explain(enabled, native, capsys):
     assert regraph.torch.explain(0) == []
-    assert native.calls == [("explain", 0, None)]
+    assert native.calls == [("explain", 0, 7)]
     assert capsys.readouterr().out == "No free block waits.\n"
 
 
@@ -97,8 +104,10 @@ def test_a_recording_stops_when_told(enabled, native):
 def test_a_recording_that_does_not_start_is_none(enabled, native):
     native.failures["record_trace"] = RuntimeError("no such folder")
     with pytest.raises(RuntimeError, match="no such folder"):
-        regraph.torch.record_trace("nowhere/a.jsonl")
+        regraph.torch.record_trace("a.jsonl")
     native.failures.clear()
+    with pytest.raises(regraph.torch.Error, match="there is no folder"):
+        regraph.torch.record_trace("nowhere/a.jsonl")
     regraph.torch.record_trace("a.jsonl").stop()
 
 

@@ -30,7 +30,7 @@ pub use routes::Filter;
 
 use crate::driver::{Driver, DriverError, Program, StreamHandle};
 use crate::engine::{Config, Engine, OutOfMemory};
-use crate::sync::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 use device::Device;
 
 /// Told of each request that fails for want of memory, with the device's number.
@@ -47,7 +47,7 @@ pub struct Plugin<D: Driver + Program> {
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
     devices: Vec<OnceLock<Box<Device<D>>>>,
-    observer: Arc<OnceLock<Observer>>,
+    observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
     /// How many events the engines' histories keep; [`UNSAID`] where the configuration says so.
     history: AtomicUsize,
@@ -77,7 +77,7 @@ impl<D: Driver + Program> Plugin<D> {
             config,
             ahead,
             devices,
-            observer: Arc::default(),
+            observers: Arc::default(),
             journals: AtomicBool::new(false),
             history: AtomicUsize::new(UNSAID),
         }
@@ -160,10 +160,9 @@ impl<D: Driver + Program> Plugin<D> {
         self.devices().map(|device| &device.engine)
     }
 
-    /// Sets what is told of requests that fail for want of memory; once only, later calls change
-    /// nothing. It must not call the plug-in.
+    /// Adds one that is told of requests that fail for want of memory. It must not ask for any.
     pub fn observe_out_of_memory(&self, observer: Observer) {
-        let _ = self.observer.set(observer);
+        heard(&self.observers).push(observer);
     }
 
     /// Sets whether captures that begin from now on keep a journal, on every device: what
@@ -199,9 +198,9 @@ impl<D: Driver + Program> Plugin<D> {
             None => {
                 let driver = (self.connect)(number)?;
                 let engine = Engine::new(driver, self.config.clone().device(number));
-                let observer = Arc::clone(&self.observer);
+                let observers = Arc::clone(&self.observers);
                 engine.observe_out_of_memory(move |report| {
-                    if let Some(observer) = observer.get() {
+                    for observer in heard(&observers).clone() {
                         observer(number, report);
                     }
                 });
@@ -233,4 +232,9 @@ impl<D: Driver + Program> Plugin<D> {
         let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
         found.ok_or(Error::UnknownAddress { call, address })
     }
+}
+
+fn heard(observers: &Mutex<Vec<Observer>>) -> MutexGuard<'_, Vec<Observer>> {
+    // No step leaves the list half changed.
+    observers.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regraph import _native
 from regraph.torch.errors import Error
 
 # What PyTorch calls the setter of each hook, by regraph's name of the hook.
@@ -61,7 +62,17 @@ def require_hooks(allocator: Any) -> None:
     if missing:
         raise Error(
             f"PyTorch {torch.__version__} lets a library serve no CUDA graphs (it lacks "
-            f"{', '.join(missing)}); use 2.3 or newer."
+            f"{', '.join(missing)}); use 2.7 or newer."
+        )
+
+
+def warn_of_errors() -> None:
+    """Warns where running out of memory cannot be told as PyTorch tells it."""
+    if not _native.throws_out_of_memory():
+        warnings.warn(
+            f"PyTorch {torch.__version__} has its errors under other names: running out of memory "
+            "raises RuntimeError, not torch.OutOfMemoryError.",
+            stacklevel=3,
         )
 
 

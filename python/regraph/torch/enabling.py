@@ -49,6 +49,7 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
             _patches.undo()
             raise
         _allocator = allocator
+    conditions.warn_of_errors()
     conditions.warn_of_other_settings()
     unserved.turn_off()
 
@@ -69,6 +70,10 @@ def _start(settings: str | None, check: bool | None) -> None:
         _native.start(settings, check)
     except ValueError as error:
         raise Error(f"The settings are wrong: {error}") from error
+    except RuntimeError as error:
+        raise Error(
+            f"An earlier enable() of this process failed half way ({error}); start a new process."
+        ) from error
 
 
 def _change(allocator: torch.cuda.memory.CUDAPluggableAllocator) -> None:
@@ -77,4 +82,4 @@ def _change(allocator: torch.cuda.memory.CUDAPluggableAllocator) -> None:
     except RuntimeError as error:
         if "already initialized" in str(error):
             raise conditions.initialized() from error
-        raise
+        raise Error(f"PyTorch takes no other allocator here: {error}") from error

@@ -21,7 +21,7 @@ def explain(
 
     Args:
         device: The device; `None` is the current one.
-        stream: Who would take it, a stream or its raw handle; `None` is each block's own stream.
+        stream: Who would take it, a stream or its raw handle; `None` is the device's current stream.
         file: Where to print; `None` is standard output.
 
     Returns:
@@ -29,9 +29,14 @@ def explain(
         may take it) and stack, the frames where it was allocated if the history has frames.
     """
     require_enabled("explain")
-    handle = stream.cuda_stream if isinstance(stream, torch.cuda.Stream) else stream
-    blocks = _native.explain(_get_device_index(device, optional=True), handle)
-    if not blocks:
+    index = _get_device_index(device, optional=True)
+    if stream is None:
+        stream = torch.cuda.current_stream(index)
+    handle = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
+    if handle is None:
+        raise TypeError(f"explain needs a stream or its raw handle, not {type(stream).__name__}")
+    blocks = _native.explain(index, handle)
+    if all(block["reason"] is None for block in blocks):
         print("No free block waits.", file=file)
     pools: dict[Any, list[dict[str, Any]]] = {}
     for block in blocks:

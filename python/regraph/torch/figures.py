@@ -69,12 +69,16 @@ def install(patches: Patches) -> None:
 
 def get_per_process_memory_fraction(device: "Device" = None) -> float:
     """The share of a device's memory that may be held; the current device's by default."""
+    _require_enabled("get_per_process_memory_fraction")
     torch.cuda.init()
     return _native.memory_fraction(_get_device_index(device, optional=True))
 
 
 def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
     """PyTorch's table of a device's figures, with the calls to the driver and the graphs' pools."""
+    _require_enabled("memory_summary")
+    if not torch.cuda.memory_stats(device):
+        torch.cuda.init()  # PyTorch's table needs figures.
     table = torch.cuda.memory_summary(device, abbreviated)
     index = _get_device_index(device, optional=True)
     rows = [
@@ -91,6 +95,12 @@ def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
         rows.append(_row(f"({name})", *sizes, _count(pool["graphs"])))
     rows.append("=" * 75)
     return table + "".join(f"|{row}|\n" for row in rows)
+
+
+def _require_enabled(what: str) -> None:
+    from regraph.torch.enabling import require_enabled  # It installs this file's patches.
+
+    require_enabled(what)
 
 
 def _driver_calls(statistics: dict[str, Any]) -> tuple[int, int, int]:

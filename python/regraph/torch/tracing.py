@@ -45,10 +45,13 @@ def record_trace(path: "str | os.PathLike[str]") -> Recording:
         The recording: stop it, or use it as a context manager.
 
     Raises:
-        Error: Another recording is under way.
+        Error: Another recording is under way, or the path's folder is not there.
     """
     global _current
     require_enabled("record_trace")
+    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    if not os.path.isdir(folder):
+        raise Error(f"Captures cannot be recorded: there is no folder {folder}.")
     with _lock:
         if _current is not None:
             raise Error("Captures are being recorded already; stop that recording first.")

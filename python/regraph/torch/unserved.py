@@ -46,7 +46,8 @@ _SETTINGS = (
 def install(patches: Patches) -> None:
     """Replaces the doors to what cannot be served."""
     memory = torch.cuda.memory
-    patches.replace(memory.MemPool, "__init__", _refuse(_POOLS))
+    if hasattr(memory, "MemPool"):
+        patches.replace(memory.MemPool, "__init__", _refuse(_POOLS))
     # `use_mem_pool` calls by the first name, graph trees by the second.
     patches.replace(memory, "_cuda_beginAllocateCurrentThreadToPool", _refuse(_POOLS))
     patches.replace(torch._C, "_cuda_beginAllocateCurrentThreadToPool", _refuse(_TREES))

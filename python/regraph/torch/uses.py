@@ -22,6 +22,8 @@ def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = No
         Error: The tensor is on no GPU, or its memory is not regraph's.
     """
     require_enabled("record_use")
+    if not hasattr(tensor, "untyped_storage"):
+        raise TypeError(f"record_use needs a tensor, not {type(tensor).__name__}")
     if not tensor.is_cuda:
         raise Error(f"record_use needs a tensor on a GPU; this one is on {tensor.device}.")
     if stream is None:
