@@ -433,3 +433,22 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     assert_eq!(h.held_by(POOL), 0);
     h.driver.end_capture(s).unwrap();
 }
+
+/// As NCCL adds nodes to a capture: behind nothing, on no stream that anybody names.
+#[test]
+fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
+    let h = host_with(Config::default().check(true));
+    let s = h.stream();
+    h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, false).unwrap();
+    let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
+    for _ in 0..2 {
+        let block = h.allocate(s);
+        h.launch(s);
+        h.free(block);
+        h.driver.add_node(graph, &[], Work::default()).unwrap();
+    }
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+}

@@ -18,12 +18,15 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use regraph::engine::Config;
+use regraph::policy::Programmatic;
 use regraph::settings::Settings;
 
 /// Makes the allocator; `None` stands for what the environment says.
 #[pyfunction]
 #[pyo3(signature = (settings=None, check=None))]
 fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
+    let environment = std::env::var("REGRAPH_ALLOC_CONF").ok();
+    let settings_text = settings.or(environment.as_deref());
     let settings = match settings {
         Some(text) => Settings::parse(text),
         None => Settings::from_environment(),
@@ -31,6 +34,13 @@ fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
     let mut settings = settings.map_err(|error| PyValueError::new_err(error.to_string()))?;
     if let Some(check) = check {
         settings.check = check;
+    }
+    let said = settings_text.is_some_and(|text| text.contains("programmatic"));
+    if !said {
+        // Libraries launch kernels so, cuBLAS among them. Each must heed what the kernel before it does
+        // with the memory that it is given: outside captures too, PyTorch gives a stream its memory
+        // back at once.
+        settings.programmatic = Programmatic::Trust;
     }
     let history = settings.history > 0;
     // What lives at the end of the process is Python's to let go of; late uses are for tests.

@@ -130,6 +130,18 @@ pub fn check<D: Driver + ?Sized>(
     driver: &D,
     graph: GraphHandle,
 ) -> Result<Summary, Violation> {
+    judge(journal, programmatic, driver, graph, false)
+}
+
+/// The same for hosts whose libraries add nodes of their own: with `foreign`, one that follows from no
+/// state that any stream was seen in uses no block, instead of any.
+pub(crate) fn judge<D: Driver + ?Sized>(
+    journal: &Journal,
+    programmatic: Programmatic,
+    driver: &D,
+    graph: GraphHandle,
+    foreign: bool,
+) -> Result<Summary, Violation> {
     let graph = Graph::read(journal, programmatic, driver, graph)?;
     let history = History::read(journal, &graph)?;
     let attribution = Attribution::new(&graph, &history);
@@ -182,7 +194,8 @@ pub fn check<D: Driver + ?Sized>(
         return Err(not_ordered(pair, question.earlier, question.later));
     }
     walked?;
-    if let (Some(node), Some(pair)) = (attribution.stray, pairs.first()) {
+    let stray = attribution.stray.filter(|_| !foreign);
+    if let (Some(node), Some(pair)) = (stray, pairs.first()) {
         return Err(Violation::Unattributed {
             node: graph.handle(node),
             earlier: history.blocks[pair.earlier as usize].place,

@@ -27,6 +27,11 @@ pub struct Config {
     /// Whether blocks that were never freed are written to standard error when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
+    /// Whether libraries may add nodes to captures by themselves, as communication libraries do, on
+    /// streams of their own that nobody names. Such a node, where it follows from nothing that a stream
+    /// was seen in, is then taken to use no block; else the checker refuses the capture, for a stream
+    /// may have been set back and forth unseen. Default: no.
+    pub foreign_nodes: bool,
     /// Whether the host may tell of a capture's end long after it, or never, as one does that hears of
     /// captures by their requests alone. A stream that is in a ruined capture then says nothing of the
     /// capture that it was last seen in, which may be over and have a graph: requests fail, but only
@@ -49,6 +54,7 @@ impl Default for Config {
             refuse_late_uses: false,
             statistics: true,
             report_leaks: true,
+            foreign_nodes: false,
             late_ends: false,
             device: 0,
             #[cfg(feature = "fuzzing")]
@@ -127,6 +133,13 @@ impl Config {
     #[must_use]
     pub fn report_leaks(mut self, report: bool) -> Self {
         self.report_leaks = report;
+        self
+    }
+
+    /// Sets whether libraries may add nodes of their own to captures.
+    #[must_use]
+    pub fn foreign_nodes(mut self, foreign: bool) -> Self {
+        self.foreign_nodes = foreign;
         self
     }
 

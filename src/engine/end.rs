@@ -43,7 +43,8 @@ impl State {
         let pools = recording.pools.clone();
         let judged = match (&recording.journal, recording.undone, graph) {
             (Some(journal), _, Some(graph)) if config.settings.check => {
-                check::check(journal, config.settings.programmatic, driver, graph)
+                let (policy, foreign) = (config.settings.programmatic, config.foreign_nodes);
+                check::judge(journal, policy, driver, graph, foreign)
                     .map(|_| ())
                     .map_err(|violation| Error::Refused(Box::new(violation)))
             }

@@ -69,7 +69,7 @@ impl<D: Driver + Program> Plugin<D> {
         /// As much as pays, where the settings do not say.
         const AHEAD: u64 = 64 << 20;
         let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
-        let mut config = config.late_ends(true);
+        let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
