@@ -80,9 +80,6 @@ def main() -> None:
         *(str(_HERE / f"{source}.cpp") for source in _SOURCES),
         *("-o", str(options.output)),
         *(f"-L{libraries}", "-lc10", "-lc10_cuda", str(library), "-ldl", "-lpthread"),
-        # Nothing of these is called by name, but they tell c10 how to ask for a device's context.
-        *("-Wl,--no-as-needed", "-ltorch_cpu", "-ltorch_cuda", "-Wl,--as-needed"),
-        "-Wl,--unresolved-symbols=ignore-in-shared-libs",
         *(f"-Wl,-rpath,{libraries}", f"-Wl,-rpath,{library.parent}"),
     ]
     print(shlex.join(command), flush=True)

@@ -53,7 +53,9 @@ public:
     }
 
     void begin_capture(Stream origin) override {
-        CHECK(cudaStreamBeginCapture(origin, cudaStreamCaptureModeThreadLocal));
+        // PyTorch's allocator asks the driver for memory meanwhile, and allows itself to do so only if
+        // PyTorch's own current stream captures.
+        CHECK(cudaStreamBeginCapture(origin, cudaStreamCaptureModeRelaxed));
     }
 
     void launch(Stream stream, std::uint64_t address) override {

@@ -51,11 +51,7 @@ public:
         });
     }
 
-    void after_begin() override {
-        capture_of(raw[0], capture);
-        // PyTorch allows itself calls of the driver if its current stream captures.
-        c10::cuda::setCurrentCUDAStream(streams[0]);
-    }
+    void after_begin() override { capture_of(raw[0], capture); }
 
     std::uint64_t allocate(std::uint32_t block, std::uint64_t bytes,
                            std::uint32_t stream) override {
@@ -70,10 +66,7 @@ public:
 
     void release(std::uint32_t block) override { pointers[block].clear(); }
 
-    void after_end() override {
-        c10::cuda::setCurrentCUDAStream(c10::cuda::getDefaultCUDAStream(0));
-        caching::endAllocateToPool(0, pool);
-    }
+    void after_end() override { caching::endAllocateToPool(0, pool); }
 
     std::uint64_t reserved() override {
         return static_cast<std::uint64_t>(stats().reserved_bytes[all].current - reserved_before);
