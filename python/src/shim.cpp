@@ -60,12 +60,11 @@ const Kind& remembered(Kind& known, bool memory) {
   static std::mutex guard;
   std::lock_guard<std::mutex> lock(guard);
   if (known.known()) return known;
-  // c10::OutOfMemoryError adds nothing to c10::Error but its type.
+  // c10::OutOfMemoryError adds nothing to c10::Error but its type: that alone decides who catches it.
+  // Later versions do not export its virtual table; that of c10::Error does as well.
   void* table = memory ? find("_ZTVN3c1016OutOfMemoryErrorE") : nullptr;
-  if (!memory || table != nullptr) {
-    const char* type = memory ? "_ZTIN3c1016OutOfMemoryErrorE" : "_ZTIN3c105ErrorE";
-    known = Kind{constructor(), table, static_cast<std::type_info*>(find(type))};
-  }
+  const char* type = memory ? "_ZTIN3c1016OutOfMemoryErrorE" : "_ZTIN3c105ErrorE";
+  known = Kind{constructor(), table, static_cast<std::type_info*>(find(type))};
   return known;
 }
 
