@@ -179,7 +179,8 @@ def test_the_context_manager_restores_the_stream(enabled, native, fails):
             context.__exit__(None, None, None)
     else:
         context.__exit__(None, None, None)
-    assert left == [(None, None, None)]
+    # Later versions of PyTorch restore it themselves; the second time does nothing.
+    assert set(left) == {(None, None, None)}
 
 
 def _end():

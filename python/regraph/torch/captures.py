@@ -49,7 +49,8 @@ def install(patches: Patches) -> None:
         try:
             return leave(self, *args)
         except BaseException:
-            # PyTorch leaves the capture's stream current where the capture's end fails.
+            # PyTorch 2.11 leaves the capture's stream current where the capture's end fails; later ones
+            # do not, and restoring it twice does no harm.
             self.stream_ctx.__exit__(None, None, None)
             raise
 
