@@ -49,8 +49,8 @@ def install(patches: Patches) -> None:
         try:
             return leave(self, *args)
         except BaseException:
-            # PyTorch 2.11 leaves the capture's stream current where the capture's end fails; later ones
-            # do not, and restoring it twice does no harm.
+            # PyTorch 2.11 leaves the capture's stream current where the capture's end fails; later
+            # versions do not, and restoring it twice does no harm.
             self.stream_ctx.__exit__(None, None, None)
             raise
 
@@ -131,8 +131,8 @@ class _Calls:
     def drop(self, graph: Any, place: Place) -> None:
         """Drops what came of a capture that has ended badly, and tells so.
 
-        The reset comes first: whether PyTorch lets go of the pool in it is for the allocator to see,
-        which does it otherwise. Versions differ.
+        The reset comes first: whether PyTorch lets go of the pool in it is for the allocator to
+        see, which does it otherwise. Versions differ.
         """
         with contextlib.suppress(Exception):
             self.reset(graph)
