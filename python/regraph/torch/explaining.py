@@ -21,7 +21,7 @@ def explain(
 
     Args:
         device: The device; `None` is the current one.
-        stream: Who would take it, a stream or its raw handle; `None` is the device's current stream.
+        stream: Who would take it, a stream or its raw handle; `None` is the device's current one.
         file: Where to print; `None` is standard output.
 
     Returns:
