@@ -6,10 +6,12 @@
 //! * [`probe`]: how much memory a capture will take, without a device.
 //! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
 //! * [`devices`]: the engines of several devices in one process.
+//! * [`plan`]: physical memory for a capture at its end, shared to the minimum.
 //! * [`plugin`]: an allocator for hosts that know memory by its address, as PyTorch's does.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
+//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
 //! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
@@ -34,6 +36,7 @@ mod sync;
 
 pub mod callables;
 pub mod check;
+pub mod cover;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 pub mod devices;
@@ -44,7 +47,9 @@ pub mod engine;
 pub mod fuzzing;
 pub mod graphs;
 pub mod journal;
+pub mod lifetimes;
 pub mod peer;
+pub mod plan;
 #[cfg(feature = "plot")]
 pub mod plot;
 pub mod plugin;
