@@ -837,3 +837,112 @@ fn memory_mapped_twice_is_one_memory() {
     assert_eq!(sim.take_wrong_tags().unwrap(), 0);
     refused(sim.read_tags(address, 8 * MIB), ErrorKind::InvalidValue);
 }
+
+#[test]
+fn one_memory_may_lie_behind_many_addresses() {
+    let sim = SimDriver::new(SimConfig { total_bytes: 2 * MIB, ..SimConfig::default() });
+    let stream = sim.create_stream().unwrap();
+    let count = 32;
+    let first = sim.reserve(count * 2 * MIB).unwrap();
+    let memory = sim.create(2 * MIB).unwrap();
+    let at = |number: u64| first + number * 2 * MIB;
+    for number in 0..count {
+        sim.map(at(number), 2 * MIB, memory).unwrap();
+    }
+    sim.set_access(first, count * 2 * MIB).unwrap();
+    assert_eq!(sim.used_bytes(), 2 * MIB);
+    let write = |number: u64, offset: u64, tag: u64| {
+        run(&sim, stream, &[], &[tagged(at(number) + offset, tag)], false);
+        sim.synchronize().unwrap();
+    };
+    for number in 0..count {
+        write(number, number * 1024, 100 + number);
+    }
+    let written: Vec<u64> = (0..count).flat_map(|number| [100 + number; 2]).collect();
+    for number in 0..count {
+        assert_eq!(sim.read_tags(at(number), count * 1024).unwrap(), written);
+    }
+
+    // One mapping less, and the others are as they were.
+    sim.unmap(at(3), 2 * MIB).unwrap();
+    refused(sim.read_tags(at(3), 512), ErrorKind::InvalidValue);
+    write(7, 0, 5);
+    assert_eq!(sim.read_tags(at(0), 1024).unwrap(), [5, 5]);
+    // A handle that was given back can be mapped no more; the memory stays while it is mapped.
+    sim.release(memory).unwrap();
+    refused(sim.map(at(3), 2 * MIB, memory), ErrorKind::InvalidValue);
+    assert_eq!(sim.read_tags(at(31), 1024).unwrap(), [5, 5]);
+    sim.unmap(first, 3 * 2 * MIB).unwrap();
+    sim.unmap(at(4), 27 * 2 * MIB).unwrap();
+    assert_eq!((sim.used_bytes(), sim.read_tags(at(31), 512).unwrap()), (2 * MIB, vec![5]));
+    sim.unmap(at(31), 2 * MIB).unwrap();
+    assert_eq!(sim.used_bytes(), 0);
+
+    // What comes next at the addresses is other memory, and empty.
+    let memory = sim.create(2 * MIB).unwrap();
+    sim.map(at(0), 2 * MIB, memory).unwrap();
+    sim.set_access(at(0), 2 * MIB).unwrap();
+    assert_eq!(sim.read_tags(at(0), 512).unwrap(), [0]);
+}
+
+#[test]
+fn aliases_order_nothing() {
+    // Two streams, each with an address of its own: on one memory they are in each other's way.
+    let wrong = |aliased: bool, ordered: bool| {
+        let (sim, s) = capturing(2);
+        let first = sim.reserve(4 * MIB).unwrap();
+        let second = first + 2 * MIB;
+        sim.wait(s[1], s[0]).unwrap();
+        for (stream, address, tag) in [(s[0], first, 1), (s[1], second, 2)] {
+            run(&sim, stream, &[], &[tagged(address, tag)], false);
+            run(&sim, stream, &[tagged(address, tag)], &[], false);
+            if ordered && stream == s[0] {
+                sim.wait(s[1], s[0]).unwrap();
+            }
+        }
+        sim.wait(s[0], s[1]).unwrap();
+        let graph = sim.end_capture(s[0]).unwrap();
+        // The memory comes when the capture has ended.
+        let one = sim.create(2 * MIB).unwrap();
+        let other = if aliased { one } else { sim.create(2 * MIB).unwrap() };
+        sim.map(first, 2 * MIB, one).unwrap();
+        sim.map(second, 2 * MIB, other).unwrap();
+        sim.set_access(first, 4 * MIB).unwrap();
+        caught(&sim, s[0], graph)
+    };
+    assert_eq!([wrong(false, false), wrong(false, true), wrong(true, true)], [0; 3]);
+    assert!(wrong(true, false) > 50, "a race on aliased memory went unseen");
+}
+
+#[test]
+fn graphs_over_unmapped_addresses_may_be_refused() {
+    let (sim, s) = capturing(1);
+    let address = sim.reserve(4 * MIB).unwrap();
+    let (_, graph) = active(&sim, s[0]);
+    let terminals = terminals(&sim, s[0]);
+    let (conditional, body) = sim.add_conditional(graph, &terminals).unwrap();
+    sim.set_terminals(s[0], &full(&[conditional])).unwrap();
+    let inner = sim.create_stream().unwrap();
+    sim.begin_capture_to_graph(inner, body, CaptureMode::Relaxed).unwrap();
+    // It reaches across two mappings.
+    let across = Tagged { address: address + 2 * MIB - 512, bytes: 1024, tag: 4 };
+    run(&sim, inner, &[], &[across], false);
+    sim.end_capture(inner).unwrap();
+    let graph = sim.end_capture(s[0]).unwrap();
+    sim.instantiate(graph).unwrap();
+
+    sim.refuse_unmapped(true);
+    refused(sim.instantiate(graph), ErrorKind::InvalidValue);
+    let memory = sim.create(2 * MIB).unwrap();
+    sim.map(address, 2 * MIB, memory).unwrap();
+    refused(sim.instantiate(graph), ErrorKind::InvalidValue);
+    sim.map(address + 2 * MIB, 2 * MIB, memory).unwrap();
+    let executable = sim.instantiate(graph).unwrap();
+    sim.set_access(address, 4 * MIB).unwrap();
+    sim.replay(executable, s[0]).unwrap();
+    sim.synchronize().unwrap();
+    // What is instantiated may be mapped otherwise: it holds addresses.
+    sim.unmap(address, 2 * MIB).unwrap();
+    sim.replay(executable, s[0]).unwrap();
+    assert_eq!(sim.synchronize().unwrap_err().code, 700);
+}

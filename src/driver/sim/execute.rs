@@ -87,6 +87,14 @@ impl Executable {
         flatten(graphs, graph, None, &mut plan);
         Self { plan, last: None }
     }
+
+    /// Whether all that it touches is mapped now.
+    pub(super) fn is_mapped(&self, graphs: &Graphs, memory: &Memory) -> bool {
+        self.plan.iter().filter_map(|step| step.work).all(|work| {
+            let mut ranges = graphs.inputs(work).iter().chain(graphs.outputs(work));
+            ranges.all(|range| memory.is_mapped(range))
+        })
+    }
 }
 
 /// Adds a graph's steps behind step `entry`, and returns the step that ends each node.

@@ -60,6 +60,9 @@ impl State {
             return Err(ErrorKind::InvalidValue.into());
         }
         let executable = Executable::new(&self.graphs, graph);
+        if self.refuse_unmapped && !executable.is_mapped(&self.graphs, &self.memory) {
+            return Err(ErrorKind::InvalidValue.into());
+        }
         self.executables.push(Some(executable));
         Ok(slots::executable(self.executables.len() - 1))
     }

@@ -234,6 +234,21 @@ impl Memory {
         Some(())
     }
 
+    /// Whether memory of some device lies behind all of a range now, accessible or not.
+    pub(super) fn is_mapped(&self, range: &Tagged) -> bool {
+        let Some(end) = range.address.checked_add(range.bytes) else { return false };
+        let mut address = range.address;
+        while address < end {
+            match self.mappings.range(..=address).next_back() {
+                Some((start, mapping)) if address - start < mapping.bytes => {
+                    address = start + mapping.bytes;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Refuses what is no multiple of the device's granularity, and returns that.
     fn whole_granules(&self, device: u32, addresses: &[u64], bytes: u64) -> Fallible<u64> {
         let granularity =

@@ -14,7 +14,8 @@
 //! handed to a capture keeps what a failed capture left in it.
 //!
 //! Work that touches memory which is not mapped, or mapped without access, when it runs makes the
-//! next `synchronize` fail, as an illegal access does.
+//! next `synchronize` fail, as an illegal access does. Graphs that touch unmapped addresses are refused
+//! before that, when they are instantiated, if [`SimDriver::refuse_unmapped`] says so.
 //!
 //! Handles of streams, graphs, nodes, events and memory are never used twice.
 //!
@@ -106,6 +107,7 @@ struct State {
     execution: Execution,
     executables: Vec<Option<Executable>>,
     relaxed_calls: u64,
+    refuse_unmapped: bool,
 }
 
 impl State {
@@ -172,6 +174,7 @@ impl SimDriver {
             execution: Execution::new(),
             executables: Vec::new(),
             relaxed_calls: 0,
+            refuse_unmapped: false,
         };
         state.set_all_gates();
         Self {
@@ -260,6 +263,12 @@ impl SimDriver {
     /// and ends when it is completed, not before.
     pub fn set_schedule_seed(&self, seed: u64) {
         self.lock().execution.set_seed(seed);
+    }
+
+    /// Whether a graph is refused at its instantiation if it touches addresses that are not mapped
+    /// then, as CUDA does. At first it is not, and only running it fails.
+    pub fn refuse_unmapped(&self, refuse: bool) {
+        self.lock().refuse_unmapped = refuse;
     }
 
     /// Makes one coming call of a kind fail without effect; zero is the very next.
