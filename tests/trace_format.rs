@@ -211,6 +211,8 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
     journal.push(Entry::Outside { block: block(1) });
     journal.push(Entry::Free { block: block(4) });
     journal.push(Entry::Settled { block: block(1) });
+    journal.push(Entry::Bound { address: 0, bytes: 1024, memory: 1, offset: 0 });
+    journal.push(Entry::Shared { memory: 1, bytes: 1024 });
     let trace = trace::from_journal(&journal, stream(60), 3).unwrap();
     assert_eq!(
         text(&trace),

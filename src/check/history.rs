@@ -95,6 +95,22 @@ pub(crate) struct StandingHistory {
     pub(super) settled: bool,
 }
 
+/// Addresses that lie on physical memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Binding {
+    pub address: u64,
+    pub bytes: u64,
+    pub memory: u64,
+    pub offset: u64,
+}
+
+/// Physical memory that other graphs overwrite.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMemory {
+    pub memory: u64,
+    pub bytes: u64,
+}
+
 /// The whole journal.
 #[derive(Default)]
 pub(crate) struct History {
@@ -102,6 +118,8 @@ pub(crate) struct History {
     pub blocks: Vec<BlockHistory>,
     pub standing: Vec<StandingHistory>,
     pub events: Vec<Event>,
+    pub bindings: Vec<Binding>,
+    pub shared: Vec<SharedMemory>,
     /// Every look at any stream in host order: stream and look.
     pub looks: Vec<(u32, u32)>,
 }

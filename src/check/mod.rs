@@ -1,8 +1,11 @@
 //! The independent judge of a capture. It shares no code with the engine: it takes the journal and
 //! the finished graph, and draws its own conclusions by the definition, not by the engine's means.
 //!
-//! The theorem: *for every two placements that share an address, every possible user of the earlier
-//! block has completed before any possible user of the later one may start.*
+//! The theorem: *for every two placements that share a byte of memory, every possible user of the
+//! earlier block has completed before any possible user of the later one may start.*
+//!
+//! Memory is what the journal binds addresses to, for the whole capture; one piece may lie behind
+//! several addresses. Addresses that it does not bind have memory of their own.
 //!
 //! # What is checked
 //!
@@ -18,7 +21,20 @@
 //!   block, and none still stands at the end where a block of the capture with users was;
 //! - no block with users follows one with users outside the capture.
 //!
-//! Order, for each two blocks with users that held an address one after the other:
+//! Physical memory, where the journal binds addresses to some:
+//! - no address is bound to two places, and nothing is bound behind the end of a memory whose size
+//!   is known;
+//! - no block has a byte of memory at two of its addresses;
+//! - no block is handed out, in host order, over the memory of a live one, and none with users over
+//!   that of one with users outside the capture. Blocks that nothing uses and that were freed
+//!   count for nothing here: the memory came later than they went;
+//! - no block with users, and none that was not freed, lies on the memory of a standing block that
+//!   is not settled at the end;
+//! - no block that was not freed, or that something outside the capture uses, lies on memory that
+//!   other graphs overwrite.
+//!
+//! Order, for each two blocks with users that held an address or a byte of memory one after the
+//! other:
 //! - from every possible user of the earlier to every possible user of the later leads a path of
 //!   edges that the finished graph has *now* and that prove something under the policy, at least
 //!   one of them full. Full is an all-zero edge. A programmatic edge proves nothing (deny), the
@@ -31,7 +47,7 @@
 //!   that were named what they launched in that time and behind the allocation point, each cut
 //!   short by a last use; of a block that is live to the end also what no look saw.
 //! - a node that follows from no seen state of any stream may use every block, so it is refused
-//!   where blocks share addresses.
+//!   where blocks share addresses or memory.
 //!
 //! # What is not proved
 //!
@@ -45,21 +61,26 @@
 //! - A node whose edges were edited before the engine first saw it.
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.
+//! - That the journal's bindings are what was mapped, and that they stay; that the memory of two
+//!   numbers is two memories.
 //! - That the driver answers truly, and that the graph is not edited after the check.
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
 
+mod bindings;
 mod graph;
 mod history;
 mod lists;
+mod memory;
 mod numbers;
 mod order;
+mod pairs;
 mod range_map;
 mod reader;
 mod shadow;
 mod users;
 mod violation;
 
-pub use violation::{Flaw, Place, Violation};
+pub use violation::{Common, Flaw, Place, Violation};
 
 /// What a reader of journals and graphs needs that judges nothing.
 pub(crate) mod reading {
@@ -74,9 +95,10 @@ use crate::driver::{Driver, GraphHandle};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
 
+use bindings::Bindings;
 use graph::Graph;
 use history::History;
-use shadow::Pair;
+use pairs::Pairs;
 use users::Attribution;
 
 /// What was judged.
@@ -86,38 +108,9 @@ pub struct Summary {
     pub nodes: usize,
     /// Blocks that the capture allocated.
     pub blocks: usize,
-    /// Pairs of blocks with users that held an address one after the other.
+    /// Pairs of blocks with users that held an address or a byte of physical memory one after the
+    /// other.
     pub pairs: usize,
-}
-
-/// A possible user of an earlier block against one of a later block.
-struct Question {
-    pair: u32,
-    earlier: u32,
-    later: u32,
-}
-
-/// The last users of every block, behind one another.
-struct LastUsers {
-    ends: Vec<u32>,
-    nodes: Vec<u32>,
-}
-
-impl LastUsers {
-    fn new(attribution: &Attribution<'_>) -> Self {
-        let count = attribution.users.len();
-        let mut last = Self { ends: Vec::with_capacity(count), nodes: Vec::with_capacity(count) };
-        for block in 0..count as u32 {
-            attribution.last_users(block, |node| last.nodes.push(node));
-            last.ends.push(last.nodes.len() as u32);
-        }
-        last
-    }
-
-    fn of(&self, block: u32) -> &[u32] {
-        let start = block.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-        &self.nodes[start as usize..self.ends[block as usize] as usize]
-    }
 }
 
 /// Judges a capture by its journal and its graph.
@@ -144,63 +137,22 @@ pub(crate) fn judge<D: Driver + ?Sized>(
 ) -> Result<Summary, Violation> {
     let graph = Graph::read(journal, programmatic, driver, graph)?;
     let history = History::read(journal, &graph)?;
+    let bound = !history.bindings.is_empty();
+    let bindings = bound.then(|| Bindings::read(&history)).transpose()?;
     let attribution = Attribution::new(&graph, &history);
-    let order = &attribution.order;
-
-    let not_ordered = |pair: Pair, earlier: u32, later: u32| Violation::NotOrdered {
-        earlier: history.blocks[pair.earlier as usize].place,
-        later: history.blocks[pair.later as usize].place,
-        earlier_node: graph.handle(earlier),
-        later_node: graph.handle(later),
-    };
-    let last_users = LastUsers::new(&attribution);
-    let mut first_users = Vec::new();
-    let mut pairs: Vec<Pair> = Vec::new();
-    let mut questions: Vec<Question> = Vec::new();
-    let walked = shadow::walk(&history, &attribution, |pair| {
-        let number = pairs.len() as u32;
-        if pairs.last().is_none_or(|last| last.later != pair.later) {
-            first_users.clear();
-            attribution.first_users(pair.later, |user| first_users.push(user));
-        }
-        pairs.push(pair);
-        for &earlier in last_users.of(pair.earlier) {
-            for &user in &first_users {
-                let later = user.node;
-                match attribution.completed_before(earlier, user) {
-                    Some(true) => {}
-                    Some(false) => return Err(not_ordered(pair, earlier, later)),
-                    None => questions.push(Question { pair: number, earlier, later }),
-                }
-            }
-        }
-        Ok(())
-    });
-
-    let mut wrong: Option<usize> = None;
-    order.ask(
-        &questions,
-        |question| (question.earlier, question.later),
-        |index, question, clocks| {
-            if !clocks.completed_before(question.earlier, question.later) {
-                wrong = Some(wrong.map_or(index, |other| other.min(index)));
-            }
-        },
-    );
-    // Whatever stopped the walk comes later than every pair that it had handed over.
-    if let Some(index) = wrong {
-        let question = &questions[index];
-        let pair = pairs[question.pair as usize];
-        return Err(not_ordered(pair, question.earlier, question.later));
-    }
-    walked?;
-    let stray = attribution.stray.filter(|_| !foreign);
-    if let (Some(node), Some(pair)) = (stray, pairs.first()) {
-        return Err(Violation::Unattributed {
-            node: graph.handle(node),
-            earlier: history.blocks[pair.earlier as usize].place,
-            later: history.blocks[pair.later as usize].place,
+    let mut pairs = Pairs::new(&graph, &history, &attribution);
+    let mut walked = shadow::walk(&history, &attribution, |pair| pairs.judge(pair));
+    if let (Ok(()), Some(bindings)) = (&walked, &bindings) {
+        pairs.expect_memory();
+        walked = memory::walk(&history, &attribution, bindings, |pair, common| {
+            pairs.judge_memory(pair, common)
         });
+    }
+    // Whatever stopped the walk comes later than every pair that it had handed over.
+    pairs.answer()?;
+    walked?;
+    if let Some(node) = attribution.stray.filter(|_| !foreign) {
+        pairs.refuse_stray(node)?;
     }
     Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.len() })
 }

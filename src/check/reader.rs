@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::graph::Graph;
 use super::history::{
-    BlockHistory, BlockUse, Event, History, StandingHistory, StreamHistory, NEVER,
+    Binding, BlockHistory, BlockUse, Event, History, SharedMemory, StandingHistory, StreamHistory,
+    NEVER,
 };
 use super::numbers::Numbers;
 use super::violation::{Flaw, Place, Violation};
@@ -178,6 +179,12 @@ impl Reader<'_> {
                 // Gone before this journal was told of it: it never stood in the way.
                 None => {}
             },
+            Entry::Bound { address, bytes, memory, offset } => {
+                self.history.bindings.push(Binding { address, bytes, memory, offset });
+            }
+            Entry::Shared { memory, bytes } => {
+                self.history.shared.push(SharedMemory { memory, bytes });
+            }
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::history::{Event, History};
 use super::range_map::RangeMap;
 use super::users::Attribution;
-use super::violation::Violation;
+use super::violation::{Common, Violation};
 
 /// Two blocks of the capture with users, one handed out where the other had been.
 #[derive(Clone, Copy)]
@@ -23,34 +23,34 @@ pub(super) struct Pair {
 }
 
 /// A part of the address range.
-struct Range {
+pub(super) struct Range {
     end: u64,
     /// The last block with users here.
-    block: u32,
+    pub block: u32,
     /// Whether it is not freed yet.
     live: bool,
 }
 
 /// Parts that one block lay in before another came: start, end, block.
-type Former = Vec<(u64, u64, u32)>;
+pub(super) type Former = Vec<(u64, u64, u32)>;
 
 /// The last block with users at each address.
 #[derive(Default)]
-struct Blocks {
+pub(super) struct Blocks {
     /// By start.
     ranges: BTreeMap<u64, Range>,
 }
 
 impl Blocks {
     /// What overlaps `start..end`, the last part first.
-    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Range)> + '_ {
+    pub fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Range)> + '_ {
         let below = self.ranges.range(..end).rev().map(|(&at, range)| (at, range));
         below.take_while(move |(_, range)| start < end && range.end > start)
     }
 
     /// Fills `former` with the parts that overlap `start..end`, and answers the last block there
     /// that is live.
-    fn read(&self, start: u64, end: u64, former: &mut Former) -> Option<u32> {
+    pub fn read(&self, start: u64, end: u64, former: &mut Former) -> Option<u32> {
         former.clear();
         let mut live = None;
         for (at, range) in self.overlapping(start, end) {
@@ -61,7 +61,7 @@ impl Blocks {
     }
 
     /// Puts a live block where these parts, all of them freed, overlap it.
-    fn put(&mut self, start: u64, end: u64, block: u32, former: &[(u64, u64, u32)]) {
+    pub fn put(&mut self, start: u64, end: u64, block: u32, former: &[(u64, u64, u32)]) {
         for &(at, former_end, former_block) in former {
             if former_end > end {
                 let upper = Range { end: former_end, block: former_block, live: false };
@@ -78,11 +78,16 @@ impl Blocks {
         self.ranges.insert(start, Range { end, block, live: true });
     }
 
-    fn free(&mut self, start: u64) {
+    pub fn free(&mut self, start: u64) {
         if let Some(range) = self.ranges.get_mut(&start) {
             range.live = false;
         }
     }
+}
+
+/// Whether anything may use a block.
+pub(super) fn has_users(history: &History, attribution: &Attribution<'_>, block: u32) -> bool {
+    history.blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
 }
 
 /// Walks the journal's events and hands each pair to `judge`, which may stop the walk. What it
@@ -93,9 +98,7 @@ pub(super) fn walk(
     mut judge: impl FnMut(Pair) -> Result<(), Violation>,
 ) -> Result<(), Violation> {
     let blocks = &history.blocks;
-    let used = |block: u32| {
-        blocks[block as usize].outside || !attribution.users[block as usize].is_empty()
-    };
+    let used = |block: u32| has_users(history, attribution, block);
     let mut exposed = Blocks::default();
     // Live blocks without users.
     let mut idle: RangeMap<u32> = RangeMap::new();
@@ -118,12 +121,14 @@ pub(super) fn walk(
                     return Err(Violation::LiveOverlap {
                         earlier: blocks[other as usize].place,
                         later: block.place,
+                        common: Common::Address,
                     });
                 }
                 if let Some(&other) = standing.overlapping(start, end).flatten().next() {
                     return Err(Violation::Standing {
                         standing: history.standing[other as usize].place,
                         block: block.place,
+                        common: Common::Address,
                     });
                 }
                 if start == end {
@@ -143,6 +148,7 @@ pub(super) fn walk(
                         return Err(Violation::OutsideUse {
                             earlier: blocks[earlier as usize].place,
                             later: block.place,
+                            common: Common::Address,
                         });
                     }
                     judge(Pair { earlier, later: number })?;
@@ -169,6 +175,7 @@ pub(super) fn walk(
                     return Err(Violation::Standing {
                         standing: block.place,
                         block: blocks[other as usize].place,
+                        common: Common::Address,
                     });
                 }
                 standing.change(start, end, &no_standing, |here| here.push(number));
@@ -189,6 +196,7 @@ pub(super) fn walk(
             return Err(Violation::Standing {
                 standing: block.place,
                 block: blocks[other.block as usize].place,
+                common: Common::Address,
             });
         }
     }

@@ -30,51 +30,119 @@ impl fmt::Display for Place {
     }
 }
 
+/// What two blocks share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Common {
+    /// Addresses.
+    Address,
+    /// Physical memory that is mapped at addresses of both.
+    Memory {
+        /// Its number in the journal.
+        memory: u64,
+        /// Where in it what they share begins, in bytes.
+        offset: u64,
+    },
+}
+
+impl Common {
+    /// What the message about an order says of the later block.
+    fn of_order(self) -> String {
+        match self {
+            Self::Address => "shares its address".to_owned(),
+            Self::Memory { .. } => format!("shares {self} with it"),
+        }
+    }
+
+    /// What the host can do about an order that is not there.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Address => "switch cross-stream reuse off for this capture",
+            Self::Memory { .. } => "capture without binding memory at the end",
+        }
+    }
+
+    /// Where the later block was handed out.
+    fn place(self) -> String {
+        match self {
+            Self::Address => "at the address".to_owned(),
+            Self::Memory { .. } => format!("on {self}"),
+        }
+    }
+
+    /// What the message about a live block adds.
+    fn of_live(self) -> String {
+        match self {
+            Self::Address => String::new(),
+            Self::Memory { .. } => format!(" on {self}"),
+        }
+    }
+}
+
+impl fmt::Display for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("an address"),
+            Self::Memory { memory, offset } => {
+                write!(f, "physical memory {memory} (from byte {offset:#x} on)")
+            }
+        }
+    }
+}
+
 /// Why a capture cannot be vouched for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// A block was handed out over one that was not freed.
-    #[error("{later} was handed out over {earlier}, which had not been freed")]
+    #[error(
+        "{later} was handed out over {earlier}{}, which had not been freed", .common.of_live()
+    )]
     LiveOverlap {
         /// The live block.
         earlier: Place,
         /// The one handed out over it.
         later: Place,
+        /// What both have.
+        common: Common,
     },
-    /// Two blocks share an address, and a user of the later one may start before a user of the
+    /// Two blocks share an address or physical memory, and a user of the later one may start before a user of the
     /// earlier one has completed.
     #[error(
-        "{earlier} may be used by node {:#x}, and {later}, which shares its address, by node \
-         {:#x}: no path of the graph makes the second wait for the first to complete; if edges \
-         were removed or made programmatic after the blocks were handed out, put them back, or \
-         switch cross-stream reuse off for this capture",
-        .earlier_node.bits(), .later_node.bits()
+        "{earlier} may be used by node {:#x}, and {later}, which {}, by node {:#x}: no path of the \
+         graph makes the second wait for the first to complete; if edges were removed or made \
+         programmatic after the blocks were handed out, put them back, or {}",
+        .earlier_node.bits(), .common.of_order(), .later_node.bits(), .common.remedy()
     )]
     NotOrdered {
-        /// The block that held the address first.
+        /// The block that held it first.
         earlier: Place,
         /// The block that held it next.
         later: Place,
+        /// What both have.
+        common: Common,
         /// A possible user of the earlier block.
         earlier_node: NodeHandle,
         /// A possible user of the later block.
         later_node: NodeHandle,
     },
-    /// A block with users outside the capture was followed at its address inside the capture.
+    /// A block with users outside the capture was followed where it had been inside the capture.
     #[error(
-        "{later} was handed out at the address of {earlier}, which something outside the capture \
-         uses: no node of the graph can prove that use over; free such blocks after the capture"
+        "{later} was handed out {} of {earlier}, which something outside the capture uses: no node \
+         of the graph can prove that use over; free such blocks after the capture",
+        .common.place()
     )]
     OutsideUse {
         /// The block with users outside.
         earlier: Place,
         /// The block that followed it.
         later: Place,
+        /// What both have.
+        common: Common,
     },
-    /// A block shares an address with one from outside this capture that is not settled.
+    /// A block shares an address or physical memory with one from outside this capture that is not settled.
     #[error(
-        "{block} shares an address with {standing}, which is not known to be gone; let the engine \
+        "{block} shares {common} with {standing}, which is not known to be gone; let the engine \
          see that its users have completed before its memory is handed out again"
     )]
     Standing {
@@ -82,6 +150,8 @@ pub enum Violation {
         standing: Place,
         /// The block of this capture.
         block: Place,
+        /// What both have.
+        common: Common,
     },
     /// The journal or an edge names a node that the finished graph does not hold.
     #[error(
@@ -94,20 +164,22 @@ pub enum Violation {
         node: NodeHandle,
     },
     /// A node of the finished graph belongs to no stream that was looked at, so it may use any
-    /// block, and blocks share addresses.
+    /// block, and blocks share addresses or physical memory.
     #[error(
         "node {:#x} follows from no state that any stream was seen in, so it may use {earlier} or \
-         {later}, which share an address; have the engine look at a stream just before and just \
+         {later}, which share {common}; have the engine look at a stream just before and just \
          after its dependencies are set, and add nodes through captured streams",
         .node.bits()
     )]
     Unattributed {
         /// The node that nobody accounts for.
         node: NodeHandle,
-        /// The block that held the address first.
+        /// The block that held it first.
         earlier: Place,
         /// The block that held it next.
         later: Place,
+        /// What both have.
+        common: Common,
     },
     /// The finished graph has a cycle.
     #[error("the finished graph has a cycle through or before node {:#x}", .node.bits())]
@@ -138,6 +210,48 @@ pub enum Violation {
         block: BlockNumber,
         /// What is wrong with it.
         flaw: Flaw,
+    },
+    /// The same physical memory lies at two addresses of one block.
+    #[error(
+        "{block} has {common} at two of its addresses, so that a write to one changes the other; \
+         map each piece of memory once within a block"
+    )]
+    Folded {
+        /// The block.
+        block: Place,
+        /// The memory.
+        common: Common,
+    },
+    /// A block that is in use beyond the capture lies on physical memory that other graphs overwrite.
+    #[error(
+        "{block} is in use beyond the capture and lies on physical memory {memory}, which other \
+         graphs of its pool overwrite whenever they run; free it before the capture ends, or give \
+         it memory of its own"
+    )]
+    Overwritten {
+        /// The block, which was not freed, or is used outside the capture.
+        block: Place,
+        /// The memory's number in the journal.
+        memory: u64,
+    },
+    /// The journal says of an address that it lies in two places of physical memory.
+    #[error(
+        "the journal binds address {address:#x} to two places, in physical memory {} and in {}",
+        .memories[0], .memories[1]
+    )]
+    BoundTwice {
+        /// The address.
+        address: u64,
+        /// The numbers of the memories, which may be the same.
+        memories: [u64; 2],
+    },
+    /// A binding goes on behind the end of its memory or of all addresses.
+    #[error("the journal binds addresses from {address:#x} on behind the end of physical memory {memory}")]
+    BoundBeyond {
+        /// Where the binding begins.
+        address: u64,
+        /// The memory's number in the journal.
+        memory: u64,
     },
     /// A question to the driver failed.
     #[error("the finished graph cannot be read: {0}")]

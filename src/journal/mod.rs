@@ -86,6 +86,30 @@ pub enum Entry<'a> {
         /// The block.
         block: BlockNumber,
     },
+    /// The addresses `address..address + bytes` lie on this physical memory from this offset on.
+    ///
+    /// It may be addresses of this capture's blocks or of standing ones. Wherever it comes in the
+    /// journal, it holds for all of the capture: memory is bound at a capture's end, and nothing of
+    /// it runs before. Addresses that no entry binds have memory of their own, which no others have.
+    Bound {
+        /// Where it begins.
+        address: u64,
+        /// How much of the address range is bound, in bytes.
+        bytes: u64,
+        /// The physical memory, by a number that no other one has in this journal.
+        memory: u64,
+        /// Where in that memory the first address lies, in bytes.
+        offset: u64,
+    },
+    /// Other graphs of the pool overwrite this physical memory whenever they run: nothing that is in
+    /// use beyond the capture may lie on it. Wherever it comes in the journal, it holds for all of
+    /// the capture.
+    Shared {
+        /// The physical memory.
+        memory: u64,
+        /// Its size, in bytes.
+        bytes: u64,
+    },
 }
 
 /// The record of one capture.

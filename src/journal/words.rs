@@ -15,11 +15,13 @@ const OUTSIDE: u64 = 5;
 const FREE: u64 = 6;
 const STANDING: u64 = 7;
 const SETTLED: u64 = 8;
-/// Beside the kind: the block's number is too great for the first word, and is the second.
+const BOUND: u64 = 9;
+const SHARED: u64 = 10;
+/// Beside the kind: the number is too great for the first word, and is the second.
 const WIDE: u64 = 16;
 
-/// Facts, one behind the other. Above the kind the first word of a fact holds its block's number,
-/// or where its dependencies end; the other words are its other fields.
+/// Facts, one behind the other. Above the kind the first word of a fact holds the number of its
+/// block or its memory, or where its dependencies end; the other words are its other fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
     words: Vec<u64>,
@@ -37,18 +39,22 @@ impl Words {
             }
             Entry::Node { node, dependencies } => self.put_list(NODE, node.bits(), dependencies),
             Entry::Allocate { block, stream, address, bytes } => {
-                self.put(ALLOCATE, block, [0, stream.bits() as u64, address, bytes]);
+                self.put(ALLOCATE, block.0, [0, stream.bits() as u64, address, bytes]);
             }
-            Entry::Use { block, stream } => self.put(USE, block, [0, stream.bits() as u64]),
+            Entry::Use { block, stream } => self.put(USE, block.0, [0, stream.bits() as u64]),
             Entry::LastUse { block, stream } => {
-                self.put(LAST_USE, block, [0, stream.bits() as u64])
+                self.put(LAST_USE, block.0, [0, stream.bits() as u64])
             }
-            Entry::Outside { block } => self.put(OUTSIDE, block, [0]),
-            Entry::Free { block } => self.put(FREE, block, [0]),
+            Entry::Outside { block } => self.put(OUTSIDE, block.0, [0]),
+            Entry::Free { block } => self.put(FREE, block.0, [0]),
             Entry::Standing { block, address, bytes } => {
-                self.put(STANDING, block, [0, address, bytes]);
+                self.put(STANDING, block.0, [0, address, bytes]);
             }
-            Entry::Settled { block } => self.put(SETTLED, block, [0]),
+            Entry::Settled { block } => self.put(SETTLED, block.0, [0]),
+            Entry::Bound { address, bytes, memory, offset } => {
+                self.put(BOUND, memory, [0, address, bytes, offset]);
+            }
+            Entry::Shared { memory, bytes } => self.put(SHARED, memory, [0, bytes]),
         }
     }
 
@@ -62,13 +68,13 @@ impl Words {
         self.words.extend_from_slice(&[end << KIND_BITS | kind, handle as u64]);
     }
 
-    /// The first of `words` is the block's.
+    /// The first of `words` is the number's.
     #[inline]
-    fn put<const COUNT: usize>(&mut self, kind: u64, block: BlockNumber, mut words: [u64; COUNT]) {
-        words[0] = block.0 << KIND_BITS | kind;
-        if block.0 >> (u64::BITS - KIND_BITS) != 0 {
+    fn put<const COUNT: usize>(&mut self, kind: u64, number: u64, mut words: [u64; COUNT]) {
+        words[0] = number << KIND_BITS | kind;
+        if number >> (u64::BITS - KIND_BITS) != 0 {
             self.words.push(WIDE | kind);
-            words[0] = block.0;
+            words[0] = number;
         }
         self.words.extend_from_slice(&words);
     }
@@ -121,7 +127,8 @@ impl<'a> Iterator for Entries<'a> {
             let node = NodeHandle::from_bits(self.word() as usize);
             return Some(Entry::Node { node, dependencies: self.list(upper) });
         }
-        let block = BlockNumber(if first & WIDE == 0 { upper } else { self.word() });
+        let number = if first & WIDE == 0 { upper } else { self.word() };
+        let block = BlockNumber(number);
         Some(match kind {
             ALLOCATE => Entry::Allocate {
                 block,
@@ -134,6 +141,13 @@ impl<'a> Iterator for Entries<'a> {
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
             STANDING => Entry::Standing { block, address: self.word(), bytes: self.word() },
+            BOUND => Entry::Bound {
+                memory: number,
+                address: self.word(),
+                bytes: self.word(),
+                offset: self.word(),
+            },
+            SHARED => Entry::Shared { memory: number, bytes: self.word() },
             _ => Entry::Settled { block },
         })
     }

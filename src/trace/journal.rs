@@ -157,7 +157,10 @@ impl<'a> Writer<'a> {
                     self.operations.push(Operation::Free { id });
                 }
             }
-            Entry::Standing { .. } | Entry::Settled { .. } => {}
+            Entry::Standing { .. }
+            | Entry::Settled { .. }
+            | Entry::Bound { .. }
+            | Entry::Shared { .. } => {}
         }
         Ok(())
     }

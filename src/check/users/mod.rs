@@ -36,12 +36,13 @@ mod sighted;
 mod sights;
 mod tails;
 
+pub(super) use block::User;
 pub(crate) use sights::first_sights;
 
 use super::graph::Graph;
 use super::history::{History, NEVER};
 use super::order::Order;
-use block::{User, Users};
+use block::Users;
 use foreign::Foreign;
 use launches::Source;
 use log::{Log, NONE};

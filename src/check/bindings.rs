@@ -1,0 +1,113 @@
+//! Which addresses lie on which physical memory.
+
+use super::history::{Binding, History, SharedMemory};
+use super::numbers::Numbers;
+use super::violation::Violation;
+
+/// Addresses that follow each other on one memory.
+struct Range {
+    start: u64,
+    end: u64,
+    memory: u32,
+    offset: u64,
+}
+
+/// A stretch of physical memory.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    /// Which of the memories.
+    pub memory: u32,
+    /// Where it begins in that, in bytes.
+    pub start: u64,
+    pub end: u64,
+}
+
+/// One physical memory.
+pub(super) struct Memory {
+    pub number: u64,
+    /// Whether other graphs overwrite it.
+    pub shared: bool,
+}
+
+/// All that the journal says of physical memory.
+pub(super) struct Bindings {
+    /// By start; none overlap.
+    ranges: Vec<Range>,
+    pub memories: Vec<Memory>,
+}
+
+impl Bindings {
+    /// Refuses what contradicts itself.
+    pub fn read(history: &History) -> Result<Self, Violation> {
+        let mut bound = history.bindings.clone();
+        bound.retain(|binding| binding.bytes > 0);
+        bound.sort_unstable_by_key(|binding| binding.address);
+        let mut numbers = Numbers::with_capacity(0);
+        let mut bindings = Self { ranges: Vec::with_capacity(bound.len()), memories: Vec::new() };
+        for binding in bound {
+            let memory = numbers.get(binding.memory).unwrap_or_else(|| {
+                let memory = bindings.memories.len() as u32;
+                numbers.insert(binding.memory, memory);
+                bindings.memories.push(Memory { number: binding.memory, shared: false });
+                memory
+            });
+            bindings.add(binding, memory)?;
+        }
+        for &SharedMemory { memory, bytes } in &history.shared {
+            if let Some(memory) = numbers.get(memory) {
+                bindings.memories[memory as usize].shared = true;
+                bindings.require_within(memory, bytes)?;
+            }
+        }
+        Ok(bindings)
+    }
+
+    /// Adds what begins no earlier than all others so far.
+    fn add(&mut self, binding: Binding, memory: u32) -> Result<(), Violation> {
+        let Binding { address, bytes, offset, .. } = binding;
+        let (Some(end), Some(_)) = (address.checked_add(bytes), offset.checked_add(bytes)) else {
+            return Err(Violation::BoundBeyond { address, memory: binding.memory });
+        };
+        if let Some(last) = self.ranges.last_mut().filter(|last| address <= last.end) {
+            // Told twice, or going on where the last one ends.
+            let same = memory == last.memory
+                && offset.wrapping_sub(address) == last.offset.wrapping_sub(last.start);
+            if same {
+                last.end = last.end.max(end);
+                return Ok(());
+            }
+            if address < last.end {
+                let memories = [self.memories[last.memory as usize].number, binding.memory];
+                return Err(Violation::BoundTwice { address, memories });
+            }
+        }
+        self.ranges.push(Range { start: address, end, memory, offset });
+        Ok(())
+    }
+
+    /// A memory of this size has nothing bound behind its end.
+    fn require_within(&self, memory: u32, bytes: u64) -> Result<(), Violation> {
+        let of = self.ranges.iter().filter(|range| range.memory == memory);
+        for range in of {
+            if range.offset + (range.end - range.start) > bytes {
+                let memory = self.memories[memory as usize].number;
+                return Err(Violation::BoundBeyond { address: range.start, memory });
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory behind those of the addresses that are bound.
+    pub fn parts(&self, start: u64, end: u64) -> impl Iterator<Item = Part> + '_ {
+        let first = self.ranges.partition_point(|range| range.end <= start);
+        let behind = self.ranges[first..].iter().take_while(move |range| range.start < end);
+        behind.map(move |range| {
+            let (from, to) = (start.max(range.start), end.min(range.end));
+            Part {
+                memory: range.memory,
+                start: range.offset + (from - range.start),
+                end: range.offset + (to - range.start),
+            }
+        })
+    }
+}
