@@ -17,6 +17,7 @@
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
 //! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones; `plot` draws
 //!   what they came to.
+//! * [`import`]: problems of other programs as traces.
 //! * [`training`]: a training-like workload outside captures; [`peer`]: what PyTorch's allocator
 //!   would reserve for it.
 //!
@@ -46,6 +47,7 @@ pub mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graphs;
+pub mod import;
 pub mod journal;
 pub mod lifetimes;
 pub mod peer;
