@@ -9,7 +9,7 @@
 //! * [`plan`]: physical memory for a capture at its end, shared to the minimum.
 //! * [`plugin`]: an allocator for hosts that know memory by its address, as PyTorch's does.
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
-//! * [`policy`]: what programmatic edges prove, and who may take a free block.
+//! * [`policy`]: what programmatic edges prove, who may take a free block, when captures get memory.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
@@ -17,6 +17,7 @@
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
 //! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones; `plot` draws
 //!   what they came to.
+//! * [`import`]: problems of other programs as traces.
 //! * [`training`]: a training-like workload outside captures; [`peer`]: what PyTorch's allocator
 //!   would reserve for it.
 //!
@@ -46,6 +47,7 @@ pub mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graphs;
+pub mod import;
 pub mod journal;
 pub mod lifetimes;
 pub mod peer;

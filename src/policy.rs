@@ -1,5 +1,5 @@
-//! The two choices that decide what may be reused. Values only: the engine and the checker each
-//! draw their own conclusions from them.
+//! The choices that decide what may be reused, and when memory comes to captures. Values only: the
+//! engine and the checker each draw their own conclusions from them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,6 +28,16 @@ pub enum Reuse {
     OwnStream,
     /// Only the block's own stream; a block that other streams used waits for the capture's end.
     Deferred,
+}
+
+/// When captures get the memory behind their addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PlanChoice {
+    /// As they ask for it.
+    #[default]
+    None,
+    /// At their end: the least that they can run on ([`plan`](crate::plan)).
+    Exact,
 }
 
 macro_rules! names {
@@ -60,3 +70,4 @@ macro_rules! names {
 
 names!(Programmatic { Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
+names!(PlanChoice { None = "none", Exact = "exact" });

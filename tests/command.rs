@@ -270,3 +270,42 @@ fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
         assert!(stderr(&output).contains("expected a snapshot: "), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn a_planning_problem_becomes_a_trace() {
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/minimalloc/A.1048576.csv");
+    let set = set.to_str().unwrap();
+    let path = scratch("imported.jsonl", "").display().to_string();
+    let output = regraph(&["import-csv", set, "-o", &path, "--unit", "4096"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    assert!(told.contains(": 154 blocks, ") && told.contains("at most 4294967296 bytes"), "{told}");
+
+    let written = std::fs::read_to_string(&path).unwrap();
+    let output = regraph(&["import-csv", set, "--unit", "4096"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), written));
+    assert_eq!(replay_sim(&[&path]).status.code(), Some(0));
+}
+
+#[test]
+fn a_problem_that_cannot_be_read_is_status_2() {
+    let path = scratch("bad.csv", "id,lower,upper,size\na,3,3,1\n").display().to_string();
+    let output = regraph(&["import-csv", &path]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "bad.csv: line 2: expected an interval that ends after it begins, found [3, 3)";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+
+    for arguments in [
+        &["import-csv"][..],
+        &["import-csv", &path, "--unit", "0"],
+        &["import-csv", "/nowhere/problem.csv"],
+        &["import-csv", env!("CARGO_MANIFEST_DIR")],
+    ] {
+        assert_eq!(regraph(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let good = scratch("same.csv", "id,lower,upper,size\na,3,4,1\n").display().to_string();
+    let output = regraph(&["import-csv", &good, "-o", &good]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
+}

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use proptest::prelude::*;
-use regraph::policy::{Programmatic, Reuse};
+use regraph::policy::{PlanChoice, Programmatic, Reuse};
 use regraph::settings::{Rounding, Settings, SettingsError};
 
 const MB: u64 = 1 << 20;
@@ -46,6 +46,9 @@ fn nothing_is_the_default() {
     assert!(settings.expandable_segments);
     assert_eq!(settings.memory_fraction, None);
     assert_eq!(settings.memory_limit_bytes, None);
+    assert_eq!(settings.plan, PlanChoice::None);
+    assert_eq!(settings.plan_max_mappings, None);
+    assert_eq!(settings.plan_max_piece_bytes, None);
     assert_eq!(settings.programmatic, Programmatic::Deny);
     assert_eq!(settings.reuse, Reuse::CrossStream);
     assert!(settings.check && settings.caching && !settings.stacks);
@@ -58,6 +61,7 @@ fn every_key_is_read_and_written() {
                 garbage_collection_threshold:0.8,\
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
                 per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
+                plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
@@ -71,6 +75,9 @@ fn every_key_is_read_and_written() {
         .memory_fraction(Some(0.5))
         .memory_limit_bytes(Some(40 * GB))
         .growth_step_bytes(Some(0))
+        .plan(PlanChoice::Exact)
+        .plan_max_mappings(Some(500))
+        .plan_max_piece_bytes(Some(2 * MB))
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)
@@ -96,7 +103,7 @@ fn every_key_is_documented() {
 #[test]
 fn what_is_default_is_not_written() {
     let text = "expandable_segments:True,max_non_split_rounding_mb:20,check:True,history:0,\
-                roundup_power2_divisions:1,reuse:cross_stream";
+                roundup_power2_divisions:1,reuse:cross_stream,plan:none";
     assert_eq!(parse(text).to_string(), "");
 }
 
@@ -120,6 +127,9 @@ fn policies_are_read_with_underscores_or_hyphens() {
     for programmatic in Programmatic::ALL {
         assert_eq!(parse(&format!("programmatic:{programmatic}")).programmatic, *programmatic);
     }
+    for plan in PlanChoice::ALL {
+        assert_eq!(parse(&format!("plan:{plan}")).plan, *plan);
+    }
 }
 
 #[test]
@@ -139,6 +149,11 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("per_process_memory_fraction:inf", "inf", "above 0 and at most 1"),
         ("per_process_memory_fraction:half", "half", "above 0 and at most 1"),
         ("memory_limit_mb:0", "0", "MB from 1"),
+        ("plan:True", "True", "none or exact"),
+        ("plan_max_mappings:0", "0", "mappings, at least 1"),
+        ("plan_max_mappings:few", "few", "mappings, at least 1"),
+        ("plan_max_piece_mb:0", "0", "MB from 1"),
+        ("plan_max_piece_mb:0.5", "0.5", "MB from 1"),
         ("programmatic:maybe", "maybe", "deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
         ("history:-1", "-1", "events"),
@@ -162,6 +177,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         assert!(message.contains(name) && message.contains(value), "{message}");
     }
     let edges = "max_split_size_mb:20,per_process_memory_fraction:1,memory_limit_mb:1,\
+                 plan_max_mappings:1,plan_max_piece_mb:1,\
                  max_non_split_rounding_mb:17592186044415,garbage_collection_threshold:1e-9";
     assert_eq!(parse(edges).memory_fraction, Some(1.0));
 }
@@ -203,7 +219,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 14, "{message}");
+    assert_eq!(keys().len(), 17, "{message}");
 }
 
 #[test]
@@ -378,6 +394,8 @@ fn fields_set_in_code_can_be_validated() {
         default.clone().memory_fraction(Some(0.0)),
         default.clone().memory_fraction(Some(1.5)),
         default.clone().memory_limit_bytes(Some(MB - 1)),
+        default.clone().plan_max_mappings(Some(0)),
+        default.clone().plan_max_piece_bytes(Some(MB - 1)),
     ] {
         let found = settings.validate().expect_err("out of bounds");
         assert!(matches!(found, SettingsError::Value { at: None, .. }), "{found}");
@@ -473,7 +491,13 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     );
     let names =
         (prop::sample::select(Programmatic::ALL), prop::sample::select(Reuse::ALL), any::<usize>());
-    (sizes, shares, names, any::<[bool; 4]>()).prop_map(|(sizes, shares, names, flags)| {
+    let plans = (
+        prop::sample::select(PlanChoice::ALL),
+        prop::option::of(1..=u64::MAX),
+        prop::option::of(1..1_u64 << 44),
+    );
+    let all = (sizes, shares, names, plans, any::<[bool; 4]>());
+    all.prop_map(|(sizes, shares, names, plans, flags)| {
         Settings::default()
             .max_split_bytes(sizes.0.map(|size| size * MB))
             .max_non_split_rounding_bytes(sizes.1 * MB)
@@ -481,6 +505,9 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .rounding(sizes.3)
             .garbage_collection_threshold(shares.0)
             .memory_fraction(shares.1)
+            .plan(plans.0)
+            .plan_max_mappings(plans.1)
+            .plan_max_piece_bytes(plans.2.map(|size| size * MB))
             .programmatic(names.0)
             .reuse(names.1)
             .history(names.2)

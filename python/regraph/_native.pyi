@@ -23,7 +23,7 @@ def start(settings: str | None, check: bool | None) -> None:
     """
 
 def throws_out_of_memory() -> bool:
-    """Whether running out of memory raises `torch.OutOfMemoryError`, and not only `RuntimeError`."""
+    """Whether running out of memory raises `torch.OutOfMemoryError`, not only `RuntimeError`."""
 
 def hooks() -> dict[str, int]:
     """The addresses of the functions that PyTorch calls.
@@ -42,8 +42,11 @@ def capture_begun(device: int, stream: int, alone: bool) -> None:
     """Tells that a capture has begun on a stream.
 
     `alone` says that nothing registers the capture's memory anywhere before its end is told; then
-    it may be mapped in larger pieces, some of which are exchanged at the end.
+    it may be mapped in larger pieces, some of which are exchanged at the end, or all at the end.
     """
+
+def plans_captures() -> bool:
+    """Whether captures that are alone get their memory at their end (the setting `plan`)."""
 
 def capture_ending(device: int, stream: int) -> None:
     """Judges the graph of a capture that is about to end; raises `Refused`."""
@@ -55,6 +58,13 @@ def capture_failed(device: int, stream: int) -> None:
     """Tells that there is no graph: the capture did not begin, failed to end or was refused.
 
     The pool of the capture may have been begun or not, and ended or not.
+    """
+
+def captures(device: int) -> list[dict[str, Any]]:
+    """What the latest captures came to, oldest first.
+
+    Keys: pool (two numbers), nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
+    known; computed when first asked for), mappings (`None` without a plan).
     """
 
 def statistics(device: int) -> dict[str, Any]:

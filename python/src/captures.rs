@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use regraph::driver::StreamHandle;
+use regraph::plugin::CaptureSummary;
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -13,10 +15,12 @@ use crate::{hooks, traces};
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(capture_beginning, module)?)?;
     module.add_function(wrap_pyfunction!(capture_begun, module)?)?;
+    module.add_function(wrap_pyfunction!(plans_captures, module)?)?;
     module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
+    module.add_function(wrap_pyfunction!(captures, module)?)?;
     module.add_function(wrap_pyfunction!(record_use, module)?)?;
     module.add_function(wrap_pyfunction!(record_trace, module)?)
 }
@@ -37,6 +41,12 @@ fn capture_beginning() {
 fn capture_dropped(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
     py.detach(|| allocator()?.capture_dropped(device, stream).map_err(raised))
+}
+
+/// Whether captures whose memory nothing registers get it at their end.
+#[pyfunction]
+fn plans_captures() -> PyResult<bool> {
+    Ok(allocator()?.plans_captures())
 }
 
 /// Tells that a capture has begun on a stream, and whether nothing registers its memory anywhere.
@@ -83,6 +93,24 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
         begun
             .map_or(Ok(()), |(device, route)| allocator.begin_failed(device, route).map_err(raised))
     })
+}
+
+/// What the latest captures came to, oldest first: pool (two numbers), nodes, blocks, reserved_bytes,
+/// minimum_bytes (`None` where it is not known), mappings (`None` without a plan).
+#[pyfunction]
+fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
+    let row = |capture: CaptureSummary| {
+        let row = PyDict::new(py);
+        row.set_item("pool", capture.key)?;
+        row.set_item("nodes", capture.nodes)?;
+        row.set_item("blocks", capture.blocks)?;
+        row.set_item("reserved_bytes", capture.reserved)?;
+        row.set_item("minimum_bytes", capture.minimum)?;
+        row.set_item("mappings", capture.mappings)?;
+        Ok(row)
+    };
+    captures.into_iter().map(row).collect()
 }
 
 /// Records that a stream's work so far includes its last use of a block.

@@ -128,6 +128,8 @@ class FakeNative(types.ModuleType):
         self._answer("snapshot", json.dumps(snapshot()))
         self._answer("explain", [])
         self._answer("pools", [])
+        self._answer("captures", [])
+        self._answer("plans_captures", False)
 
     def clear(self) -> None:
         """Forgets the calls and the failures."""
@@ -135,6 +137,8 @@ class FakeNative(types.ModuleType):
         self.failures.clear()
         self.answers["explain"] = []
         self.answers["pools"] = []
+        self.answers["captures"] = []
+        self.answers["plans_captures"] = False
 
     def names(self) -> list[str]:
         """The names of the calls so far, in order."""

@@ -71,6 +71,32 @@ def test_captures_beside_a_communication_library_map_nothing_ahead(enabled, nati
     assert native.calls[-1] == ("capture_dropped", 0, 7)
 
 
+def test_a_plan_beside_a_communication_library_is_warned_of_once(enabled, native, monkeypatch):
+    native.answers["plans_captures"] = True
+    alone = torch.cuda.CUDAGraph()
+    alone.capture_begin()
+    alone.capture_end()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with pytest.warns(UserWarning, match="plan:exact has no effect") as warned:
+        first.capture_begin()
+        first.capture_end()
+        second.capture_begin()
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    begun = [call for call in native.calls if call[0] == "capture_begun"]
+    assert [call[-1] for call in begun] == [True, False, False]
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_a_plan_nothing_is_warned_of(enabled, native, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    assert native.names().count("plans_captures") == 1
+
+
 def test_a_capture_that_the_library_does_not_take(enabled, native):
     native.failures["capture_begun"] = RuntimeError("no")
     with pytest.raises(RuntimeError, match="no"):

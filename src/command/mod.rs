@@ -2,6 +2,7 @@
 
 mod drivers;
 mod failure;
+mod import_csv;
 mod load;
 mod plot;
 mod replay;
@@ -36,6 +37,10 @@ enum Command {
     ///
     /// The trace runs on the simulated driver. Exit status: as of `replay`.
     Plot(plot::Arguments),
+    /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
+    ///
+    /// Exit status: as of `replay`.
+    ImportCsv(import_csv::Arguments),
     /// Run a training-like workload outside captures, here and on a model of PyTorch's allocator.
     Training(training::Arguments),
 }
@@ -47,6 +52,7 @@ pub fn main() -> ExitCode {
         Command::Replay(arguments) => replay::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
         Command::Plot(arguments) => plot::main(&arguments),
+        Command::ImportCsv(arguments) => import_csv::main(&arguments),
         Command::Training(arguments) => training::main(&arguments),
     };
     match result {

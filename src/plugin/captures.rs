@@ -5,7 +5,7 @@ use crate::engine::{self, PoolConfig};
 use crate::journal::Journal;
 
 use super::device::Device;
-use super::pools::{Announced, Pools, Private};
+use super::pools::{Announced, Pools, Private, UNNAMED};
 use super::routes::Route;
 use super::{Error, Filter, Plugin, PoolKey};
 
@@ -47,7 +47,7 @@ impl<D: Driver + Program> Plugin<D> {
             None => device.routes.remove(key),
         }
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        device.end_over(private.pool, &mut private.graphs)
+        device.end_over(key, private.pool, &mut private.graphs)
     }
 
     /// A host's graph lets go of its pool. With the last, the pool's memory may go: when the cache is
@@ -68,9 +68,10 @@ impl<D: Driver + Program> Plugin<D> {
     /// where other threads free it. Without, a capture is known from its first request on.
     ///
     /// `alone` says that nothing registers memory of the capture anywhere, as communication libraries
-    /// do, before its end is told ([`Plugin::capture_ending`]). It may map memory ahead then
+    /// do, before its end is told ([`Plugin::capture_ending`]), and that nothing else touches it or
+    /// launches the graph. It may map memory ahead then
     /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)), which makes it
-    /// faster.
+    /// faster, or get its memory at its end ([`Settings::plan`](crate::settings::Settings::plan)).
     ///
     /// # Errors
     /// Those of [`engine::Engine::begin_capture`].
@@ -83,13 +84,18 @@ impl<D: Driver + Program> Plugin<D> {
         let device = self.device(device)?;
         let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else { return Ok(()) };
         let capture = device.engine.begin_capture(pool, stream)?;
-        if alone {
-            device.engine.grow_ahead(capture, self.ahead)?;
-        }
+        // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let releases = pools.private.get(&key).map_or(0, |private| private.releases);
         let announced = Announced { key, serial, capture, releases, ending: false, graph: None };
         pools.announced.insert(stream, announced);
+        drop(pools);
+        match &self.plan {
+            // Both move memory of the capture when it ends.
+            Some(options) if alone => device.engine.plan_capture(capture, Some(options.clone()))?,
+            None if alone => device.engine.grow_ahead(capture, self.ahead)?,
+            _ => {}
+        }
         Ok(())
     }
 
@@ -117,15 +123,25 @@ impl<D: Driver + Program> Plugin<D> {
         }
         let report = device.engine.end_capture(capture, graph)?;
         let mut pools = device.pools();
-        let Pools { announced, private, stray_graphs, .. } = &mut *pools;
+        let Pools { announced, private, strays, stray_graphs } = &mut *pools;
         let announced = announced.get_mut(&stream).filter(|it| it.capture == capture);
-        let owner = announced.as_ref().and_then(|it| private.get_mut(&it.key));
-        match owner {
-            Some(owner) => owner.graphs.push(report.graph),
-            None => stray_graphs.push(report.graph),
-        }
+        let owner = announced.as_ref().and_then(|it| Some((it.key, private.get_mut(&it.key)?)));
+        let pool = match owner {
+            Some((key, owner)) => {
+                owner.graphs.push(report.graph);
+                Some((key, owner.pool))
+            }
+            None => {
+                stray_graphs.push(report.graph);
+                strays.get(&capture).map(|&pool| (UNNAMED, pool))
+            }
+        };
         if let Some(announced) = announced {
             announced.graph = Some(report.graph);
+        }
+        drop(pools);
+        if let Some((key, pool)) = pool {
+            device.remember(key, pool, report);
         }
         Ok(())
     }
@@ -158,6 +174,7 @@ impl<D: Driver + Program> Plugin<D> {
                 if let Some(private) = pools.private.get_mut(&key) {
                     private.graphs.retain(|&other| other != graph);
                 }
+                device.reports.forget(capture);
                 device.engine.release_graph(graph)?;
             }
             None => match device.engine.abandon_capture(capture) {

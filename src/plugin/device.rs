@@ -5,7 +5,8 @@ use crate::engine::{self, Engine, GraphId, PoolConfig, PoolId};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::addresses::Addresses;
-use super::pools::Pools;
+use super::pools::{PoolKey, Pools, UNNAMED};
+use super::reports::Reports;
 use super::routes::Routes;
 use super::Error;
 
@@ -17,6 +18,7 @@ pub(super) struct Device<D: Driver + Program> {
     pub(super) eager: PoolId,
     pub(super) blocks: Addresses,
     pub(super) routes: Routes,
+    pub(super) reports: Reports,
     pools: Mutex<Pools>,
 }
 
@@ -29,6 +31,7 @@ impl<D: Driver + Program> Device<D> {
             eager,
             blocks: Addresses::new(),
             routes: Routes::default(),
+            reports: Reports::default(),
             pools: Mutex::new(Pools::new()),
         }
     }
@@ -91,20 +94,28 @@ impl<D: Driver + Program> Device<D> {
         let Pools { private, strays, stray_graphs, .. } = pools;
         for pool in strays.values() {
             // Of one that failed the engine keeps the memory.
-            let _ = self.end_over(*pool, stray_graphs);
+            let _ = self.end_over(UNNAMED, *pool, stray_graphs);
         }
-        for private in private.values_mut() {
-            let _ = self.end_over(private.pool, &mut private.graphs);
+        for (&key, private) in private.iter_mut() {
+            let _ = self.end_over(key, private.pool, &mut private.graphs);
         }
     }
 
     /// Ends the captures into a pool that are over in the driver, unjudged, all of them; gives the
     /// first error.
-    pub(super) fn end_over(&self, pool: PoolId, graphs: &mut Vec<GraphId>) -> Result<(), Error> {
+    pub(super) fn end_over(
+        &self,
+        key: PoolKey,
+        pool: PoolId,
+        graphs: &mut Vec<GraphId>,
+    ) -> Result<(), Error> {
         let mut result = Ok(());
         for capture in self.engine.captures_over(pool)? {
             match self.engine.end_unjudged(capture) {
-                Ok(report) => graphs.push(report.graph),
+                Ok(report) => {
+                    graphs.push(report.graph);
+                    self.remember(key, pool, report);
+                }
                 Err(error) => result = result.and(Err(error.into())),
             }
         }

@@ -7,7 +7,7 @@ use crate::engine::{Figure, Figures, FreeRange, PoolId, Statistics};
 use crate::snapshot::Snapshot;
 
 use super::device::Device;
-use super::pools::{PoolKey, PoolReport};
+use super::pools::{PoolKey, PoolReport, UNNAMED};
 use super::{Error, Plugin};
 
 /// A figure among those of some memory.
@@ -95,7 +95,7 @@ impl<D: Driver + Program> Plugin<D> {
             let names = device.pools();
             let key = |pool: (u64, u64)| {
                 let number = u32::try_from(pool.0).map(PoolId).ok();
-                number.map_or((0, 0), |pool| names.key_of(pool))
+                number.map_or(UNNAMED, |pool| names.key_of(pool))
             };
             for segment in &mut snapshot.segments {
                 segment.segment_pool_id = key(segment.segment_pool_id);
@@ -127,8 +127,8 @@ impl<D: Driver + Program> Device<D> {
             .map(|(&key, private)| (key, private.pool, private.graphs.len()))
             .collect();
         all.sort_unstable();
-        let strays = pools.strays.values().map(|&pool| ((0, 0), pool, 1));
-        [((0, 0), self.eager, 0)].into_iter().chain(strays).chain(all).collect()
+        let strays = pools.strays.values().map(|&pool| (UNNAMED, pool, 1));
+        [(UNNAMED, self.eager, 0)].into_iter().chain(strays).chain(all).collect()
     }
 }
 

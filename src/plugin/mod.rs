@@ -20,16 +20,21 @@ mod device;
 mod error;
 mod figures;
 mod pools;
+mod reports;
 mod routes;
 
 use std::sync::{Arc, OnceLock};
 
 pub use error::Error;
 pub use pools::{PoolKey, PoolReport};
+pub use reports::CaptureSummary;
 pub use routes::Filter;
 
 use crate::driver::{Driver, DriverError, Program, StreamHandle};
 use crate::engine::{Config, Engine, OutOfMemory};
+use crate::plan;
+use crate::policy::PlanChoice;
+use crate::settings::Settings;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 use device::Device;
 
@@ -42,10 +47,12 @@ type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Driver + Program> {
     connect: Connect<D>,
-    /// Without growth ahead: that is for captures whose end is told in time.
+    /// Without growth ahead and plans: these are for captures whose end is told in time.
     config: Config,
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
+    /// What their plans may come to, where they get their memory at their end.
+    plan: Option<plan::Options>,
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
@@ -69,13 +76,16 @@ impl<D: Driver + Program> Plugin<D> {
         /// As much as pays, where the settings do not say.
         const AHEAD: u64 = 64 << 20;
         let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
+        let plan = planned(&config.settings);
         let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
+        config.settings.plan = PlanChoice::None;
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
             config,
             ahead,
+            plan,
             devices,
             observers: Arc::default(),
             journals: AtomicBool::new(false),
@@ -165,6 +175,12 @@ impl<D: Driver + Program> Plugin<D> {
         heard(&self.observers).push(observer);
     }
 
+    /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
+    /// their end, as [`Settings::plan`] has it.
+    pub fn plans_captures(&self) -> bool {
+        self.plan.is_some()
+    }
+
     /// Sets whether captures that begin from now on keep a journal, on every device: what
     /// [`Plugin::capture_ending`] shows.
     ///
@@ -232,6 +248,15 @@ impl<D: Driver + Program> Plugin<D> {
         let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
         found.ok_or(Error::UnknownAddress { call, address })
     }
+}
+
+/// What plans may come to, where the settings ask for any.
+fn planned(settings: &Settings) -> Option<plan::Options> {
+    let mappings = settings.plan_max_mappings;
+    (settings.plan == PlanChoice::Exact).then(|| plan::Options {
+        max_mappings: mappings.map(|it| usize::try_from(it).unwrap_or(usize::MAX)),
+        max_piece_bytes: settings.plan_max_piece_bytes,
+    })
 }
 
 fn heard(observers: &Mutex<Vec<Observer>>) -> MutexGuard<'_, Vec<Observer>> {

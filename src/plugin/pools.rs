@@ -9,6 +9,9 @@ use crate::index::{new_map, Map};
 /// A pool's name, as its host gives it.
 pub type PoolKey = (u64, u64);
 
+/// The name of pools that the host has given none.
+pub(super) const UNNAMED: PoolKey = (0, 0);
+
 /// A pool as its host sees it. All in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -78,6 +81,6 @@ impl Pools {
     /// The name of an engine's pool; zeros for all that graphs have no part in.
     pub(super) fn key_of(&self, pool: PoolId) -> PoolKey {
         let mut named = self.private.iter();
-        named.find(|(_, private)| private.pool == pool).map_or((0, 0), |(&key, _)| key)
+        named.find(|(_, private)| private.pool == pool).map_or(UNNAMED, |(&key, _)| key)
     }
 }

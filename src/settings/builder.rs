@@ -1,7 +1,7 @@
 //! Setters that can be chained.
 
 use super::{Rounding, Settings};
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::{PlanChoice, Programmatic, Reuse};
 
 impl Settings {
     /// Sets from which size on free blocks are never split, in bytes.
@@ -57,6 +57,27 @@ impl Settings {
     #[must_use]
     pub fn growth_step_bytes(mut self, bytes: Option<u64>) -> Self {
         self.growth_step_bytes = bytes;
+        self
+    }
+
+    /// Sets when captures get the memory behind their addresses.
+    #[must_use]
+    pub fn plan(mut self, plan: PlanChoice) -> Self {
+        self.plan = plan;
+        self
+    }
+
+    /// Sets the most mappings of a capture's plan.
+    #[must_use]
+    pub fn plan_max_mappings(mut self, mappings: Option<u64>) -> Self {
+        self.plan_max_mappings = mappings;
+        self
+    }
+
+    /// Sets the most that a plan maps as one piece, in bytes.
+    #[must_use]
+    pub fn plan_max_piece_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.plan_max_piece_bytes = bytes;
         self
     }
 

@@ -33,6 +33,16 @@ impl Form<usize> for Number {
     }
 }
 
+impl Form<Option<u64>> for Number {
+    fn read<'a>(value: &Value<'a>) -> Result<Option<u64>, Problem<'a>> {
+        number(value.word()?).map(Some)
+    }
+
+    fn write(value: &Option<u64>) -> String {
+        optional(*value)
+    }
+}
+
 impl Form<Option<f64>> for Number {
     fn read<'a>(value: &Value<'a>) -> Result<Option<f64>, Problem<'a>> {
         number(value.word()?).map(Some)

@@ -92,6 +92,21 @@ pub(super) const KEYS: &[Key] = &[
         growth_step_bytes,
         "a whole number of MB from 0 to 17592186044415"
     ),
+    key!("plan", Name, plan, "none or exact"),
+    key!(
+        "plan_max_mappings",
+        Number,
+        plan_max_mappings,
+        "a whole number of mappings, at least 1",
+        |settings| settings.plan_max_mappings != Some(0)
+    ),
+    key!(
+        "plan_max_piece_mb",
+        Megabytes,
+        plan_max_piece_bytes,
+        "a whole number of MB from 1 to 17592186044415",
+        |settings| settings.plan_max_piece_bytes.is_none_or(|bytes| bytes >= 1 << 20)
+    ),
     key!("programmatic", Name, programmatic, "deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),

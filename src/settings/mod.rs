@@ -14,6 +14,9 @@
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
 //! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
+//! | `plan` | `none` | When captures get the memory behind their addresses: `none`, as they ask for it, or `exact`, at their end, the least that they can run on ([`PlanChoice`]). Until then nothing outside may touch their blocks, and the graph is not launched. |
+//! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
+//! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `programmatic` | `deny` | What programmatic edges prove: `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -50,7 +53,7 @@ pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
 pub use error::SettingsError;
 pub use rounding::Rounding;
 
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::{PlanChoice, Programmatic, Reuse};
 
 /// The allocator's settings. The table above says what each means.
 ///
@@ -84,6 +87,19 @@ pub struct Settings {
     /// [`Engine::grow_ahead`]: crate::engine::Engine::grow_ahead
     /// [`Engine::record_stream`]: crate::engine::Engine::record_stream
     pub growth_step_bytes: Option<u64>,
+    /// `plan`. Default: none.
+    ///
+    /// With [`PlanChoice::Exact`] captures get addresses without memory, and at their end the least
+    /// memory that they can run on, which blocks share by what the graph proves of their order. So it
+    /// is for programs that register no memory of captures under way anywhere, as communication
+    /// libraries do, that touch no block of one from outside before it has ended here, and that launch
+    /// no graph before. A mapping costs the driver some 20 us, whatever its size.
+    pub plan: PlanChoice,
+    /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
+    /// needs.
+    pub plan_max_mappings: Option<u64>,
+    /// `plan_max_piece_mb`, in bytes; `None` means no limit.
+    pub plan_max_piece_bytes: Option<u64>,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -109,6 +125,9 @@ impl Default for Settings {
             memory_fraction: None,
             memory_limit_bytes: None,
             growth_step_bytes: None,
+            plan: PlanChoice::default(),
+            plan_max_mappings: None,
+            plan_max_piece_bytes: None,
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,

@@ -15,6 +15,8 @@ pub use read::{read, ReadError, LINE_LIMIT};
 pub use rules::Violation;
 pub use write::write;
 
+use std::collections::HashMap;
+
 use rules::Rules;
 use thiserror::Error;
 
@@ -95,6 +97,24 @@ impl Trace {
                 _ => 0,
             })
             .sum()
+    }
+
+    /// The most bytes of blocks that live at a time in host order, as asked for.
+    pub fn peak_bytes(&self) -> u128 {
+        let mut live = HashMap::new();
+        let (mut now, mut peak) = (0, 0);
+        for operation in &self.operations {
+            match *operation {
+                Operation::Alloc { id, bytes, .. } => {
+                    live.insert(id, u128::from(bytes));
+                    now += u128::from(bytes);
+                    peak = peak.max(now);
+                }
+                Operation::Free { id } => now -= live.remove(&id).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        peak
     }
 
     fn count(&self, wanted: impl Fn(&Operation) -> bool) -> usize {

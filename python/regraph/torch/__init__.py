@@ -27,6 +27,7 @@ from regraph.torch.figures import (
     reset_max_memory_cached,
     reset_peak_memory_stats,
 )
+from regraph.torch.reports import Capture, captures
 from regraph.torch.snapshots import (
     _dump_snapshot,
     _record_memory_history,
@@ -37,12 +38,14 @@ from regraph.torch.tracing import Recording, record_trace
 from regraph.torch.uses import record_use
 
 __all__ = [
+    "Capture",
     "Error",
     "Recording",
     "Refused",
     "_dump_snapshot",
     "_record_memory_history",
     "_snapshot",
+    "captures",
     "enable",
     "explain",
     "get_per_process_memory_fraction",

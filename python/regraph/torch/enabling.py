@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from regraph import _native
-from regraph.torch import captures, conditions, figures, snapshots, unserved
+from regraph.torch import capturing, conditions, figures, snapshots, unserved
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
@@ -42,7 +42,7 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
         for hook, address in _native.hooks().items():
             getattr(allocator._allocator, conditions.SETTERS[hook])(address)
         try:
-            for part in (captures, figures, snapshots, unserved):
+            for part in (capturing, figures, snapshots, unserved):
                 part.install(_patches)
             _change(allocator)
         except BaseException:

@@ -25,6 +25,7 @@ from torch.cuda.memory import (
 )
 
 from regraph import _native
+from regraph.torch import reports
 from regraph.torch.patches import Patches
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
 ]
+
+NOT_KNOWN = f"{'-':>7}   "
 
 
 def install(patches: Patches) -> None:
@@ -75,7 +78,9 @@ def get_per_process_memory_fraction(device: "Device" = None) -> float:
 
 
 def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
-    """PyTorch's table of a device's figures, with the calls to the driver and the graphs' pools."""
+    """PyTorch's table of a device's figures, with the calls to the driver, the graphs' pools, and
+    what the latest captures hold against the least that they need.
+    """
     _require_enabled("memory_summary")
     if not torch.cuda.memory_stats(device):
         torch.cuda.init()  # PyTorch's table needs figures.
@@ -94,6 +99,7 @@ def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
         sizes = (_size(pool["allocated"]), _size(pool["reserved"]))
         rows.append(_row(f"({name})", *sizes, _count(pool["graphs"])))
     rows.append("=" * 75)
+    rows.extend(_captures(index))
     return table + "".join(f"|{row}|\n" for row in rows)
 
 
@@ -103,14 +109,38 @@ def _require_enabled(what: str) -> None:
     require_enabled(what)
 
 
+def _captures(index: int) -> list[str]:
+    captures = reports.of_device(index)
+    if not captures:
+        return []
+    rows = [
+        "    Capture in pool    | Reserved   | Minimum    | Ratio      | Mapped at  ",
+        "                       |            |            |            | its end    ",
+        "-" * 75,
+    ]
+    for capture in captures:
+        name = ", ".join(str(part) for part in capture.pool)
+        least, ratio, mappings = capture.minimum_bytes, capture.ratio, capture.mappings
+        rows.append(
+            _row(
+                f"({name})",
+                _size(capture.reserved_bytes),
+                NOT_KNOWN if least is None else _size(least),
+                NOT_KNOWN if ratio is None else f"{ratio:7.2f}   ",
+                NOT_KNOWN if mappings is None else _count(mappings),
+            )
+        )
+    return [*rows, "=" * 75]
+
+
 def _driver_calls(statistics: dict[str, Any]) -> tuple[int, int, int]:
     names = ("num_device_alloc", "num_device_free", "num_sync_all_streams")
     first, second, third = (statistics.get(name, 0) for name in names)
     return first, second, third
 
 
-def _row(name: str, first: str, second: str, third: str) -> str:
-    return f" {name:<21} | {first} | {second} | {third} | {'':10} "
+def _row(name: str, first: str, second: str, third: str, fourth: str = "") -> str:
+    return f" {name:<21} | {first} | {second} | {third} | {fourth:10} "
 
 
 def _count(number: int) -> str:

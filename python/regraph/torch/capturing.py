@@ -71,6 +71,7 @@ class _Calls:
         self.reset = reset
         self.dropped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.under_way: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        self.warned = False
 
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
         """Begins a capture and tells so."""
@@ -85,7 +86,7 @@ class _Calls:
             _tell_failure(place)
             raise
         try:
-            _native.capture_begun(*place, _is_alone())
+            _native.capture_begun(*place, self.is_alone())
         except BaseException:
             self.give_up(graph, place)
             raise
@@ -121,6 +122,19 @@ class _Calls:
         except BaseException:
             self.reset(graph)
             raise
+
+    def is_alone(self) -> bool:
+        """Whether a capture's memory may be moved; warns once where the settings rely on it."""
+        if _is_alone():
+            return True
+        if not self.warned and _native.plans_captures():
+            self.warned = True
+            warnings.warn(
+                "torch.distributed is initialised, and its libraries may register memory of "
+                "captures: plan:exact has no effect on captures from now on.",
+                stacklevel=4,
+            )
+        return False
 
     def give_up(self, graph: Any, place: Place) -> None:
         """Ends the driver's capture and drops what came of it, so that it is never replayed."""

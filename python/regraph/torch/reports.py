@@ -1,0 +1,63 @@
+"""What captures came to, against the least memory that they need."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from regraph import _native
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+
+class Capture(NamedTuple):
+    """What a capture came to."""
+
+    pool: tuple[int, int]
+    """The pool that its graph's memory is in, as `CUDAGraph.pool()` has it."""
+    nodes: int
+    """Nodes of its graph."""
+    blocks: int
+    """Blocks that it allocated."""
+    reserved_bytes: int
+    """What its pool held when it ended, for earlier graphs too."""
+    minimum_bytes: int | None
+    """The least that its own blocks need, whoever places them, unless edges are added to the graph;
+    `None` where too little was recorded."""
+    mappings: int | None
+    """How often memory was mapped for it at its end; `None` where it had its memory before."""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the least memory its pool held; `None` where that is not known."""
+        return self.reserved_bytes / self.minimum_bytes if self.minimum_bytes else None
+
+    @property
+    def planned(self) -> bool:
+        """Whether it got its memory at its end (the setting `plan`)."""
+        return self.mappings is not None
+
+
+def captures(device: "Device" = None) -> list[Capture]:
+    """What the latest captures came to, at most 32 of a device, oldest first.
+
+    The least memory of each is computed when it is first asked for.
+
+    Args:
+        device: The device; `None` is the current one.
+    """
+    from regraph.torch.enabling import require_enabled  # It installs what asks this file.
+
+    require_enabled("captures")
+    torch.cuda.init()
+    return of_device(_get_device_index(device, optional=True))
+
+
+def of_device(index: int) -> list[Capture]:
+    """What the latest captures on a device came to."""
+    return [_capture(**row) for row in _native.captures(index)]
+
+
+def _capture(*, pool: Any, **others: Any) -> Capture:
+    return Capture(pool=tuple(pool), **others)
