@@ -12,6 +12,7 @@
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
+//! * [`minimum`]: the least memory that a capture needs; [`certify`]: the check that it is so.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
 //! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
@@ -35,6 +36,7 @@ mod recent;
 mod sync;
 
 pub mod callables;
+pub mod certify;
 pub mod check;
 pub mod cover;
 #[cfg(feature = "cudarc")]
@@ -48,6 +50,7 @@ pub mod fuzzing;
 pub mod graphs;
 pub mod journal;
 pub mod lifetimes;
+pub mod minimum;
 pub mod peer;
 pub mod plan;
 #[cfg(feature = "plot")]
