@@ -5,9 +5,8 @@ use super::{Cover, Entry, Items, Row};
 /// The least memory for items, who passes it on, and an antichain that needs as much.
 pub fn cover(items: &Items) -> Cover {
     let count = items.items().len();
-    let later: Vec<Vec<usize>> = (0..count)
-        .map(|i| (i + 1..count).filter(|&j| items.precedes(i, j)).collect())
-        .collect();
+    let later: Vec<Vec<usize>> =
+        (0..count).map(|i| (i + 1..count).filter(|&j| items.precedes(i, j)).collect()).collect();
     let weight = |i: usize| items.items()[i].weight;
     let mut give: Vec<u64> = (0..count).map(weight).collect();
     let mut lack = give.clone();
