@@ -12,6 +12,7 @@
 //! * [`policy`]: what programmatic edges prove, who may take a free block, when captures get memory.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
+//! * [`minimum`]: the least memory that a capture needs; [`certify`]: the check that it is so.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
 //! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
@@ -36,6 +37,7 @@ mod recent;
 mod sync;
 
 pub mod callables;
+pub mod certify;
 pub mod check;
 pub mod cover;
 #[cfg(feature = "cudarc")]
@@ -50,6 +52,7 @@ pub mod graphs;
 pub mod import;
 pub mod journal;
 pub mod lifetimes;
+pub mod minimum;
 pub mod peer;
 pub mod plan;
 #[cfg(feature = "plot")]

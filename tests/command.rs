@@ -117,10 +117,10 @@ fn a_driver_that_is_not_there_is_status_1_and_no_panic() {
 fn real_traces_run_and_are_verified() {
     // Peak allocated and provable minimum, in MiB.
     for (name, nodes, blocks, peak, minimum) in [
-        ("decoder_s1", 209, 272, 45, 45),
-        ("moe_s6", 569, 600, 61, 127),
-        ("googlenet_s4", 259, 379, 214, 214),
-        ("pipeline_s5", 438, 432, 52, 216),
+        ("decoder_s1", 209, 272, 45, 45.0),
+        ("moe_s6", 569, 600, 61, 127.03125),
+        ("googlenet_s4", 259, 379, 214, 214.411_132_812_5),
+        ("pipeline_s5", 438, 432, 52, 216.0),
     ] {
         let output = replay_sim(&[&trace(name), "--json"]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
@@ -133,8 +133,39 @@ fn real_traces_run_and_are_verified() {
         assert_eq!((figure("captures"), figure("nodes")), (1, nodes), "{name}");
         assert_eq!(figure("blocks"), blocks, "{name}");
         assert_eq!((figure("peak_allocated_bytes") + (1 << 19)) >> 20, peak, "{name}");
-        assert!((figure("reserved_bytes") + (1 << 19)) >> 20 >= minimum, "{name}: {summary}");
+        assert_eq!(figure("minimum_bytes") as f64 / f64::from(1 << 20), minimum, "{name}");
+        let ratio = figure("reserved_bytes") as f64 / figure("minimum_bytes") as f64;
+        assert_eq!(summary["ratio"], ratio, "{name}");
+        assert!((1.0..1.5).contains(&ratio), "{name}: {summary}");
         assert!(figure("reserved_bytes") < figure("total_bytes"), "{name}");
+    }
+}
+
+#[test]
+fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
+    let path = scratch("certificate.json", "");
+    let file = path.to_str().unwrap();
+    let output = replay_sim(&[&trace("moe_s6"), "--certificate", file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("minimum    127.0 MiB, reserved 1."), "{}", stdout(&output));
+    let holds = regraph(&["certify", &trace("moe_s6"), file]);
+    assert_eq!(holds.status.code(), Some(0), "{}", stderr(&holds));
+    let said = "can use less than 133201920 bytes (127.0 MiB): these ";
+    assert!(stdout(&holds).contains(said), "{}", stdout(&holds));
+
+    let other = regraph(&["certify", &trace("googlenet_s4"), file]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("nothing is proven of capture 0"), "{}", stderr(&other));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let more = text.replace("\"minimum_bytes\":133201920", "\"minimum_bytes\":133201921");
+    let more = scratch("certificate_more.json", &more);
+    let refused = regraph(&["certify", &trace("moe_s6"), more.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stdout(&refused));
+    for text in ["", "{}", "[]", &text.replace("\"version\":1", "\"version\":2")] {
+        let bad = scratch("certificate_bad.json", text);
+        let bad = regraph(&["certify", &trace("moe_s6"), bad.to_str().unwrap()]);
+        assert_eq!(bad.status.code(), Some(2), "{text}: {}", stderr(&bad));
+        assert!(stderr(&bad).contains("certificate"), "{text}: {}", stderr(&bad));
     }
 }
 
@@ -225,6 +256,8 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
             "nodes",
             "blocks",
             "reserved_bytes",
+            "minimum_bytes",
+            "ratio",
             "deferred_bytes",
             "own_stream_bytes",
             "peak_allocated_bytes",
@@ -237,6 +270,8 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
         assert_eq!(fields, expected);
         assert!(row["replay_ns"].is_null());
         assert!(row["reserved_bytes"].as_u64() <= row["own_stream_bytes"].as_u64());
+        assert!(row["minimum_bytes"].as_u64() <= row["reserved_bytes"].as_u64());
+        assert!(row["ratio"].as_f64() >= Some(1.0));
         assert!(row["own_stream_bytes"].as_u64() <= row["deferred_bytes"].as_u64());
     }
 }

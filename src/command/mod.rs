@@ -1,5 +1,6 @@
 //! The command line.
 
+mod certify;
 mod drivers;
 mod failure;
 mod import_csv;
@@ -31,6 +32,11 @@ enum Command {
     /// Exit status: 0 on success, 2 for a bad file or bad usage, 3 where the checker refuses a
     /// capture, 1 for anything else.
     Replay(replay::Arguments),
+    /// Check certificates of `replay --certificate`: that a trace's captures cannot do with less memory.
+    ///
+    /// The check shares no code with what found them. Exit status: 0 if all hold, 1 if one does not, 2
+    /// for a bad file or bad usage.
+    Certify(certify::Arguments),
     /// Print what a snapshot (JSON) holds and what its blocks wait for, or make a pickle of it.
     Snapshot(snapshot::Arguments),
     /// Draw a trace's memory over its operations, one panel a policy, as an HTML page.
@@ -50,6 +56,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Certify(arguments) => certify::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
         Command::Plot(arguments) => plot::main(&arguments),
         Command::ImportCsv(arguments) => import_csv::main(&arguments),

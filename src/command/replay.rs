@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use regraph::certify::Certificate;
 use regraph::driver::Program;
 use regraph::engine::Config;
+use regraph::minimum;
 use regraph::policy::{Programmatic, Reuse};
 use regraph::replay::{replay, Options, Placement, Replayed};
 use regraph::trace::Trace;
@@ -39,6 +41,10 @@ pub struct Arguments {
     /// Write where each block was placed to this file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
+    /// Write why no placement can do with less memory to this file: a certificate (JSON) a line, one for
+    /// each capture. `regraph certify` checks it.
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
     /// Let the nodes write and check tags in the blocks, and launch the graphs.
     #[arg(long)]
     tags: bool,
@@ -70,6 +76,9 @@ struct Summary {
     total_bytes: u128,
     peak_allocated_bytes: u64,
     reserved_bytes: u64,
+    /// The least that any placement without new edges needs.
+    minimum_bytes: u64,
+    ratio: Option<f64>,
     capture_ns: u64,
     alloc_ns: u64,
     free_ns: u64,
@@ -95,7 +104,13 @@ impl Job for Run<'_> {
             write_placements(path, &replayed.placements)
                 .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
         }
-        let summary = self.summary(name, choice, &replayed);
+        let certificates = minimum::of_trace(&self.trace, arguments.programmatic);
+        if let Some(path) = &arguments.certificate {
+            write_certificates(path, &certificates)
+                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        }
+        let least = minimum::of_pools(&self.trace, &certificates);
+        let summary = self.summary(name, choice, &replayed, least);
         let mut output = io::stdout().lock();
         if arguments.json {
             serde_json::to_writer(&mut output, &summary).map_err(io::Error::from)?;
@@ -109,7 +124,13 @@ impl Job for Run<'_> {
 }
 
 impl Run<'_> {
-    fn summary(&self, trace: String, driver: Choice, replayed: &Replayed) -> Summary {
+    fn summary(
+        &self,
+        trace: String,
+        driver: Choice,
+        replayed: &Replayed,
+        minimum_bytes: u64,
+    ) -> Summary {
         Summary {
             trace,
             driver: driver.to_string(),
@@ -121,6 +142,8 @@ impl Run<'_> {
             total_bytes: replayed.total_bytes,
             peak_allocated_bytes: replayed.peak_allocated_bytes,
             reserved_bytes: replayed.reserved_bytes,
+            minimum_bytes,
+            ratio: minimum::ratio(replayed.reserved_bytes, minimum_bytes),
             capture_ns: replayed.capture_ns,
             alloc_ns: replayed.alloc_ns,
             free_ns: replayed.free_ns,
@@ -152,6 +175,13 @@ impl Summary {
             mebibytes(self.peak_allocated_bytes.into()),
             mebibytes(self.total_bytes)
         )?;
+        let ratio = self.ratio.map(|ratio| format!(", reserved {ratio:.2} of it"));
+        writeln!(
+            output,
+            "minimum    {:.1} MiB{}",
+            mebibytes(self.minimum_bytes.into()),
+            ratio.unwrap_or_default()
+        )?;
         writeln!(
             output,
             "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",
@@ -160,6 +190,14 @@ impl Summary {
             self.free_ns
         )
     }
+}
+
+fn write_certificates(path: &Path, certificates: &[Certificate]) -> io::Result<()> {
+    let mut output = BufWriter::new(File::create(path)?);
+    for certificate in certificates {
+        certificate.write(&mut output)?;
+    }
+    output.flush()
 }
 
 fn write_placements(path: &Path, placements: &[Placement]) -> io::Result<()> {

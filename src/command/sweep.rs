@@ -85,7 +85,7 @@ fn progress(length: usize) -> ProgressBar {
     bar
 }
 
-const HEADINGS: [&str; 15] = [
+const HEADINGS: [&str; 17] = [
     "streams",
     "steps",
     "alloc",
@@ -94,6 +94,8 @@ const HEADINGS: [&str; 15] = [
     "nodes",
     "blocks",
     "reserved",
+    "minimum",
+    "ratio",
     "deferred",
     "own-stream",
     "peak alloc.",
@@ -122,6 +124,8 @@ fn line(output: &mut impl Write, row: &Row) -> io::Result<()> {
             row.nodes.to_string(),
             row.blocks.to_string(),
             mebibytes(row.reserved_bytes),
+            mebibytes(row.minimum_bytes),
+            row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
             mebibytes(row.deferred_bytes),
             mebibytes(row.own_stream_bytes),
             mebibytes(row.peak_allocated_bytes),
@@ -133,7 +137,7 @@ fn line(output: &mut impl Write, row: &Row) -> io::Result<()> {
     )
 }
 
-fn columns(output: &mut impl Write, cells: &[String; 15]) -> io::Result<()> {
+fn columns(output: &mut impl Write, cells: &[String; 17]) -> io::Result<()> {
     let mut text = String::new();
     for (cell, heading) in cells.iter().zip(HEADINGS) {
         let width = heading.len().max(6);

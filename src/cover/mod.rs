@@ -1,5 +1,9 @@
 //! The least memory for things that are in use as boxes, and who passes it on to whom.
 
+mod cover;
+
+pub use cover::cover;
+
 /// Something that takes memory while it is in use: a block, or pages of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

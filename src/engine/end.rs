@@ -1,5 +1,7 @@
 //! Ending captures, graphs and pools.
 
+use std::sync::{Arc, OnceLock};
+
 use smallvec::SmallVec;
 
 use super::block::Origin;
@@ -7,7 +9,7 @@ use super::config::{Config, Flaw};
 use super::deferred::Deferred;
 use super::late;
 use super::recording::{Held, Recording};
-use super::report::{CaptureReport, GraphId, PoolId};
+use super::report::{CaptureReport, GraphId, PoolId, Record};
 use super::state::{State, GONE};
 use super::Error;
 use crate::check;
@@ -60,6 +62,7 @@ impl State {
         };
         let refused = config.refuse_late_uses && !late_uses.is_empty();
         let good = judged.is_ok() && !refused;
+        let journal = self.recording(slot).journal.take();
         // A graph that nobody can name may have run already: its memory stays its own.
         let ended = self.end(driver, config, slot, good || graph.is_none());
         if let Err(error) = judged {
@@ -82,6 +85,10 @@ impl State {
             verified,
             dependency_queries: queries,
             late_uses,
+            record: journal.map(|journal| {
+                let programmatic = config.settings.programmatic;
+                Arc::new(Record { journal, programmatic, minimum: OnceLock::new() })
+            }),
         })
     }
 

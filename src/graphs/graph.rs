@@ -59,6 +59,21 @@ impl<D: Program> Graph<D> {
         &self.report
     }
 
+    /// The least memory that its blocks need, in bytes, in any placement that adds no edges to the
+    /// graph. `None` where its capture kept no journal; see [`CaptureReport::minimum`]. Of pools of
+    /// several devices, what those of the first need.
+    ///
+    /// Found when it is first asked for. Until the graph is gone it keeps the capture's journal for that;
+    /// [`Graph::forget_journal`] gives it up.
+    pub fn minimum_bytes(&self) -> Option<u64> {
+        self.report.minimum().map(|minimum| minimum.bytes)
+    }
+
+    /// Gives up the capture's journal: [`Graph::minimum_bytes`] knows nothing any more.
+    pub fn forget_journal(&mut self) {
+        self.report.forget_journal();
+    }
+
     /// The device memory that the driver took to instantiate and upload the graph, in bytes: by how
     /// much its free memory shrank meanwhile. What others did on the device in that time counts too,
     /// and the driver takes memory in large pieces, so single figures say less than their sum.

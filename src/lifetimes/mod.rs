@@ -11,6 +11,11 @@
 //! That is a strict partial order of the blocks that were used: a node that used `a` came after what
 //! `a` knew, so `a` needs more than it knows.
 
+mod clocks;
+mod nodes;
+mod read;
+mod streams;
+
 use crate::journal::BlockNumber;
 
 /// One block.
@@ -29,12 +34,16 @@ pub struct Lifetime {
     pub worked: bool,
     /// Whether it was freed with markers that prove something; else it is in use to the end.
     pub freed: bool,
+    /// Whether its markers are sure to cover its users. One of its streams may have been set back, or
+    /// have gone on behind an edge that proves nothing: then its memory is nobody else's, although what
+    /// it *needs* says what every user that was seen needs.
+    pub covered: bool,
 }
 
 impl Lifetime {
     /// A block that was used and, if `freed`, given back.
     pub fn new(block: BlockNumber, (address, bytes): (u64, u64), stream: u32, freed: bool) -> Self {
-        Self { block, address, bytes, stream, worked: true, freed }
+        Self { block, address, bytes, stream, worked: true, freed, covered: true }
     }
 }
 
@@ -42,6 +51,8 @@ impl Lifetime {
 #[derive(Clone, Debug, Default)]
 pub struct Lifetimes {
     chains: usize,
+    /// Whether the nodes fall into more chains than are told apart.
+    cut: bool,
     blocks: Vec<Lifetime>,
     /// A number for each block and chain.
     known: Vec<u32>,
@@ -63,6 +74,12 @@ impl Lifetimes {
         self.blocks.push(block);
         self.known.extend_from_slice(known);
         self.needed.extend_from_slice(needed);
+    }
+
+    /// Whether all is known that the capture proves. Else its nodes fall into more chains than are told
+    /// apart, and some blocks count as not freed that were: a least memory for them is too high.
+    pub fn is_exact(&self) -> bool {
+        !self.cut
     }
 
     /// How many chains there are.
@@ -87,7 +104,8 @@ impl Lifetimes {
         &self.needed[block * self.chains..][..self.chains]
     }
 
-    /// Whether all users of `earlier` are completed before any user of `later` starts.
+    /// Whether all users of `earlier` are completed before any user of `later` starts. A block that was
+    /// used never precedes itself.
     pub fn precedes(&self, earlier: usize, later: usize) -> bool {
         let needed = self.needed(earlier).iter().zip(self.known(later));
         self.blocks[earlier].freed && needed.into_iter().all(|(needed, known)| needed <= known)

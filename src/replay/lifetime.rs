@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::model::Model;
-use super::streams::Members;
+use crate::trace::Members;
 use crate::trace::{BlockIndex, NodeIndex, Operation, StreamIndex};
 
 /// A block of a capture, between its allocation and its free there.

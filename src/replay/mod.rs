@@ -12,7 +12,6 @@ mod lifetime;
 mod model;
 mod runner;
 mod sample;
-mod streams;
 mod tags;
 
 use std::sync::Arc;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::clock::{nanoseconds, Clock};
 use super::sample::Sampler;
-use super::streams::Members;
 use super::tags::{self, Touches};
 use super::{Options, Output, Placement, ReplayError, Replayed};
 use crate::driver::{
@@ -14,6 +13,7 @@ use crate::driver::{
     GraphHandle, NodeHandle, Program, StreamHandle, Tagged, Work,
 };
 use crate::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId};
+use crate::trace::Members;
 use crate::trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 
 /// Tags stand in granules of this size, and blocks are rounded up to it.

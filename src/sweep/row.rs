@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::Workload;
 use crate::driver::Program;
 use crate::engine::Config;
-use crate::policy::Reuse;
+use crate::minimum;
+use crate::policy::{Programmatic, Reuse};
 use crate::replay::{replay, Options, ReplayError, Replayed};
 use crate::trace::Trace;
 
@@ -32,6 +33,10 @@ pub struct Row {
     pub blocks: usize,
     /// What the pool holds with [`Reuse::CrossStream`].
     pub reserved_bytes: u64,
+    /// The least that any placement without new edges needs.
+    pub minimum_bytes: u64,
+    /// `reserved_bytes` over `minimum_bytes`; `None` where no memory is needed.
+    pub ratio: Option<f64>,
     /// What it holds with [`Reuse::Deferred`].
     pub deferred_bytes: u64,
     /// What it holds with [`Reuse::OwnStream`].
@@ -66,6 +71,8 @@ pub fn run<P: Program>(
     let cross_stream = with(Reuse::CrossStream, launches)?;
     let own_stream = with(Reuse::OwnStream, 0)?;
     let deferred = with(Reuse::Deferred, 0)?;
+    let certificates = minimum::of_trace(trace, Programmatic::default());
+    let minimum_bytes = minimum::of_pools(trace, &certificates);
     Ok(Row {
         streams: workload.streams,
         operations: workload.operations,
@@ -76,6 +83,8 @@ pub fn run<P: Program>(
         nodes: cross_stream.nodes,
         blocks: cross_stream.blocks,
         reserved_bytes: cross_stream.reserved_bytes,
+        minimum_bytes,
+        ratio: minimum::ratio(cross_stream.reserved_bytes, minimum_bytes),
         deferred_bytes: deferred.reserved_bytes,
         own_stream_bytes: own_stream.reserved_bytes,
         peak_allocated_bytes: cross_stream.peak_allocated_bytes,

@@ -4,12 +4,14 @@
 //! from a journal, every operation has passed the rules of the format.
 
 mod journal;
+mod members;
 mod operation;
 mod read;
 mod rules;
 mod write;
 
 pub use journal::{from_journal, JournalError};
+pub(crate) use members::Members;
 pub use operation::Operation;
 pub use read::{read, ReadError, LINE_LIMIT};
 pub use rules::Violation;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::trace::{Operation, StreamIndex};
+use super::{Operation, StreamIndex};
 
 /// How a stream gets into a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,24 +14,24 @@ enum Entrance {
 }
 
 /// The streams of a capture and those of them that have entered it.
-pub(super) struct Members {
+pub(crate) struct Members {
     entrances: HashMap<StreamIndex, Entrance>,
     entered: BTreeSet<StreamIndex>,
 }
 
 impl Members {
     /// The streams of the capture with these operations behind its `begin`; the origin is inside.
-    pub(super) fn new(origin: StreamIndex, operations: &[Operation]) -> Self {
+    pub(crate) fn new(origin: StreamIndex, operations: &[Operation]) -> Self {
         Self { entrances: entrances(origin, operations), entered: BTreeSet::from([origin]) }
     }
 
     /// Whether a stream that a line names must enter now, without terminals. It then has.
-    pub(super) fn enters_at_once(&mut self, stream: StreamIndex) -> bool {
+    pub(crate) fn enters_at_once(&mut self, stream: StreamIndex) -> bool {
         self.entrances.get(&stream) == Some(&Entrance::AtOnce) && self.entered.insert(stream)
     }
 
     /// Whether a wait means anything to the capture. Its first stream has then entered.
-    pub(super) fn waits(&mut self, stream: StreamIndex, on: StreamIndex) -> bool {
+    pub(crate) fn waits(&mut self, stream: StreamIndex, on: StreamIndex) -> bool {
         let means = self.entrances.contains_key(&stream) && self.is_inside(on);
         if means {
             self.entered.insert(stream);
@@ -40,12 +40,12 @@ impl Members {
     }
 
     /// Whether a stream has entered.
-    pub(super) fn is_inside(&self, stream: StreamIndex) -> bool {
+    pub(crate) fn is_inside(&self, stream: StreamIndex) -> bool {
         self.entered.contains(&stream)
     }
 
     /// The streams that have entered.
-    pub(super) fn inside(&self) -> impl Iterator<Item = StreamIndex> + '_ {
+    pub(crate) fn inside(&self) -> impl Iterator<Item = StreamIndex> + '_ {
         self.entered.iter().copied()
     }
 }
