@@ -64,7 +64,7 @@ fn two_blocks_in_the_place_of_one_need_as_much() {
                     let split = operations.iter().any(
                         |before| matches!(before, Operation::Alloc { id, .. } if *id == other),
                     );
-                    second = split.then(|| match *operation {
+                    second = split.then_some(match *operation {
                         Operation::Use { stream, .. } => Operation::Use { id: other, stream },
                         Operation::LastUse { stream, .. } => {
                             Operation::LastUse { id: other, stream }
