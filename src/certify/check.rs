@@ -87,12 +87,12 @@ pub enum Refusal {
 /// What it does not prove, or does not say rightly.
 pub fn check(trace: &Trace, certificate: &Certificate) -> Result<(), Refusal> {
     let operations = trace.operations();
-    let begins = operations.iter().enumerate().filter_map(|(at, operation)| match operation {
+    let mut begins = operations.iter().enumerate().filter_map(|(at, operation)| match operation {
         Operation::Begin { stream, .. } => Some((*stream, at)),
         _ => None,
     });
     let missing = Refusal::Capture(certificate.capture);
-    let (origin, begin) = begins.skip(certificate.capture).next().ok_or(missing)?;
+    let (origin, begin) = begins.nth(certificate.capture).ok_or(missing)?;
     let wanted: BTreeSet<_> = certificate.antichain.iter().map(|block| block.id).collect();
     let capture = Sighted::new(origin, &operations[begin + 1..], &wanted);
     let facts = [

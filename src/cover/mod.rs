@@ -1,8 +1,8 @@
 //! The least memory for things that are in use as boxes, and who passes it on to whom.
 
-mod cover;
+mod pairs;
 
-pub use cover::cover;
+pub use pairs::cover;
 
 /// Something that takes memory while it is in use: a block, or pages of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,10 @@
+//! The least memory of captures, from the journal to the check of certificates.
+#![allow(clippy::unwrap_used)]
+
+mod certificates;
+mod definition;
+mod journals;
+mod lifetimes;
+mod reports;
+mod shapes;
+mod traces;
