@@ -1,5 +1,10 @@
 //! The least memory for things that are in use as boxes, and who passes it on to whom.
 
+#[allow(clippy::module_inception, reason = "the folder is named for its function")]
+mod cover;
+
+pub use cover::cover;
+
 /// Something that takes memory while it is in use: a block, or pages of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
