@@ -4,7 +4,22 @@
 //! is known who precedes whom, and each page of physical memory can serve a chain of pages of
 //! addresses. What a plan costs is mappings: some 20 us each, whatever their size.
 
+mod budget;
+mod choose;
+mod cost;
+mod held;
+mod pages;
+mod pieces;
+mod pool;
+mod tape;
+mod threads;
+
+pub use cost::Costs;
+
 use crate::lifetimes::Lifetimes;
+
+use budget::Found;
+use pages::Runs;
 
 /// What a plan may come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,18 +63,64 @@ pub struct Plan {
     /// Where it is mapped, by address. Every page with a block that was used, or that was not freed,
     /// is in one of them.
     pub mappings: Vec<Mapping>,
-    /// The least memory for these pages of addresses, in bytes, were nothing there already.
+    /// The least memory for these pages of addresses, in bytes, were nothing there already. No
+    /// placement of the same pages that adds no edges to the graph needs less.
     pub minimum_bytes: u64,
+    /// How many bytes more are new than with held pieces that fit and without a limit of mappings.
+    pub excess_bytes: u64,
+    /// Whether there are more mappings than [`Options::max_mappings`] although there are as few as
+    /// possible: the addresses fall into more runs, or pieces may not be as large as these.
+    pub over_budget: bool,
 }
 
 impl Plan {
     /// Plans for a capture's blocks.
     ///
     /// `granularity` is the device's; `held` are sizes of pieces that are there already, which graphs
-    /// that never run beside this one use for what is not to last.
+    /// that never run beside this one use for what is not to last; those that are no multiple of the
+    /// granularity are not used. The same input always leads to the same plan.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
     pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[u64], options: &Options) -> Self {
-        let _ = (lifetimes, granularity, held, options);
-        todo!()
+        let runs = Runs::new(lifetimes, granularity);
+        let budget = options.max_mappings.unwrap_or(usize::MAX);
+        let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
+        let Found { layout, minimum, over } = budget::within(&runs, budget, most);
+        let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(granularity);
+        let named = held.iter().zip(0..).filter(|(bytes, _)| whole(**bytes));
+        let held: Vec<(u64, u32)> =
+            named.map(|(bytes, name)| (bytes / granularity, name)).collect();
+        let spare = budget.saturating_sub(layout.mappings.len());
+        let parts = held::fit(&layout, &held, spare);
+
+        let mut plan = Self {
+            minimum_bytes: minimum * granularity,
+            over_budget: over,
+            ..Self::default()
+        };
+        let mut first = Vec::with_capacity(parts.len());
+        for (parts, &(_, lasting)) in parts.iter().zip(&layout.pieces) {
+            first.push(plan.pieces.len() as u32);
+            plan.pieces.extend(parts.iter().map(|&(pages, held)| Piece {
+                bytes: pages * granularity,
+                held,
+                lasting,
+            }));
+        }
+        for &(page, piece) in &layout.mappings {
+            let mut address = page * granularity;
+            for (part, name) in parts[piece as usize].iter().zip(first[piece as usize]..) {
+                plan.mappings.push(Mapping { address, piece: name });
+                address += part.0 * granularity;
+            }
+        }
+        let lasting = runs.runs().iter().filter(|run| !run.freed);
+        let lasting: u64 = lasting.map(|run| run.pages).sum();
+        let there: u64 = held.iter().map(|held| held.0).sum();
+        let needed = lasting + (minimum - lasting).saturating_sub(there);
+        plan.excess_bytes = plan.new_bytes().saturating_sub(needed * granularity);
+        plan
     }
 
     /// Bytes of all pieces, of those that were there already too.

@@ -1,0 +1,187 @@
+//! Fewer mappings for more memory.
+//!
+//! There are two ways. A run of pages may take new ones where used ones would come in several parts
+//! or would have to be parted, if a mapping saved is worth so many pages. And neighbours in addresses
+//! may be joined: they are then taken and given as one, from the first allocation to the last free.
+//! Joints are chosen by how much longer their pages are in use then; how many of them it takes is
+//! found by halving. When all are joined and nothing is shared, there is one mapping for each run of
+//! addresses, and less is not possible.
+
+use crate::cover::{cover, Cover};
+
+use super::pages::Runs;
+use super::pieces::{cut, Layout};
+use super::tape::Interval;
+use super::threads::{threads, Threads, Weights};
+
+/// What is tried for the same cover.
+const TRIED: [(u64, u64); 6] = [(100, 0), (50, 0), (0, 0), (25, 60), (150, 110), (75, 150)];
+/// With more runs than this only the first is tried, and only few joints are looked for.
+const MANY: usize = 8192;
+/// How many runs are covered in one search for joints, together.
+const COVERED: usize = 200_000;
+/// So often the memory is halved between the least and the most.
+const HALVINGS: usize = 10;
+/// What a mapping may be worth, in pages.
+const WORTH: [u64; 6] = [1, 2, 4, 16, 64, 1 << 20];
+
+/// What came of it.
+pub(super) struct Found {
+    /// The layout.
+    pub layout: Layout,
+    /// The least memory, in pages.
+    pub minimum: u64,
+    /// Whether it has more mappings than it may, and none has fewer.
+    pub over: bool,
+}
+
+/// Finds the layout of least memory with at most `budget` mappings, of pieces of at most `most` pages.
+pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
+    let order = runs.order();
+    let least = cover(&runs.items(&order));
+    let minimum = least.minimum;
+    let exact = best(runs, &order, &least, None, most);
+    let joints = joints(runs);
+    let mut search = Search { runs, joints: &joints, budget: usize::MAX, most, best: None };
+    search.offer(exact);
+    if most > 1 && order.len() <= MANY {
+        search.join(minimum, &[None]);
+    }
+    search.obey(budget);
+    if search.best.is_some() {
+        return search.found(minimum);
+    }
+    for worth in WORTH {
+        search.offer(best(runs, &order, &least, Some(worth), most));
+    }
+    let apart = apart(runs, &joints, most);
+    let over = apart.mappings.len() > budget;
+    let (mut low, mut high) = (minimum, apart.pages());
+    for _ in 0..HALVINGS {
+        let middle = low + (high - low) / 2;
+        match search.join(middle, &[None, Some(1), Some(4), Some(1 << 20)]) {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+        if low >= high {
+            break;
+        }
+    }
+    if over {
+        search.budget = apart.mappings.len();
+    }
+    search.join(u64::MAX, &[Some(1 << 20)]);
+    search.offer(apart);
+    Found { over, ..search.found(minimum) }
+}
+
+struct Search<'a> {
+    runs: &'a Runs,
+    joints: &'a [u32],
+    budget: usize,
+    most: u64,
+    best: Option<Layout>,
+}
+
+impl Search<'_> {
+    /// From now on so many mappings are the most.
+    fn obey(&mut self, budget: usize) {
+        self.budget = budget;
+        self.best = self.best.take().filter(|best| best.mappings.len() <= budget);
+    }
+
+    fn found(self, minimum: u64) -> Found {
+        Found { layout: self.best.unwrap_or_default(), minimum, over: false }
+    }
+
+    /// Takes a layout if it obeys and is better. Returns whether it obeys.
+    fn offer(&mut self, layout: Layout) -> bool {
+        if layout.mappings.len() > self.budget {
+            return false;
+        }
+        let weight = |layout: &Layout| (layout.pages(), layout.mappings.len());
+        if self.best.as_ref().is_none_or(|best| weight(&layout) < weight(best)) {
+            self.best = Some(layout);
+        }
+        true
+    }
+
+    /// Tries with as many runs joined to those before them as need at most so many pages. Returns
+    /// whether anything obeys.
+    fn join(&mut self, pages: u64, worths: &[Option<u64>]) -> bool {
+        let mut marked = vec![false; self.runs.runs().len()];
+        let mut tries = COVERED / self.runs.runs().len().max(1);
+        let mut parts = vec![self.joints];
+        let mut obeys = false;
+        while let Some(part) = parts.pop() {
+            if pages != u64::MAX {
+                if tries == 0 {
+                    break;
+                }
+                tries -= 1;
+            }
+            part.iter().for_each(|joint| marked[*joint as usize] = true);
+            let runs = self.runs.joined(&marked);
+            if pages != u64::MAX && cover(&runs.items(&runs.order())).minimum > pages {
+                part.iter().for_each(|joint| marked[*joint as usize] = false);
+                if part.len() > 1 {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
+        }
+        let runs = self.runs.joined(&marked);
+        let order = runs.order();
+        let least = cover(&runs.items(&order));
+        for worth in worths {
+            obeys |= self.offer(best(&runs, &order, &least, *worth, self.most));
+        }
+        obeys
+    }
+}
+
+/// The layout with the fewest mappings of those tried.
+fn best(runs: &Runs, order: &[u32], least: &Cover, worth: Option<u64>, most: u64) -> Layout {
+    let all = order.len() <= MANY && most > 1;
+    let tried = if all { &TRIED[..] } else { &TRIED[..1] };
+    let layouts = tried.iter().map(|&(parting, fresh)| {
+        let weights = Weights { pages_a_mapping: worth, parting, fresh };
+        cut(runs, &threads(runs, order, least, weights), most)
+    });
+    layouts.min_by_key(|layout| layout.mappings.len()).unwrap_or_default()
+}
+
+/// Every run of addresses with memory of its own.
+fn apart(runs: &Runs, joints: &[u32], most: u64) -> Layout {
+    let mut marked = vec![false; runs.runs().len()];
+    joints.iter().for_each(|joint| marked[*joint as usize] = true);
+    let runs = runs.joined(&marked);
+    let mut pages = 0;
+    let own = runs.runs().iter().map(|run| {
+        let start = pages;
+        pages += run.pages;
+        vec![Interval { start, pages: run.pages }]
+    });
+    let behind = own.collect();
+    cut(&runs, &Threads { behind, pages }, most)
+}
+
+/// The runs that touch the one before them; those first that can be joined at the least cost.
+fn joints(runs: &Runs) -> Vec<u32> {
+    let span = |run: usize| -> u64 {
+        let known = runs.known(run).iter().map(|known| u64::from(*known)).sum::<u64>();
+        runs.end(run).saturating_sub(known)
+    };
+    let cost = |run: usize| {
+        let (before, pages) = (runs.runs()[run - 1].pages, runs.runs()[run].pages);
+        let known = runs.known(run - 1).iter().zip(runs.known(run));
+        let known: u64 = known.map(|(one, other)| u64::from(*one.min(other))).sum();
+        let together = runs.end_of_both(run - 1, run).saturating_sub(known);
+        before as u128 * u128::from(together.saturating_sub(span(run - 1)))
+            + pages as u128 * u128::from(together.saturating_sub(span(run)))
+    };
+    let touching = (1..runs.runs().len()).filter(|run| runs.touches(*run));
+    let mut joints: Vec<(u128, u32)> = touching.map(|run| (cost(run), run as u32)).collect();
+    joints.sort_unstable();
+    joints.into_iter().map(|(_, run)| run).collect()
+}

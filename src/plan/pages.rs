@@ -1,0 +1,187 @@
+//! Pages of addresses, as runs that are in use together.
+
+use crate::cover::{Item, Items};
+use crate::lifetimes::{Lifetime, Lifetimes};
+
+/// Consecutive pages with the same blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// The first page, in pages from address 0.
+    pub first: u64,
+    /// How many.
+    pub pages: u64,
+    /// The stream of the first block.
+    stream: u32,
+    /// The first of the blocks: runs are allocated in this order.
+    block: usize,
+    /// Whether all of the blocks give their memory back.
+    pub freed: bool,
+}
+
+impl Run {
+    /// The page behind it.
+    pub fn end(&self) -> u64 {
+        self.first + self.pages
+    }
+}
+
+/// The runs of a capture by address, with what they know and need.
+#[derive(Clone, Debug)]
+pub(super) struct Runs {
+    chains: usize,
+    runs: Vec<Run>,
+    known: Vec<u32>,
+    needed: Vec<u32>,
+}
+
+impl Runs {
+    /// The pages that hold any block that was used, or that is not given back.
+    pub fn new(lifetimes: &Lifetimes, granularity: u64) -> Self {
+        let mut order: Vec<usize> = (0..lifetimes.blocks().len()).collect();
+        order.retain(|block| occupies(&lifetimes.blocks()[*block]));
+        order.sort_unstable_by_key(|block| lifetimes.blocks()[*block].address);
+        let mut runs = Self {
+            chains: lifetimes.chains(),
+            runs: Vec::with_capacity(order.len()),
+            known: Vec::with_capacity(order.len() * lifetimes.chains()),
+            needed: Vec::with_capacity(order.len() * lifetimes.chains()),
+        };
+        for block in order {
+            runs.add(lifetimes, block, granularity);
+        }
+        runs
+    }
+
+    /// Adds a block behind all that are there.
+    fn add(&mut self, lifetimes: &Lifetimes, block: usize, granularity: u64) {
+        let it = &lifetimes.blocks()[block];
+        let first = it.address / granularity;
+        let end = (it.address + (it.bytes - 1)) / granularity + 1;
+        let run = Run { first, pages: end - first, stream: it.stream, block, freed: gives(it) };
+        let (known, needed) = (lifetimes.known(block), lifetimes.needed(block));
+        let Some(last) = self.runs.last().copied().filter(|last| last.end() > first) else {
+            self.push(run, known, needed);
+            return;
+        };
+        // Only the last page can be shared: blocks do not overlap.
+        if last.pages > 1 {
+            let at = self.runs.len() - 1;
+            self.runs[at].pages -= 1;
+            let range = at * self.chains..(at + 1) * self.chains;
+            self.known.extend_from_within(range.clone());
+            self.needed.extend_from_within(range);
+            self.runs.push(Run { first, pages: 1, ..last });
+        }
+        let shared = self.runs.len() - 1;
+        self.merge(shared, &run, known, needed);
+        if run.pages > 1 {
+            let rest = Run { first: first + 1, pages: run.pages - 1, ..run };
+            self.push(rest, known, needed);
+        }
+    }
+
+    fn push(&mut self, run: Run, known: &[u32], needed: &[u32]) {
+        self.runs.push(run);
+        self.known.extend_from_slice(known);
+        self.needed.extend_from_slice(needed);
+    }
+
+    /// A run's pages are in use for these too.
+    fn merge(&mut self, at: usize, other: &Run, known: &[u32], needed: &[u32]) {
+        let run = &mut self.runs[at];
+        if other.block < run.block {
+            (run.block, run.stream) = (other.block, other.stream);
+        }
+        run.freed &= other.freed;
+        let range = at * self.chains..(at + 1) * self.chains;
+        for (own, known) in self.known[range.clone()].iter_mut().zip(known) {
+            *own = (*own).min(*known);
+        }
+        for (own, needed) in self.needed[range].iter_mut().zip(needed) {
+            *own = (*own).max(*needed);
+        }
+    }
+
+    /// All of them, by address.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Whether a run begins where the one before it ends.
+    pub fn touches(&self, run: usize) -> bool {
+        run > 0 && self.runs[run - 1].end() == self.runs[run].first
+    }
+
+    /// What a run knows.
+    pub fn known(&self, run: usize) -> &[u32] {
+        &self.known[run * self.chains..][..self.chains]
+    }
+
+    /// What a run needs.
+    pub fn needed(&self, run: usize) -> &[u32] {
+        &self.needed[run * self.chains..][..self.chains]
+    }
+
+    /// When a run's pages are free again: the sum of what it needs. Never is late.
+    pub fn end(&self, run: usize) -> u64 {
+        self.end_of_both(run, run)
+    }
+
+    /// The same for two runs together.
+    pub fn end_of_both(&self, run: usize, other: usize) -> u64 {
+        if !(self.runs[run].freed && self.runs[other].freed) {
+            return u64::from(u32::MAX) * self.chains as u64;
+        }
+        let needed = self.needed(run).iter().zip(self.needed(other));
+        needed.map(|(one, other)| u64::from(*one.max(other))).sum()
+    }
+
+    /// The runs in the order of their allocation. What precedes another comes before it: all its
+    /// blocks do.
+    pub fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.runs.len() as u32).collect();
+        order.sort_unstable_by_key(|run| (self.runs[*run as usize].block, *run));
+        order
+    }
+
+    /// The runs as items, in the order given.
+    pub fn items(&self, order: &[u32]) -> Items {
+        let mut items = Items::new(self.chains);
+        for run in order.iter().map(|run| *run as usize) {
+            let Run { pages, stream, freed, .. } = self.runs[run];
+            items.push(Item::new(pages, stream, freed), self.known(run), self.needed(run));
+        }
+        items
+    }
+
+    /// The same pages with each marked run joined to the one before it, which it touches: such a
+    /// run is taken and given as a whole.
+    pub fn joined(&self, marked: &[bool]) -> Self {
+        let mut runs = Self {
+            chains: self.chains,
+            runs: Vec::new(),
+            known: Vec::new(),
+            needed: Vec::new(),
+        };
+        for (at, run) in self.runs.iter().enumerate() {
+            if marked[at] {
+                let last = runs.runs.len() - 1;
+                runs.merge(last, run, self.known(at), self.needed(at));
+                runs.runs[last].pages += run.pages;
+            } else {
+                runs.push(*run, self.known(at), self.needed(at));
+            }
+        }
+        runs
+    }
+}
+
+/// Whether a block's pages must be mapped.
+fn occupies(block: &Lifetime) -> bool {
+    block.bytes > 0 && (block.worked || !gives(block))
+}
+
+/// Whether a block's memory may go to others of its graph and of others.
+fn gives(block: &Lifetime) -> bool {
+    block.freed
+}

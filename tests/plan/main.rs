@@ -1,0 +1,175 @@
+//! Plans: valid, of the least memory, and of few mappings.
+
+mod random;
+mod traces;
+mod valid;
+
+use proptest::prelude::*;
+use random::{Shape, PAGE};
+use regraph::lifetimes::Lifetimes;
+use regraph::plan::{Costs, Options, Plan};
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    (any::<u64>(), 1..6usize, 1..400usize, 1..12u64, any::<bool>(), 0..40u32).prop_map(
+        |(seed, streams, steps, pages, aligned, kept)| Shape {
+            seed,
+            streams,
+            steps,
+            pages,
+            aligned,
+            kept,
+        },
+    )
+}
+
+fn options(max_mappings: Option<usize>, max_piece_bytes: Option<u64>) -> Options {
+    let mut options = Options::default();
+    options.max_mappings = max_mappings;
+    options.max_piece_bytes = max_piece_bytes;
+    options
+}
+
+fn exact(lifetimes: &Lifetimes, page: u64) -> Plan {
+    Plan::new(lifetimes, page, &[], &Options::default())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn memory_is_the_least_and_shared_in_order(shape in shapes()) {
+        let lifetimes = random::lifetimes(&shape);
+        let plan = exact(&lifetimes, PAGE);
+        valid::check(&plan, &lifetimes, PAGE, &[]);
+        prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
+        prop_assert_eq!((plan.excess_bytes, plan.over_budget), (0, false));
+        prop_assert_eq!(&plan, &exact(&lifetimes, PAGE));
+    }
+
+    #[test]
+    fn pieces_are_no_larger_than_allowed(shape in shapes(), most in 1..5u64) {
+        let lifetimes = random::lifetimes(&shape);
+        let plan = Plan::new(&lifetimes, PAGE, &[], &options(None, Some(most * PAGE)));
+        valid::check(&plan, &lifetimes, PAGE, &[]);
+        prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
+        prop_assert!(plan.pieces.iter().all(|piece| piece.bytes <= most * PAGE));
+    }
+
+    #[test]
+    fn held_pages_are_all_used(shape in shapes(), held in 0..60usize) {
+        let lifetimes = random::lifetimes(&shape);
+        let held = vec![PAGE; held];
+        let plan = Plan::new(&lifetimes, PAGE, &held, &Options::default());
+        valid::check(&plan, &lifetimes, PAGE, &held);
+        let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
+        let rest = plan.minimum_bytes - lasting;
+        let there = held.len() as u64 * PAGE;
+        prop_assert_eq!(plan.new_bytes(), lasting + rest.saturating_sub(there));
+        prop_assert_eq!(plan.excess_bytes, 0);
+        prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
+    }
+
+    #[test]
+    fn held_pieces_of_any_size_are_used_where_they_fit(
+        shape in shapes(),
+        sizes in prop::collection::vec(0..8u64, 0..40),
+        budget in prop::option::of(0..80usize),
+    ) {
+        let lifetimes = random::lifetimes(&shape);
+        let mut held: Vec<u64> = sizes.iter().map(|pages| pages * PAGE).collect();
+        held.push(PAGE + 1);
+        let plan = Plan::new(&lifetimes, PAGE, &held, &options(budget, None));
+        valid::check(&plan, &lifetimes, PAGE, &held);
+        let there: u64 = sizes.iter().sum::<u64>() * PAGE;
+        let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
+        let needed = lasting + (plan.minimum_bytes - lasting).saturating_sub(there);
+        prop_assert_eq!(plan.new_bytes(), needed + plan.excess_bytes);
+        let budget = budget.unwrap_or(usize::MAX).max(valid::runs(&lifetimes, PAGE));
+        prop_assert!(plan.mappings.len() <= budget);
+    }
+
+    #[test]
+    fn a_pool_of_pages_holds_what_its_largest_graph_needs(
+        shapes in prop::collection::vec(shapes(), 1..8),
+    ) {
+        let mut held: Vec<u64> = Vec::new();
+        let (mut total, mut all_lasting, mut largest) = (0, 0, 0);
+        for shape in shapes {
+            let lifetimes = random::lifetimes(&shape);
+            let plan = Plan::new(&lifetimes, PAGE, &held, &options(None, Some(PAGE)));
+            valid::check(&plan, &lifetimes, PAGE, &held);
+            let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
+            all_lasting += lasting;
+            largest = largest.max(plan.minimum_bytes - lasting);
+            total += plan.new_bytes();
+            let new = plan.pieces.iter().filter(|piece| piece.held.is_none() && !piece.lasting);
+            held.extend(new.map(|piece| piece.bytes));
+        }
+        prop_assert_eq!(total, all_lasting + largest);
+    }
+
+    #[test]
+    fn mappings_keep_within_the_budget(shape in shapes(), share in 0..110usize) {
+        let lifetimes = random::lifetimes(&shape);
+        let least = exact(&lifetimes, PAGE);
+        let runs = valid::runs(&lifetimes, PAGE);
+        let budget = least.mappings.len() * share / 100;
+        let plan = Plan::new(&lifetimes, PAGE, &[], &options(Some(budget), None));
+        valid::check(&plan, &lifetimes, PAGE, &[]);
+        prop_assert!(plan.mappings.len() <= budget.max(runs));
+        prop_assert_eq!(plan.over_budget, budget < runs);
+        prop_assert_eq!(plan.minimum_bytes, least.minimum_bytes);
+        prop_assert!(plan.bytes() >= least.bytes());
+        prop_assert_eq!(plan.excess_bytes, plan.bytes() - least.bytes());
+    }
+}
+
+#[test]
+fn recorded_captures_need_the_least() {
+    for (name, mebibytes, a_block) in [
+        ("decoder_s1", 46, 1.7),
+        ("moe_s6", 134, 1.6),
+        ("googlenet_s4", 216, 2.6),
+        ("pipeline_s5", 216, 1.8),
+    ] {
+        let lifetimes = traces::lifetimes(name);
+        let plan = exact(&lifetimes, traces::PAGE);
+        valid::check(&plan, &lifetimes, traces::PAGE, &[]);
+        let (blocks, mappings) = (lifetimes.blocks().len() as f64, plan.mappings.len() as f64);
+        eprintln!("{name}: {} pieces, {mappings} mappings of {blocks} blocks", plan.pieces.len());
+        assert_eq!(plan.bytes(), plan.minimum_bytes);
+        assert_eq!(plan.bytes(), mebibytes << 20, "{name}");
+        assert!(mappings <= a_block * blocks, "{name}: {mappings} mappings of {blocks} blocks");
+    }
+}
+
+#[test]
+fn recorded_captures_with_fewer_mappings() {
+    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
+        let lifetimes = traces::lifetimes(name);
+        let least = exact(&lifetimes, traces::PAGE);
+        let blocks = lifetimes.blocks().len();
+        for share in [75, 50, 25, 10, 0] {
+            let budget = blocks * share / 50;
+            let options = options(Some(budget), None);
+            let plan = Plan::new(&lifetimes, traces::PAGE, &[], &options);
+            valid::check(&plan, &lifetimes, traces::PAGE, &[]);
+            let runs = valid::runs(&lifetimes, traces::PAGE);
+            assert!(plan.mappings.len() <= budget.max(runs));
+            eprintln!(
+                "{name}: {} MiB with {} mappings of {budget}, {} MiB with {}",
+                plan.bytes() >> 20,
+                plan.mappings.len(),
+                least.bytes() >> 20,
+                least.mappings.len(),
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_needs_nothing() {
+    let plan = Plan::new(&Lifetimes::new(3), PAGE, &[PAGE], &options(Some(0), None));
+    assert_eq!(plan, Plan::default());
+    assert!(plan.estimate(&Costs::default(), 0).is_zero());
+}
