@@ -11,6 +11,8 @@
 //! That is a strict partial order of the blocks that were used: a node that used `a` came after what
 //! `a` knew, so `a` needs more than it knows.
 
+mod read;
+
 use crate::journal::BlockNumber;
 
 /// One block.
