@@ -11,7 +11,8 @@
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, and who may take a free block.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
-//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
+//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them;
+//!   [`layout`]: a place for each of them.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
 //! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
@@ -47,6 +48,7 @@ pub mod engine;
 pub mod fuzzing;
 pub mod graphs;
 pub mod journal;
+pub mod layout;
 pub mod lifetimes;
 pub mod peer;
 pub mod plan;

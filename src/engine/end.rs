@@ -41,6 +41,7 @@ impl State {
         let queries = recording.capture.queries();
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
+        let layout = recording.following.as_ref().map(|following| following.followed());
         let judged = match (&recording.journal, recording.undone, graph) {
             (Some(journal), _, Some(graph)) if config.settings.check => {
                 let (policy, foreign) = (config.settings.programmatic, config.foreign_nodes);
@@ -82,6 +83,7 @@ impl State {
             verified,
             dependency_queries: queries,
             late_uses,
+            layout,
         })
     }
 

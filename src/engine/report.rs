@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::follow::Followed;
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::BlockNumber;
 use crate::uses::LateUse;
@@ -106,6 +107,9 @@ pub struct CaptureReport {
     /// [`uses::MOST`](crate::uses::MOST). Empty unless
     /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
     pub late_uses: Vec<LateUse>,
+    /// How far its blocks lie by the layout that it was given
+    /// ([`Engine::follow_layout`](super::Engine::follow_layout)); `None` without one.
+    pub layout: Option<Followed>,
 }
 
 /// Figures of a pool, in bytes.
