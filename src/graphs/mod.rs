@@ -43,6 +43,7 @@ mod memory;
 mod order;
 mod pool;
 mod retired;
+mod twice;
 
 pub use capture::Capture;
 pub use error::Error;
