@@ -195,7 +195,8 @@ impl Summary {
             mebibytes(self.total_bytes)
         )?;
         for layout in &self.layouts {
-            let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } = layout;
+            let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
+                layout;
             let planned = mebibytes(u128::from(*planned_bytes));
             match fell_back {
                 None => writeln!(

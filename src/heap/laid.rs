@@ -36,11 +36,8 @@ impl Heap {
             at = self.ranges[at].next?;
         }
         self.clock += 1;
-        let first = if self.ranges[first].address < address {
-            self.split(first, address)
-        } else {
-            first
-        };
+        let first =
+            if self.ranges[first].address < address { self.split(first, address) } else { first };
         Some(self.carve(Edge::Low(first), bytes))
     }
 

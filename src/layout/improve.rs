@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 
 use super::order::{Conflicts, Order};
-use super::pack::{Fit, Packer};
+use super::pack::{Fit, Packed, Packer};
 use crate::random::Random;
 
 /// The most placed blocks that are looked at for the sake of something better.
 const STEPS: u64 = 100_000_000;
+/// The same, times the number of blocks: a look costs more where there are many.
+const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
 /// The same, for each pair of blocks: what is small is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
 /// After so many changes in vain another order is taken up.
@@ -16,7 +18,7 @@ const PATIENCE: u32 = 300;
 /// An order that has been tried.
 #[derive(Clone, Debug)]
 struct Tried {
-    taken: u64,
+    packed: Packed,
     fit: Fit,
     order: Vec<u32>,
 }
@@ -24,25 +26,26 @@ struct Tried {
 /// Offsets of the blocks.
 pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts) -> Vec<u64> {
     let count = order.len() as u64;
-    if count == 0 {
-        return Vec::new();
-    }
-    let least = order.least();
     let mut packer = Packer::new(order, conflicts);
+    let orders = orders(&packer, conflicts);
+    let least = orders.iter().map(|tried| conflicts.least(order, tried)).fold(0, u64::max);
     let mut tried: Vec<Tried> = Vec::new();
     let (mut taken, mut offsets) = (u64::MAX, Vec::new());
-    for order in orders(&packer, conflicts) {
+    let until = STEPS.min(count * count * STEPS_PER_PAIR).min(STEPS_BY_BLOCKS / count.max(1));
+    for order in orders {
         for fit in [Fit::First, Fit::Best] {
-            let Some(now) = packer.pack(&order, fit, u64::MAX) else { continue };
-            if now < taken {
-                (taken, offsets) = (now, packer.offsets.clone());
+            if taken <= least || (taken < u64::MAX && packer.steps >= until) {
+                continue;
             }
-            tried.push(Tried { taken: now, fit, order: order.clone() });
+            let Some(packed) = packer.pack(&order, fit, least, u64::MAX) else { continue };
+            if packed.taken < taken {
+                (taken, offsets) = (packed.taken, packer.offsets.clone());
+            }
+            tried.push(Tried { packed, fit, order: order.clone() });
         }
     }
-    tried.sort_by_key(|tried| tried.taken);
+    tried.sort_by_key(|tried| (tried.packed.taken, tried.packed.above));
     let mut random = Random::new(0);
-    let until = packer.steps + STEPS.min(count * count * STEPS_PER_PAIR);
     // The better ones more often: the best, the two best, the three best, and so on.
     let starts = (1..=tried.len()).flat_map(|most| 0..most).cycle();
     for start in starts {
@@ -50,25 +53,29 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts) -> Vec<u64> {
             break;
         }
         let mut current = tried[start].clone();
-        let Some(now) = packer.pack(&current.order, current.fit, u64::MAX) else { break };
-        current.taken = now;
+        // Somewhat less than the best so far: what cannot be reached tells good from better badly.
+        let aim = least + (taken - least) / 4 * 3;
+        let packed = packer.pack(&current.order, current.fit, aim, u64::MAX);
+        current.packed = packed.unwrap_or(current.packed);
         let mut at = packer.offsets.clone();
         let mut vain = 0;
-        while vain < PATIENCE && packer.steps < until && taken > least {
-            let changed = change(&current.order, &packer, &at, &mut random);
+        while vain < PATIENCE && packer.steps < until && taken > aim {
+            let changed = change(&current.order, &packer, &at, aim, &mut random);
             vain += 1;
-            let Some(now) = packer.pack(&changed, current.fit, current.taken) else { continue };
-            if now < current.taken {
+            let packed = packer.pack(&changed, current.fit, aim, current.packed.above);
+            let Some(packed) = packed else { continue };
+            if packed.above < current.packed.above {
                 vain = 0;
             }
-            (current.taken, current.order) = (now, changed);
+            (current.packed, current.order) = (packed, changed);
             at.copy_from_slice(&packer.offsets);
-            if now < taken {
-                taken = now;
+            if packed.taken < taken {
+                taken = packed.taken;
                 offsets.copy_from_slice(&at);
             }
         }
         tried[start] = current;
+        tried.sort_by_key(|tried| tried.packed.taken);
     }
     offsets
 }
@@ -103,20 +110,22 @@ fn orders(packer: &Packer<'_>, conflicts: &Conflicts) -> Vec<Vec<u32>> {
     ]
 }
 
-/// An order in which some block that lies high comes earlier.
-fn change(order: &[u32], packer: &Packer<'_>, at: &[u64], random: &mut Random) -> Vec<u32> {
+/// An order in which some block that lies too high comes earlier.
+fn change(
+    order: &[u32],
+    packer: &Packer<'_>,
+    at: &[u64],
+    aim: u64,
+    random: &mut Random,
+) -> Vec<u32> {
     let mut changed = order.to_vec();
-    let end = |block: u32| at[block as usize] + packer.bytes(block);
-    let top = order.iter().map(|&block| end(block)).max().unwrap_or(0);
     let count = order.len() as u32;
     for _ in 0..1 + random.below(2) {
-        // Mostly one of those that reach the top: they are what must come down.
-        let highest = random.chance(0.7);
         let mut from = random.below(count) as usize;
-        if highest {
-            let skip = random.below(count) as usize;
-            let rows = (skip..changed.len()).chain(0..skip);
-            from = rows.into_iter().find(|&row| end(changed[row]) == top).unwrap_or(from);
+        if random.chance(0.7) {
+            let high = |block: u32| at[block as usize] + packer.bytes(block) > aim;
+            let rows = (from..changed.len()).chain(0..from);
+            from = rows.into_iter().find(|&row| high(changed[row])).unwrap_or(from);
         }
         let to = random.below(from as u32 + 1) as usize;
         let block = changed.remove(from);

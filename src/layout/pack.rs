@@ -11,6 +11,16 @@ pub(super) enum Fit {
     Best,
 }
 
+/// What the blocks take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packed {
+    /// Up to the highest end.
+    pub(super) taken: u64,
+    /// How far they reach above an aim, all of them together: less of it is nearer to the aim,
+    /// even where the highest end is the same.
+    pub(super) above: u64,
+}
+
 /// Places blocks, again and again.
 #[derive(Debug)]
 pub(super) struct Packer<'a> {
@@ -35,22 +45,23 @@ impl<'a> Packer<'a> {
         self.bytes[block as usize]
     }
 
-    /// Places all blocks and returns what they take; `None` as soon as that is more than `most`.
-    pub(super) fn pack(&mut self, order: &[u32], fit: Fit, most: u64) -> Option<u64> {
+    /// Places all blocks; `None` as soon as they reach above `aim` by more than `most`.
+    pub(super) fn pack(&mut self, order: &[u32], fit: Fit, aim: u64, most: u64) -> Option<Packed> {
         self.placed.clear();
-        let mut taken = 0;
+        let mut packed = Packed { taken: 0, above: 0 };
         for &block in order {
             let offset = self.find(block, fit);
             let end = offset + self.bytes(block);
-            if end > most {
+            packed.taken = packed.taken.max(end);
+            packed.above += end.saturating_sub(aim);
+            if packed.above > most {
                 return None;
             }
-            taken = taken.max(end);
             self.offsets[block as usize] = offset;
             let at = self.placed.partition_point(|&(begin, ..)| begin < offset);
             self.placed.insert(at, (offset, end, block));
         }
-        Some(taken)
+        Some(packed)
     }
 
     fn find(&mut self, block: u32, fit: Fit) -> u64 {

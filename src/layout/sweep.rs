@@ -62,7 +62,9 @@ fn find(order: &Order<'_>, regions: &[Region], top: u64, block: usize, fit: Fit)
         match (fit, best) {
             (Fit::First, _) => return begin,
             // The run has grown, or it is another one.
-            (Fit::Best, Some((held, at))) if at == begin => best = Some((held.max(end - begin), at)),
+            (Fit::Best, Some((held, at))) if at == begin => {
+                best = Some((held.max(end - begin), at))
+            }
             (Fit::Best, Some((held, _))) if held <= end - begin => {}
             (Fit::Best, _) => best = Some((end - begin, begin)),
         }

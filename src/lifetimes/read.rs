@@ -17,11 +17,14 @@ struct Stream {
     changes: u32,
 }
 
+/// The terminals at a last use that was declared, and whether there was work before it.
+type LastUse = Option<(Vec<Dependency>, bool)>;
+
 struct Block {
     place: usize,
     stream: StreamHandle,
     at: HashMap<StreamHandle, u32>,
-    users: Vec<(StreamHandle, Option<(Vec<Dependency>, bool)>)>,
+    users: Vec<(StreamHandle, LastUse)>,
     outside: bool,
 }
 

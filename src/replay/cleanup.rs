@@ -39,8 +39,7 @@ impl<P: Program> Runner<'_, P> {
 
     /// Gives everything back, and goes on behind a failure.
     pub(super) fn clean(&mut self) -> Result<(), ReplayError> {
-        let mut first = First::default();
-        first.0 = self.throw_away();
+        let mut first = First(self.throw_away());
         first.driver(self.driver.synchronize());
         for graph in std::mem::take(&mut self.graphs) {
             if let Some(executable) = graph.executable {
