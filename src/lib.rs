@@ -11,7 +11,8 @@
 //! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
 //! * [`policy`]: what programmatic edges prove, who may take a free block, when captures get memory.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
-//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them.
+//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them;
+//!   [`layout`]: a place for each of them.
 //! * [`minimum`]: the least memory that a capture needs; [`certify`]: the check that it is so.
 //! * [`journal`]: the record of one capture; [`check`] judges it.
 //! * [`uses`]: finds uses of a block later than was recorded.
@@ -51,6 +52,7 @@ pub mod fuzzing;
 pub mod graphs;
 pub mod import;
 pub mod journal;
+pub mod layout;
 pub mod lifetimes;
 pub mod minimum;
 pub mod peer;

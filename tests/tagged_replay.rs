@@ -61,7 +61,8 @@ fn with_outputs(trace: &Trace, outputs: usize, reuse: bool) -> (Trace, Vec<u32>)
 }
 
 fn run<P: Program>(driver: &Arc<P>, trace: &Trace, config: Config, seed: u64) -> Replayed {
-    let options = Options { config, tags: true, seed, delay: 5_000, launches: 3 };
+    let options =
+        Options { config, tags: true, seed, delay: 5_000, launches: 3, ..Options::default() };
     replay(driver, trace, &options).unwrap_or_else(|error| panic!("seed {seed}: {error}"))
 }
 

@@ -5,13 +5,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use regraph::certify::Certificate;
 use regraph::driver::Program;
-use regraph::engine::Config;
+use regraph::engine::{Config, Followed};
 use regraph::minimum;
 use regraph::policy::{Programmatic, Reuse};
-use regraph::replay::{replay, Options, Placement, Replayed};
+use regraph::replay::{replay, Options, Placement, Plan, Replayed};
 use regraph::trace::Trace;
 use serde::Serialize;
 
@@ -24,6 +24,16 @@ use super::load::load;
 const TAG_DELAY: u32 = 2_000;
 /// How often the graphs are launched with tags on.
 const TAG_LAUNCHES: u32 = 3;
+
+/// How blocks get their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PlanChoice {
+    /// As they are asked for.
+    #[default]
+    None,
+    /// By a layout, planned from a first capture that is thrown away.
+    Twice,
+}
 
 #[derive(Args)]
 pub struct Arguments {
@@ -38,6 +48,9 @@ pub struct Arguments {
     /// What programmatic edges prove: deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
+    /// How blocks get their places.
+    #[arg(long, value_enum, default_value_t)]
+    plan: PlanChoice,
     /// Write where each block was placed to this file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
@@ -84,6 +97,30 @@ struct Summary {
     free_ns: u64,
     replay_ns: Option<u64>,
     verified: bool,
+    /// How far each capture lies by its layout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layouts: Vec<LayoutSummary>,
+}
+
+/// What became of one layout.
+#[derive(Serialize)]
+struct LayoutSummary {
+    planned_blocks: usize,
+    planned_bytes: u64,
+    followed_blocks: usize,
+    /// Why the rest was not, in words.
+    fell_back: Option<String>,
+}
+
+impl LayoutSummary {
+    fn new(layout: &Followed) -> Self {
+        Self {
+            planned_blocks: layout.planned,
+            planned_bytes: layout.planned_bytes,
+            followed_blocks: layout.followed,
+            fell_back: layout.fell_back.map(|_| layout.to_string()),
+        }
+    }
 }
 
 impl Job for Run<'_> {
@@ -96,6 +133,10 @@ impl Job for Run<'_> {
             tags: arguments.tags,
             delay: if arguments.tags { TAG_DELAY } else { 0 },
             launches: if arguments.tags { TAG_LAUNCHES } else { 0 },
+            plan: match arguments.plan {
+                PlanChoice::None => Plan::None,
+                PlanChoice::Twice => Plan::Twice,
+            },
             ..Options::default()
         };
         let replayed = replay(driver, &self.trace, &options)
@@ -149,6 +190,7 @@ impl Run<'_> {
             free_ns: replayed.free_ns,
             replay_ns: replayed.replay_ns,
             verified: replayed.verified,
+            layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
         }
     }
 }
@@ -182,6 +224,18 @@ impl Summary {
             mebibytes(self.minimum_bytes.into()),
             ratio.unwrap_or_default()
         )?;
+        for layout in &self.layouts {
+            let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
+                layout;
+            let planned = mebibytes(u128::from(*planned_bytes));
+            match fell_back {
+                None => writeln!(
+                    output,
+                    "layout     {planned:.1} MiB, followed: {followed_blocks} of {planned_blocks} blocks"
+                )?,
+                Some(why) => writeln!(output, "layout     {planned:.1} MiB, not followed: {why}")?,
+            }
+        }
         writeln!(
             output,
             "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",

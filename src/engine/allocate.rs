@@ -54,7 +54,12 @@ impl State {
         let homes = self.pool(pool, CALL)?.homes(bytes, claim);
         self.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.touch(heap));
-        match self.find(driver, config, &request, homes, claim) {
+        let followed = self.follow(driver, config, &request, claim);
+        let found = match followed {
+            Some(place) => Ok(Some(place)),
+            None => self.find(driver, config, &request, homes, claim),
+        };
+        match found {
             Ok(Some((heap, placed))) => Ok(self.hand_out(config, request, heap, claim, placed)),
             Ok(None) => Err(self.out_of_memory(driver, config, &request, claim)),
             Err(error) if error.is_out_of_memory() => {

@@ -43,6 +43,7 @@ impl State {
         let queries = recording.capture.queries();
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
+        let layout = recording.following.as_ref().map(|following| following.followed());
         let judged = match (&recording.journal, recording.undone, graph) {
             (Some(journal), _, Some(graph)) if config.settings.check => {
                 let (policy, foreign) = (config.settings.programmatic, config.foreign_nodes);
@@ -89,6 +90,7 @@ impl State {
                 let programmatic = config.settings.programmatic;
                 Arc::new(Record { journal, programmatic, minimum: OnceLock::new() })
             }),
+            layout,
         })
     }
 

@@ -172,6 +172,18 @@ pub enum Error {
         /// The block that took the place over.
         block: BlockNumber,
     },
+    /// A capture keeps no record of itself.
+    #[error(
+        "{call}: capture {} keeps no journal; turn the checker on, or Config::journal, or call \
+         Engine::keep_journals before the capture begins",
+        .capture.0
+    )]
+    NoJournal {
+        /// The engine's call.
+        call: &'static str,
+        /// The capture.
+        capture: CaptureId,
+    },
     /// `CU_STREAM_PER_THREAD` names a different stream in every thread, so nothing could be said of
     /// its order.
     #[error(

@@ -7,6 +7,7 @@
 //! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `spare`, `suspend`,
 //!   `wait`: what the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
+//! * `layout`, `follow`: captures that lie by a layout.
 //! * `late`: tells uses later than was recorded.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
@@ -22,6 +23,7 @@ mod error;
 mod events;
 mod explain;
 mod figures;
+mod follow;
 mod free;
 mod free_outside;
 mod front;
@@ -30,6 +32,7 @@ mod history;
 mod ladder;
 mod lanes;
 mod late;
+mod layout;
 mod ledger;
 mod memory;
 mod owners;
@@ -54,6 +57,7 @@ use std::sync::Arc;
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};
 pub use error::Error;
+pub use follow::{FellBack, Followed, Why};
 pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
 pub use report::{

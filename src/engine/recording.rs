@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::follow::Following;
 use super::lanes::Mark;
 use super::report::{BlockId, PoolId, WaitReason};
 use crate::capture::{Capture, Moment};
@@ -59,6 +60,8 @@ pub(super) struct Recording {
     pub(super) heeded: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
+    /// The layout that its blocks are to lie by.
+    pub(super) following: Option<Box<Following>>,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
 }

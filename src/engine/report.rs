@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::follow::Followed;
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
@@ -110,6 +111,9 @@ pub struct CaptureReport {
     /// [`uses::MOST`](crate::uses::MOST). Empty unless
     /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
     pub late_uses: Vec<LateUse>,
+    /// How far its blocks lie by the layout that it was given
+    /// ([`Engine::follow_layout`](super::Engine::follow_layout)); `None` without one.
+    pub layout: Option<Followed>,
     pub(super) record: Option<Arc<Record>>,
 }
 

@@ -195,6 +195,7 @@ impl State {
             step: config.settings.growth_step_bytes.unwrap_or(0),
             heeded: Moment::default(),
             undone: None,
+            following: None,
             lost: None,
         };
         let vacant = self.recordings.iter().position(Option::is_none);

@@ -6,6 +6,7 @@
 //!   are launched on: each launch waits for the one before (`order`).
 //! * [`Memory`]: a block that is freed when it is dropped.
 //! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.
+//! * [`Pool::capture_twice`]: two captures, the second one close to the least memory.
 //! * [`Graph`]: an executable graph with the [`Lease`] on its memory: nobody else gets that while the
 //!   graph lives or runs.
 //!
@@ -43,6 +44,7 @@ mod memory;
 mod order;
 mod pool;
 mod retired;
+mod twice;
 
 pub use capture::Capture;
 pub use error::Error;

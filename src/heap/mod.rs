@@ -6,6 +6,7 @@
 //! * [`ordered`]: what streams gave back outside captures.
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
+//! * [`laid`]: a block at a place that somebody else has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while; [`owned`]: what it has.
@@ -23,6 +24,7 @@ mod foreign;
 mod give_back;
 mod grow;
 mod joined;
+mod laid;
 mod open;
 mod ordered;
 mod owned;

@@ -76,7 +76,8 @@ impl Chooser {
         claims: &[Claims],
     ) -> Vec<Pick> {
         let row = choice.row;
-        let open = |start: u64| tape.part(start).map_or(0, |part| claims[part.owner as usize].open(row));
+        let open =
+            |start: u64| tape.part(start).map_or(0, |part| claims[part.owner as usize].open(row));
         if let Some(picks) = self.follow(choice, tape, &open) {
             return picks;
         }
@@ -98,7 +99,12 @@ impl Chooser {
     }
 
     /// Goes on where the address before ends, if that is enough.
-    fn follow(&self, choice: &Choice, tape: &Tape, open: &impl Fn(u64) -> u64) -> Option<Vec<Pick>> {
+    fn follow(
+        &self,
+        choice: &Choice,
+        tape: &Tape,
+        open: &impl Fn(u64) -> u64,
+    ) -> Option<Vec<Pick>> {
         let mut at = choice.before? + 1;
         let mut picks = Vec::new();
         let mut need = choice.need;

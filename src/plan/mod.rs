@@ -94,11 +94,8 @@ impl Plan {
         let spare = budget.saturating_sub(layout.mappings.len());
         let parts = held::fit(&layout, &held, spare);
 
-        let mut plan = Self {
-            minimum_bytes: minimum * granularity,
-            over_budget: over,
-            ..Self::default()
-        };
+        let mut plan =
+            Self { minimum_bytes: minimum * granularity, over_budget: over, ..Self::default() };
         let mut first = Vec::with_capacity(parts.len());
         for (parts, &(_, lasting)) in parts.iter().zip(&layout.pieces) {
             first.push(plan.pieces.len() as u32);

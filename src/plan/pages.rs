@@ -157,12 +157,8 @@ impl Runs {
     /// The same pages with each marked run joined to the one before it, which it touches: such a
     /// run is taken and given as a whole.
     pub fn joined(&self, marked: &[bool]) -> Self {
-        let mut runs = Self {
-            chains: self.chains,
-            runs: Vec::new(),
-            known: Vec::new(),
-            needed: Vec::new(),
-        };
+        let mut runs =
+            Self { chains: self.chains, runs: Vec::new(), known: Vec::new(), needed: Vec::new() };
         for (at, run) in self.runs.iter().enumerate() {
             if marked[at] {
                 let last = runs.runs.len() - 1;

@@ -23,18 +23,23 @@ impl First {
 }
 
 impl<P: Program> Runner<'_, P> {
+    /// Abandons the capture under way, if there is one. Returns the first failure.
+    pub(super) fn throw_away(&mut self) -> Option<ReplayError> {
+        let capture = self.capture.take()?;
+        let mut first = First::default();
+        if let Some(id) = capture.id {
+            first.engine(self.engine.abandon_capture(id));
+        }
+        match self.driver.end_capture(self.streams[&capture.origin]) {
+            Ok(graph) => first.driver(self.driver.destroy_graph(graph)),
+            Err(error) => first.driver(Err(error)),
+        }
+        first.0
+    }
+
     /// Gives everything back, and goes on behind a failure.
     pub(super) fn clean(&mut self) -> Result<(), ReplayError> {
-        let mut first = First::default();
-        if let Some(capture) = self.capture.take() {
-            if let Some(id) = capture.id {
-                first.engine(self.engine.abandon_capture(id));
-            }
-            match self.driver.end_capture(self.streams[&capture.origin]) {
-                Ok(graph) => first.driver(self.driver.destroy_graph(graph)),
-                Err(error) => first.driver(Err(error)),
-            }
-        }
+        let mut first = First(self.throw_away());
         first.driver(self.driver.synchronize());
         for graph in std::mem::take(&mut self.graphs) {
             if let Some(executable) = graph.executable {

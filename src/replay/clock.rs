@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Adds up the time of calls, less what taking the time costs.
+#[derive(Clone)]
 pub(super) struct Clock {
     overhead: Duration,
     total: Duration,

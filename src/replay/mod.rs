@@ -13,17 +13,30 @@ mod model;
 mod runner;
 mod sample;
 mod tags;
+mod twice;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::driver::Program;
-use crate::engine::Config;
+use crate::engine::{Config, Followed};
 use crate::trace::{BlockIndex, Trace};
 
 pub use error::ReplayError;
 pub use sample::Sample;
+
+/// How a capture's blocks get their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Plan {
+    /// As they are asked for.
+    #[default]
+    None,
+    /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
+    /// blocks from before it are left out.
+    Twice,
+}
 
 /// How to run a trace.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +51,8 @@ pub struct Options {
     pub delay: u32,
     /// How often the graphs are launched after their captures.
     pub launches: u32,
+    /// How a capture's blocks get their places.
+    pub plan: Plan,
 }
 
 /// What a trace came to.
@@ -66,6 +81,8 @@ pub struct Replayed {
     pub replay_ns: Option<u64>,
     /// Whether the checker judged every capture.
     pub verified: bool,
+    /// How far each capture lies by its layout; empty without [`Plan::Twice`].
+    pub layouts: Vec<Followed>,
     /// Where the blocks were placed, in order of allocation.
     pub placements: Vec<Placement>,
     /// The tags left in blocks that were never freed; empty unless tags were on.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::clock::{nanoseconds, Clock};
 use super::sample::Sampler;
 use super::tags::{self, Touches};
-use super::{Options, Output, Placement, ReplayError, Replayed};
+use super::{Options, Output, Placement, Plan, ReplayError, Replayed};
 use crate::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
     GraphHandle, NodeHandle, Program, StreamHandle, Tagged, Work,
 };
-use crate::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId};
+use crate::engine::{self, Block, Engine, Followed, GraphId, PoolConfig, PoolId};
 use crate::trace::Members;
 use crate::trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 
@@ -36,11 +36,12 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) capture: Option<Capture>,
     pub(super) graphs: Vec<Graph>,
     verified: bool,
-    placements: Vec<Placement>,
-    operation: usize,
+    layouts: Vec<Followed>,
+    pub(super) placements: Vec<Placement>,
+    pub(super) operation: usize,
     name: &'static str,
-    alloc: Clock,
-    free: Clock,
+    pub(super) alloc: Clock,
+    pub(super) free: Clock,
     captures: Duration,
     work: WorkBuffer,
     pub(super) sampler: Option<Sampler<'a>>,
@@ -111,6 +112,7 @@ impl<'a, P: Program> Runner<'a, P> {
             capture: None,
             graphs: Vec::new(),
             verified: true,
+            layouts: Vec::new(),
             placements: Vec::with_capacity(trace.blocks()),
             operation: 0,
             name: "",
@@ -141,7 +143,14 @@ impl<'a, P: Program> Runner<'a, P> {
             match operation {
                 Operation::Begin { stream, pool } => {
                     let rest = &trace.operations()[index + 1..];
+                    let layout = match self.options.plan {
+                        Plan::None => None,
+                        Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
+                    };
                     started = self.begin(*stream, *pool, rest)?;
+                    if let Some(layout) = layout {
+                        self.follow(layout)?;
+                    }
                 }
                 Operation::End {} => {
                     self.end()?;
@@ -165,12 +174,13 @@ impl<'a, P: Program> Runner<'a, P> {
             capture_ns: nanoseconds(self.captures),
             replay_ns,
             verified: self.verified,
+            layouts: std::mem::take(&mut self.layouts),
             placements: std::mem::take(&mut self.placements),
             outputs: self.outputs()?,
         })
     }
 
-    fn driver_failed(&self, source: DriverError) -> ReplayError {
+    pub(super) fn driver_failed(&self, source: DriverError) -> ReplayError {
         ReplayError::Driver { operation: self.operation, name: self.name, source }
     }
 
@@ -178,7 +188,7 @@ impl<'a, P: Program> Runner<'a, P> {
         ReplayError::Engine { operation: self.operation, name: self.name, source }
     }
 
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         origin: StreamIndex,
         pool: PoolIndex,
@@ -242,21 +252,24 @@ impl<'a, P: Program> Runner<'a, P> {
         Ok(id)
     }
 
+    /// Lets the origin wait for every stream of the capture.
+    pub(super) fn join(&self) -> Result<()> {
+        let Some(capture) = &self.capture else { return Ok(()) };
+        let origin = self.streams[&capture.origin];
+        let others = capture.members.inside().filter(|&stream| stream != capture.origin);
+        for stream in others {
+            let joined = self.driver.wait(origin, self.streams[&stream]);
+            joined.map_err(|source| self.driver_failed(source))?;
+        }
+        Ok(())
+    }
+
     fn end(&mut self) -> Result<()> {
+        self.join()?;
         let Some(capture) = &mut self.capture else {
             return Ok(());
         };
         let origin = self.streams[&capture.origin];
-        for stream in capture.members.inside() {
-            if stream != capture.origin {
-                let joined = self.driver.wait(origin, self.streams[&stream]);
-                joined.map_err(|source| ReplayError::Driver {
-                    operation: self.operation,
-                    name: self.name,
-                    source,
-                })?;
-            }
-        }
         let graph = capture.graph;
         // Whatever the answer, the engine is done with the capture.
         let report = capture.id.take().map(|id| self.engine.end_capture(id, graph));
@@ -268,6 +281,7 @@ impl<'a, P: Program> Runner<'a, P> {
         self.capture = None;
         let ended = self.driver.end_capture(origin);
         self.verified &= report.as_ref().is_some_and(|report| report.verified);
+        self.layouts.extend(report.as_ref().and_then(|report| report.layout.clone()));
         let id = report.map(|report| report.graph);
         match ended {
             Ok(graph) => {
@@ -284,7 +298,7 @@ impl<'a, P: Program> Runner<'a, P> {
         }
     }
 
-    fn step(&mut self, operation: &Operation) -> Result<()> {
+    pub(super) fn step(&mut self, operation: &Operation) -> Result<()> {
         for stream in operation.streams() {
             self.enter(stream)?;
         }

@@ -1,0 +1,46 @@
+//! Capturing twice: once to learn what is asked for, once to lie close together.
+
+use super::capture::Capture;
+use super::graph::Graph;
+use super::pool::Pool;
+use super::Error;
+use crate::driver::{AsStream, CaptureMode, Program};
+
+impl<D: Program> Pool<D> {
+    /// Captures what `body` submits to `stream`, and to the streams that it forks, twice, and returns
+    /// the second graph. The first one is never launched and leaves nothing: from it is planned where
+    /// the second one's blocks lie, in close to the least memory that can do without more edges. For
+    /// devices without virtual memory management there is no other way to that.
+    ///
+    /// `body` must launch the same work both times, and must have no effects at the time of the
+    /// capture but for what it returns: what it returned first is dropped before it is called again,
+    /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
+    /// block from before the capture that it frees is gone the first time.
+    /// Where the second capture asks for anything else, it is served as by
+    /// [`Engine::capture`](crate::engine::Engine::capture) from there on;
+    /// [`CaptureReport::layout`](crate::engine::CaptureReport::layout) in [`Graph::report`] tells.
+    ///
+    /// What the pool holds in vain goes back to the driver meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
+    /// [`engine::Error::NoJournal`](crate::engine::Error::NoJournal) where captures keep none. After any
+    /// of them the stream does not capture any more.
+    pub fn capture_twice<R, E: From<Error>>(
+        &self,
+        stream: &(impl AsStream + ?Sized),
+        mode: CaptureMode,
+        mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
+    ) -> Result<(Graph<D>, R), E> {
+        let first = Capture::begin(self, stream, mode)?;
+        let result = body(&first)?;
+        let layout = self.engine().layout_of(first.id()).map_err(Error::from)?;
+        // Before the capture is gone: blocks that are freed in it leave nothing to wait for.
+        drop(result);
+        drop(first);
+        let second = Capture::begin(self, stream, mode)?;
+        self.engine().follow_layout(second.id(), layout).map_err(Error::from)?;
+        let result = body(&second)?;
+        Ok((second.finish()?, result))
+    }
+}

@@ -1,0 +1,84 @@
+//! A block at a place that somebody else has chosen.
+
+use super::carve::Edge;
+use super::place::{Claim, Placed};
+use super::range::{Range, RangeId, State};
+use super::Heap;
+use crate::capture::NodeIndex;
+
+impl Heap {
+    /// Carves a block out at an address, if all that it would cover lies in one segment and is free
+    /// and the claim may take it: by `prove`, as [`Heap::place`] asks it. Never asks the driver.
+    ///
+    /// `address` and `bytes` are multiples of 512. Costs a search of the table of ranges.
+    pub(crate) fn place_at(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        claim: Claim,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Option<Placed> {
+        if self.is_uncached() || self.is_suspended() {
+            return None;
+        }
+        let Claim::Capture { .. } = claim else { return None };
+        let holds = |range: &Range| range.address <= address && address < range.end();
+        let first = self.ranges.ids().find(|&id| holds(&self.ranges[id]))?;
+        let end = address + bytes;
+        let mut at = first;
+        loop {
+            if !self.may_take(at, claim, prove) {
+                return None;
+            }
+            if end <= self.ranges[at].end() {
+                break;
+            }
+            at = self.ranges[at].next?;
+        }
+        self.clock += 1;
+        let first =
+            if self.ranges[first].address < address { self.split(first, address) } else { first };
+        Some(self.carve(Edge::Low(first), bytes))
+    }
+
+    /// Cuts a free range in two and returns the upper part. Both stay free for whom the whole was.
+    fn split(&mut self, id: RangeId, address: u64) -> RangeId {
+        let Range { segment, next, block, since, .. } = self.ranges[id];
+        let upper = (address, self.ranges[id].end() - address);
+        let mut state = self.ranges[id].state.clone();
+        let mut waits = None;
+        let mut shelved = false;
+        if let State::Marked(marked) = &mut state {
+            shelved = std::mem::take(&mut marked.shelved);
+            waits = Some((marked.capture, marked.owner));
+        }
+        if shelved {
+            self.unshelve(id);
+        } else if waits.is_none() {
+            self.unlist_single(id);
+        }
+        self.ranges[id].bytes -= upper.1;
+        let rest = self.ranges.insert(upper, segment, (Some(id), next), state);
+        self.ranges[rest].block = block;
+        self.ranges[rest].since = since;
+        if next.is_none() {
+            self.segment(segment).last = Some(rest);
+        }
+        let Some((capture, owner)) = waits else {
+            self.list_single(id);
+            self.list_single(rest);
+            return rest;
+        };
+        // To others it is as if the upper part had been given back by itself, just now.
+        let token = self.token(rest);
+        let given = super::Given { id: rest, generation: token.generation };
+        self.shelves(capture).log.push(upper.1, given);
+        if shelved {
+            self.shelve(id);
+            self.shelve(rest);
+        } else {
+            self.unproven.push((token, owner));
+        }
+        rest
+    }
+}

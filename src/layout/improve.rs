@@ -1,0 +1,135 @@
+//! The best of several orders, and of what small changes make of them.
+
+use std::cmp::Reverse;
+
+use super::order::{Conflicts, Order};
+use super::pack::{Fit, Packed, Packer};
+use crate::random::Random;
+
+/// The most placed blocks that are looked at for the sake of something better.
+const STEPS: u64 = 100_000_000;
+/// The same, times the number of blocks: a look costs more where there are many.
+const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
+/// The same, for each pair of blocks: what is small is done soon.
+const STEPS_PER_PAIR: u64 = 1_000;
+/// After so many changes in vain another order is taken up.
+const PATIENCE: u32 = 300;
+
+/// An order that has been tried.
+#[derive(Clone, Debug)]
+struct Tried {
+    packed: Packed,
+    fit: Fit,
+    order: Vec<u32>,
+}
+
+/// Offsets of the blocks.
+pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts) -> Vec<u64> {
+    let count = order.len() as u64;
+    let mut packer = Packer::new(order, conflicts);
+    let orders = orders(&packer, conflicts);
+    let least = orders.iter().map(|tried| conflicts.least(order, tried)).fold(0, u64::max);
+    let mut tried: Vec<Tried> = Vec::new();
+    let (mut taken, mut offsets) = (u64::MAX, Vec::new());
+    let until = STEPS.min(count * count * STEPS_PER_PAIR).min(STEPS_BY_BLOCKS / count.max(1));
+    for order in orders {
+        for fit in [Fit::First, Fit::Best] {
+            if taken <= least || (taken < u64::MAX && packer.steps >= until) {
+                continue;
+            }
+            let Some(packed) = packer.pack(&order, fit, least, u64::MAX) else { continue };
+            if packed.taken < taken {
+                (taken, offsets) = (packed.taken, packer.offsets.clone());
+            }
+            tried.push(Tried { packed, fit, order: order.clone() });
+        }
+    }
+    tried.sort_by_key(|tried| (tried.packed.taken, tried.packed.above));
+    let mut random = Random::new(0);
+    // The better ones more often: the best, the two best, the three best, and so on.
+    let starts = (1..=tried.len()).flat_map(|most| 0..most).cycle();
+    for start in starts {
+        if taken <= least || packer.steps >= until {
+            break;
+        }
+        let mut current = tried[start].clone();
+        // Somewhat less than the best so far: what cannot be reached tells good from better badly.
+        let aim = least + (taken - least) / 4 * 3;
+        let packed = packer.pack(&current.order, current.fit, aim, u64::MAX);
+        current.packed = packed.unwrap_or(current.packed);
+        let mut at = packer.offsets.clone();
+        let mut vain = 0;
+        while vain < PATIENCE && packer.steps < until && taken > aim {
+            let changed = change(&current.order, &packer, &at, aim, &mut random);
+            vain += 1;
+            let packed = packer.pack(&changed, current.fit, aim, current.packed.above);
+            let Some(packed) = packed else { continue };
+            if packed.above < current.packed.above {
+                vain = 0;
+            }
+            (current.packed, current.order) = (packed, changed);
+            at.copy_from_slice(&packer.offsets);
+            if packed.taken < taken {
+                taken = packed.taken;
+                offsets.copy_from_slice(&at);
+            }
+        }
+        tried[start] = current;
+        tried.sort_by_key(|tried| tried.packed.taken);
+    }
+    offsets
+}
+
+/// The orders to begin with; of equals in each the block that was allocated first.
+fn orders(packer: &Packer<'_>, conflicts: &Conflicts) -> Vec<Vec<u32>> {
+    let count = packer.offsets.len() as u32;
+    let (mut degree, mut beside) = (Vec::new(), Vec::new());
+    for block in 0..count {
+        let row = conflicts.of(block as usize).iter();
+        degree.push(row.clone().count() as u128);
+        beside.push(row.map(|other| packer.bytes(other as u32)).sum::<u64>());
+    }
+    let bytes = |block: &u32| u128::from(packer.bytes(*block));
+    let allocated: Vec<u32> = (0..count).collect();
+    let sorted = |key: &dyn Fn(&u32) -> (u128, u128)| {
+        let mut order = allocated.clone();
+        order.sort_by_cached_key(|block| Reverse(key(block)));
+        order
+    };
+    vec![
+        sorted(&|block| (bytes(block), degree[*block as usize])),
+        sorted(&|block| (bytes(block) * degree[*block as usize], bytes(block))),
+        sorted(&|block| (degree[*block as usize], bytes(block))),
+        sorted(&|block| (u128::from(beside[*block as usize]) + bytes(block), bytes(block))),
+        sorted(&|block| {
+            let beside = u128::from(beside[*block as usize]) + bytes(block);
+            (beside * bytes(block), bytes(block))
+        }),
+        allocated.iter().rev().copied().collect(),
+        allocated,
+    ]
+}
+
+/// An order in which some block that lies too high comes earlier.
+fn change(
+    order: &[u32],
+    packer: &Packer<'_>,
+    at: &[u64],
+    aim: u64,
+    random: &mut Random,
+) -> Vec<u32> {
+    let mut changed = order.to_vec();
+    let count = order.len() as u32;
+    for _ in 0..1 + random.below(2) {
+        let mut from = random.below(count) as usize;
+        if random.chance(0.7) {
+            let high = |block: u32| at[block as usize] + packer.bytes(block) > aim;
+            let rows = (from..changed.len()).chain(0..from);
+            from = rows.into_iter().find(|&row| high(changed[row])).unwrap_or(from);
+        }
+        let to = random.below(from as u32 + 1) as usize;
+        let block = changed.remove(from);
+        changed.insert(to, block);
+    }
+    changed
+}
