@@ -40,6 +40,32 @@ pub unsafe extern "C" fn regraph_allocate(
     })
 }
 
+/// The same on memory of its own: while `stream` captures, memory that is there at once, and that is
+/// never shared and never moved as long as a graph of the capture lives, whether the block is freed or
+/// not. For memory that is registered with a communication library, exported, or used by a kernel that
+/// goes on running. Outside captures it is the same as regraph_allocate(): keep the block for as long
+/// as it must not be shared.
+///
+/// Threads and errors: as regraph_allocate().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_allocate_fixed(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: u64,
+    stream: regraph_stream,
+    block: *mut regraph_block,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
+        let given =
+            on!(engine, engine => engine.allocate_fixed(pool.into(), bytes, named(stream)))?;
+        out.put(given.into());
+        Ok(())
+    })
+}
+
 /// Says that `stream` uses the block at some time before its free. The use must be ordered after the
 /// allocation, by an event for instance. A block's own stream needs no record.
 ///

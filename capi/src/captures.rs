@@ -3,6 +3,7 @@
 use std::ffi::c_char;
 
 use regraph::engine::CaptureReport;
+use regraph::plan::Options;
 
 use crate::arguments::{put_if_wanted, text, Out};
 use crate::engine::regraph_engine;
@@ -33,12 +34,35 @@ pub struct regraph_capture_report {
     pub late_uses: u64,
     /// Whether the checker judged the capture.
     pub verified: bool,
+    /// The memory that came at the capture's end, in bytes; zero where none did
+    /// (regraph_plan_capture()).
+    pub planned_bytes: u64,
+    /// Of that, what is new: the rest is shared with other graphs of the pool.
+    pub planned_new_bytes: u64,
+    /// The least that these blocks need in whole units of the device's granularity, alone, in bytes.
+    pub planned_minimum_bytes: u64,
+    /// How often pieces of that memory are mapped.
+    pub mappings: u64,
+}
+
+/// Bounds of the memory that comes at a capture's end. All zero for none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct regraph_plan_options {
+    /// The most mappings; zero for as many as the least memory needs.
+    pub max_mappings: u64,
+    /// The most bytes of a piece of memory; zero for any. Pools of many graphs need no more than their
+    /// largest with pieces of the device's granularity.
+    pub max_piece_bytes: u64,
+    /// The most time for mapping, as a share of the capture's own, in percent; zero for any.
+    pub max_share_percent: u64,
     /// Zero. Later versions may give these names.
-    pub unused: [u64; 4],
+    pub unused: [u64; 5],
 }
 
 impl From<CaptureReport> for regraph_capture_report {
     fn from(report: CaptureReport) -> Self {
+        let plan = report.plan.unwrap_or_default();
         Self {
             capture: report.capture.0,
             graph: report.graph.into(),
@@ -47,7 +71,10 @@ impl From<CaptureReport> for regraph_capture_report {
             dependency_queries: report.dependency_queries,
             late_uses: report.late_uses.len() as u64,
             verified: report.verified,
-            unused: [0; 4],
+            planned_bytes: plan.bytes,
+            planned_new_bytes: plan.new_bytes,
+            planned_minimum_bytes: plan.minimum_bytes,
+            mappings: plan.mappings as u64,
         }
     }
 }
@@ -82,6 +109,40 @@ pub unsafe extern "C" fn regraph_begin_capture(
     })
 }
 
+/// Gives a capture under way its memory at its end, as little as it can run on; with `options` NULL its
+/// memory comes with its blocks, whatever the settings say. Call it before anything is allocated in the
+/// capture.
+///
+/// Blocks of at least half the device's granularity then have addresses and no memory of their own until
+/// regraph_end_capture() has returned: the graph is not launched before, nothing outside the capture
+/// touches them, and nothing of them is registered or exported. Memory for such uses comes from
+/// regraph_allocate_fixed().
+///
+/// Threads: the one that captures.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; REGRAPH_ERROR_CANNOT_PLAN where the device has no virtual
+/// memory management. regraph_end_capture() may then fail with REGRAPH_ERROR_PLAN_OUT_OF_MEMORY.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_plan_capture(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    options: *const regraph_plan_options,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, options) = unsafe { (regraph_engine::read(engine)?, options.as_ref()) };
+        let options = options.map(|told| {
+            let some = |value: u64| (value > 0).then_some(value);
+            let mut options = Options::default();
+            options.max_mappings = some(told.max_mappings).map(|most| most as usize);
+            options.max_piece_bytes = some(told.max_piece_bytes);
+            options.max_share_percent = some(told.max_share_percent);
+            options
+        });
+        Ok(on!(engine, engine => engine.plan_capture(numbered(capture), options))?)
+    })
+}
+
 /// Ends a capture. `graph` is the handle under capture, just before cuStreamEndCapture(), or the one
 /// that this gave. The first is better: the engine can then look at the streams once more. Every use
 /// of the capture's blocks is recorded before. `report` may be NULL, but its graph id is what
@@ -96,7 +157,8 @@ pub unsafe extern "C" fn regraph_begin_capture(
 ///
 /// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE: the graph must not
 /// be launched, and the capture is rolled back as by regraph_abandon_capture().
-/// REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+/// REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
+/// likewise, where memory was to come at the end (regraph_plan_capture()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_end_capture(
     engine: *const regraph_engine,

@@ -89,6 +89,14 @@ pub enum regraph_error {
     /// regraph_config_set_refuse_late_uses() is set. It is rolled back; its graph must not be
     /// launched.
     REGRAPH_ERROR_LATE_USE = 49,
+    /// The memory of the capture cannot come at its end.
+    REGRAPH_ERROR_CANNOT_PLAN = 50,
+    /// There is not as much memory as the capture needs at its end. It is rolled back; its graph must
+    /// not be launched.
+    REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
+    /// The capture was ended without its graph, so its blocks never got memory of their own. The graph
+    /// must not be launched.
+    REGRAPH_ERROR_UNPLANNED = 52,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -113,7 +121,8 @@ names! {
     REGRAPH_ERROR_POOL_IN_USE REGRAPH_ERROR_POOL_BUSY REGRAPH_ERROR_CANNOT_SUSPEND
     REGRAPH_ERROR_POOL_SUSPENDED REGRAPH_ERROR_RESUME_OUT_OF_MEMORY REGRAPH_ERROR_SET_BACK
     REGRAPH_ERROR_PER_THREAD_STREAM REGRAPH_ERROR_STREAM_IN_USE REGRAPH_ERROR_POISONED
-    REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
+    REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.

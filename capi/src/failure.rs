@@ -107,6 +107,9 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::Poisoned => code::REGRAPH_ERROR_POISONED,
         Error::Refused(_) => code::REGRAPH_ERROR_REFUSED,
         Error::LateUse(_) => code::REGRAPH_ERROR_LATE_USE,
+        Error::CannotPlan { .. } => code::REGRAPH_ERROR_CANNOT_PLAN,
+        Error::PlanOutOfMemory { .. } => code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
+        Error::Unplanned { .. } => code::REGRAPH_ERROR_UNPLANNED,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }

@@ -35,6 +35,7 @@ use crate::recent::Recent;
 use dag::Dag;
 use reach::{Reach, Rules, Step, Terminals};
 use watch::WatchLists;
+use windows::WORD;
 
 define_index! {
     /// A stream that was seen in a capture, in order of first sight.
@@ -57,6 +58,8 @@ struct Stream {
     changed: Moment,
     /// When a look last found a [`Step::Broken`].
     broken: Option<Moment>,
+    /// When it last came to follow nodes that had been seen on other streams.
+    learned: Moment,
     watches: WatchLists,
 }
 
@@ -148,6 +151,7 @@ impl Capture {
             }
         }
         self.indices.clear();
+        let seen = self.dag.len();
         for terminal in terminals {
             let node = self.dag.insert(driver, terminal.node, journal.as_deref_mut());
             self.indices.push((node, self.dag.order(terminal.edge)));
@@ -158,11 +162,17 @@ impl Capture {
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
         let rules = Rules { programmatic: self.programmatic, heed_set_back: self.heed_set_back };
-        let Stream { reach, watches, changed, broken, .. } = &mut self.streams[stream.index()];
+        let Stream { reach, watches, changed, broken, learned, .. } =
+            &mut self.streams[stream.index()];
+        let mut lowest = usize::MAX;
         let step = reach.advance(&self.dag, rules, terminals, &self.indices, |word, nodes| {
+            lowest = lowest.min(word * WORD + nodes.trailing_zeros() as usize);
             watches.fire(word, nodes, woken)
         });
         *changed = now;
+        if lowest < seen {
+            *learned = now;
+        }
         if step == Step::Broken {
             *broken = Some(now);
         }
@@ -206,6 +216,19 @@ impl Capture {
         self.streams[stream.index()].broken.is_some_and(|broken| broken > since)
     }
 
+    /// When the stream last came to follow nodes that had been seen before, on other streams. Since
+    /// then nothing but its own work has become proven for it.
+    #[inline]
+    pub(crate) fn learned(&self, stream: StreamIndex) -> Moment {
+        self.streams[stream.index()].learned
+    }
+
+    /// The present moment.
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
     fn enter(&mut self, handle: StreamHandle) -> StreamIndex {
         let stream = StreamIndex::new(self.streams.len());
         self.streams.push(Stream {
@@ -213,6 +236,7 @@ impl Capture {
             reach: Reach::default(),
             changed: Moment::default(),
             broken: None,
+            learned: Moment::default(),
             watches: WatchLists::default(),
         });
         self.by_handle.insert(handle, stream);

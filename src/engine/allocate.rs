@@ -8,6 +8,7 @@ use super::block::{Home, LiveBlock, Origin};
 use super::config::{Config, Flaw};
 use super::explain::View;
 use super::history::{Action, Frames};
+use super::planned::has_own_memory;
 use super::report::{Block, OutOfMemory, PoolId};
 use super::state::{State, GONE};
 use super::Error;
@@ -35,6 +36,8 @@ pub(super) struct Request {
     pub(super) requested: u64,
     /// What the block is to occupy, in bytes.
     pub(super) bytes: u64,
+    /// Whether it is to have memory of its own for good.
+    pub(super) fixed: bool,
     pub(super) frames: Option<Arc<Frames>>,
 }
 
@@ -54,8 +57,14 @@ impl State {
         let homes = self.pool(pool, CALL)?.homes(bytes, claim);
         self.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.touch(heap));
-        let followed = self.follow(driver, config, &request, claim);
-        let found = match followed {
+        let planned = match self.find_planned(driver, config, &request, claim) {
+            Err(error) if !error.is_out_of_memory() => return Err(error.into()),
+            planned => planned.unwrap_or(None),
+        };
+        if request.fixed && planned.is_none() && has_own_memory(driver, config, claim) {
+            return Err(self.out_of_memory(driver, config, &request, claim));
+        }
+        let found = match planned.or_else(|| self.follow(driver, config, &request, claim)) {
             Some(place) => Ok(Some(place)),
             None => self.find(driver, config, &request, homes, claim),
         };
@@ -136,7 +145,7 @@ impl State {
             return 0;
         };
         let heap = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::reserved);
-        heap(pool.small) + heap(pool.large)
+        pool.all_heaps().into_iter().map(heap).sum()
     }
 
     fn hand_out(

@@ -32,6 +32,18 @@ impl<D: Driver> Engine<D> {
     /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
     /// [`Error::PerThreadStream`]; the driver's.
     pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
+        self.allocate_as(pool, bytes, stream, false)
+    }
+
+    /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.
+    #[inline]
+    pub(super) fn allocate_as(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+        fixed: bool,
+    ) -> Result<Block, Error> {
         const CALL: &str = "allocate";
         if bytes == 0 {
             return Err(Error::ZeroBytes { call: CALL });
@@ -55,7 +67,7 @@ impl<D: Driver> Engine<D> {
                 return Ok(block);
             }
         }
-        let request = Request { pool, stream, requested, bytes, frames };
+        let request = Request { pool, stream, requested, bytes, fixed, frames };
         let allocated = self.change(|state| state.allocate(&self.driver, &self.config, request));
         if let Err(Error::OutOfMemory(report)) = &allocated {
             self.observers.tell(report);

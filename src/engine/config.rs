@@ -1,5 +1,6 @@
 //! Choices made when an engine or a pool is created.
 
+use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
 use crate::settings::{Settings, SettingsError};
 
@@ -216,9 +217,22 @@ pub enum Flaw {
 pub struct PoolConfig {
     /// The most the pool may hold, in bytes; `None` means as much as the device gives.
     pub max_bytes: Option<u64>,
+    /// Whether captures into the pool get their memory at their end, as little as they can run on, and
+    /// within which bounds; see [`Engine::plan_capture`](super::Engine::plan_capture), which also says
+    /// what must not be done until then. Default: as
+    /// [`Settings::plan`](crate::settings::Settings::plan) has it. Nothing where the device has no
+    /// virtual memory management.
+    pub plan: Option<Options>,
 }
 
 impl PoolConfig {
+    /// Lets captures into the pool get their memory at their end, within these bounds.
+    #[must_use]
+    pub fn plan(mut self, options: Options) -> Self {
+        self.plan = Some(options);
+        self
+    }
+
     /// Sets the most the pool may hold, in bytes.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {

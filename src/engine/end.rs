@@ -39,19 +39,26 @@ impl State {
         }
         // Before its pools are named: a block that waits may bring one in.
         self.poll_deferred(driver, usize::MAX);
+        let ready = match graph {
+            Some(_) => self.prepare_plans(driver, config, slot),
+            None => Vec::new(),
+        };
+        let unbound = self.is_unbound(slot);
         let recording = self.recording(slot);
         let queries = recording.capture.queries();
         let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
         let pools = recording.pools.clone();
         let layout = recording.following.as_ref().map(|following| following.followed());
-        let judged = match (&recording.journal, recording.undone, graph) {
-            (Some(journal), _, Some(graph)) if config.settings.check => {
+        let mut judged = match (&recording.journal, recording.undone, graph) {
+            // A plan hands memory out, so nothing else than its being judged will do.
+            (Some(journal), _, Some(graph)) if config.settings.check || unbound => {
                 let (policy, foreign) = (config.settings.programmatic, config.foreign_nodes);
                 check::judge(journal, policy, driver, graph, foreign)
                     .map(|_| ())
                     .map_err(|violation| Error::Refused(Box::new(violation)))
             }
             (_, Some((block, stream)), _) => Err(Error::SetBack { stream, block }),
+            _ if unbound => Err(Error::Unplanned { capture: id }),
             _ => Ok(()),
         };
         let late_uses = match (&recording.journal, graph) {
@@ -62,13 +69,20 @@ impl State {
             _ => Vec::new(),
         };
         let refused = config.refuse_late_uses && !late_uses.is_empty();
+        let mut plan = None;
+        if judged.is_ok() && !refused && unbound {
+            match self.bind_plans(driver, slot, ready) {
+                Ok(report) => plan = report,
+                Err(error) => judged = Err(error),
+            }
+        }
         let good = judged.is_ok() && !refused;
         let journal = self.recording(slot).journal.take();
         // A graph that nobody can name may have run already: its memory stays its own.
         let ended = self.end(driver, config, slot, good || graph.is_none());
         if let Err(error) = judged {
             if graph.is_none() {
-                self.claim_pools(pools);
+                self.claim_pools(pools, id);
             }
             return Err(error);
         }
@@ -77,10 +91,10 @@ impl State {
         }
         ended?;
         late::warn(id, &late_uses);
-        let verified = config.settings.check && graph.is_some();
+        let verified = (config.settings.check || unbound) && graph.is_some();
         Ok(CaptureReport {
             capture: id,
-            graph: self.claim_pools(pools),
+            graph: self.claim_pools(pools, id),
             nodes,
             blocks,
             verified,
@@ -91,13 +105,17 @@ impl State {
                 Arc::new(Record { journal, programmatic, minimum: OnceLock::new() })
             }),
             layout,
+            plan,
         })
     }
 
     /// A new graph's claim on its pools.
-    fn claim_pools(&mut self, pools: SmallVec<[PoolId; 1]>) -> GraphId {
+    fn claim_pools(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
         let graph = GraphId(self.next_graph);
         self.next_graph += 1;
+        if self.keep_grounds(&pools, capture) {
+            self.grounds.insert(graph, capture);
+        }
         for &pool in &pools {
             if let Some(Some(pool)) = self.pools.get_mut(pool.0 as usize) {
                 pool.graphs += 1;
@@ -235,6 +253,7 @@ impl State {
         }
         self.poll_deferred(driver, usize::MAX);
         if !accepted {
+            self.leave_grounds(driver, &pools, id);
             for pool in pools {
                 self.forget_graphs(driver, pool);
             }
@@ -255,9 +274,10 @@ impl State {
     }
 
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
-        let row = self.pools.iter().position(|pool| {
-            pool.as_ref().is_some_and(|pool| pool.small == heap || pool.large == heap)
-        });
+        let row = self
+            .pools
+            .iter()
+            .position(|pool| pool.as_ref().is_some_and(|pool| pool.all_heaps().contains(&heap)));
         PoolId(row.expect("a heap belongs to a pool") as u32)
     }
 
@@ -267,6 +287,9 @@ impl State {
         graph: GraphId,
     ) -> Result<(), Error> {
         let pools = self.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
+        if let Some(capture) = self.grounds.remove(&graph) {
+            self.leave_grounds(driver, &pools, capture);
+        }
         for pool in pools {
             if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
                 row.graphs -= 1;
@@ -330,14 +353,15 @@ impl State {
             });
         }
         let mut result = Ok(());
-        for (class, heap) in heaps.into_iter().enumerate() {
+        for heap in self.pool(id, "destroy_pool")?.all_heaps() {
             self.heap(heap).note_close();
             self.note_changes(heap);
             if let Some(heap) = self.heaps[heap as usize].take() {
                 result = result.and(heap.close(driver));
             }
-            self.count_nothing(id, class);
         }
+        self.count_nothing(id, 0);
+        self.count_nothing(id, 1);
         self.pools[id.0 as usize] = None;
         Ok(result?)
     }

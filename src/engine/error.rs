@@ -211,6 +211,48 @@ pub enum Error {
     /// back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
+    /// A capture whose blocks get their memory at its end was ended without its graph being named: a
+    /// plan that nobody judges is not carried out. Its graph must not be launched.
+    #[error(
+        "the blocks of capture {} never got memory of their own, because it was ended without its \
+         graph; its graph must not be launched",
+        .capture.0
+    )]
+    Unplanned {
+        /// The capture.
+        capture: CaptureId,
+    },
+    /// The memory of a capture cannot come at its end.
+    #[error(
+        "the memory of capture {} cannot come at its end: the device has no virtual memory management, \
+         memory is not cached, or blocks were allocated in it while no record was kept; capture it \
+         twice instead, or decide before its first allocation",
+        .capture.0
+    )]
+    CannotPlan {
+        /// The capture.
+        capture: CaptureId,
+    },
+    /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not
+    /// be launched.
+    #[error(
+        "{pool:?} needs {bytes} bytes for a capture that ends, {new_bytes} of them new, and there is \
+         room for {}; free device memory: {}; raise the limit or free memory, and capture again",
+        .room.map_or("any number".to_owned(), |room| room.to_string()),
+        .device_free.map_or("unknown".to_owned(), |free| free.to_string())
+    )]
+    PlanOutOfMemory {
+        /// The pool.
+        pool: PoolId,
+        /// What the capture runs on, in bytes.
+        bytes: u64,
+        /// Of that, what is not there yet.
+        new_bytes: u64,
+        /// How much more the pool may hold, where there is a limit.
+        room: Option<u64>,
+        /// Free on the device, where the driver told.
+        device_free: Option<u64>,
+    },
     /// A node has an address in a block that it comes too late for, and
     /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set. The capture was rolled
     /// back; its graph must not be launched.

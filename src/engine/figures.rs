@@ -74,20 +74,26 @@ impl State {
         let row = row.expect("a pool lives as long as its heaps");
         let class = class(row.small == heap);
         let counted = row.counted[class];
-        let heap = self.heap(heap);
-        let (waiting_count, waiting) = (heap.waiting_ranges() as u64, heap.waiting());
-        let (pieces, free) = heap.free_pieces();
         let mut amounts = Amounts::default();
         amounts[ALLOCATIONS] = counted.blocks;
         amounts[ALLOCATED] = counted.bytes;
         amounts[REQUESTED] = counted.requested;
-        amounts[ACTIVE] = counted.blocks + waiting_count;
-        amounts[ACTIVE_BYTES] = counted.bytes + waiting;
-        amounts[SPLIT] = pieces as u64;
-        amounts[SPLIT_BYTES] = free;
-        amounts[SEGMENTS] = heap.pieces() as u64;
-        amounts[RESERVED] = heap.reserved();
-        amounts[SUSPENDED] = heap.suspended();
+        amounts[ACTIVE] = counted.blocks;
+        amounts[ACTIVE_BYTES] = counted.bytes;
+        // Large blocks may lie in two heaps.
+        let (first, second) =
+            if heap == row.small { (heap, None) } else { (row.large, row.planned) };
+        for heap in [first].into_iter().chain(second) {
+            let heap = self.heap(heap);
+            let (pieces, free) = heap.free_pieces();
+            amounts[ACTIVE] += heap.waiting_ranges() as u64;
+            amounts[ACTIVE_BYTES] += heap.waiting();
+            amounts[SPLIT] += pieces as u64;
+            amounts[SPLIT_BYTES] += free;
+            amounts[SEGMENTS] += heap.pieces() as u64;
+            amounts[RESERVED] += heap.reserved();
+            amounts[SUSPENDED] += heap.suspended();
+        }
         (class, amounts)
     }
 

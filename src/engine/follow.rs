@@ -12,7 +12,7 @@ use super::report::PoolId;
 use super::state::{State, GONE};
 use crate::capture::StreamIndex;
 use crate::driver::Driver;
-use crate::heap::{CaptureSlot, Claim, Freed, Placed};
+use crate::heap::{Before, CaptureSlot, Claim, Freed, Placed};
 use crate::layout::{Layout, Place};
 
 /// How far a capture lies by its layout.
@@ -241,8 +241,9 @@ impl State {
             self.heap(heap).free_quiet(range, before.graphs, number);
             return;
         }
-        let freed =
-            Freed { capture: slot, owner: stream, markers: before.markers, graphs: before.graphs };
+        let now = self.recording(slot).capture.now();
+        let Before { markers, graphs } = before;
+        let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
         let token = self.heap(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, slot, token, stream);
     }

@@ -337,7 +337,8 @@ impl State {
             self.tell(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
-        let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
+        let now = self.recording(home.slot).capture.now();
+        let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
         let token = self.heap(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, home.slot, token, home.stream);
     }

@@ -4,8 +4,8 @@
 //! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
-//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `reclaim`, `spare`, `suspend`,
-//!   `wait`: what the calls do to it.
+//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `planned`, `reclaim`, `spare`,
+//!   `suspend`, `wait`: what the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
 //! * `layout`, `follow`: captures that lie by a layout.
 //! * `late`: tells uses later than was recorded.
@@ -38,6 +38,8 @@ mod memory;
 mod owners;
 mod owns;
 mod picture;
+mod plan_report;
+mod planned;
 mod pool;
 mod reclaim;
 mod recording;
@@ -60,6 +62,7 @@ pub use error::Error;
 pub use follow::{FellBack, Followed, Why};
 pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
+pub use plan_report::PlanReport;
 pub use report::{
     Block, BlockId, CaptureReport, Emptied, FreeRange, GraphId, OutOfMemory, PoolId,
     PoolStatistics, Refusal, WaitReason,

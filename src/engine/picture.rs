@@ -69,7 +69,7 @@ impl State {
         let mut segments = Vec::new();
         for pool in (0..self.pools.len() as u32).map(PoolId) {
             let Some(row) = &self.pools[pool.0 as usize] else { continue };
-            for heap in row.heaps() {
+            for heap in row.all_heaps() {
                 self.segments(config, pool, heap, &mut stacks, &mut segments);
             }
         }

@@ -1,5 +1,7 @@
 //! Pools: two heaps each, and their figures.
 
+use smallvec::SmallVec;
+
 use super::config::PoolConfig;
 use super::ledger::class;
 use crate::heap::Claim;
@@ -20,6 +22,8 @@ pub(super) struct Pool {
     /// The engine's numbers of its heaps.
     pub(super) small: u32,
     pub(super) large: u32,
+    /// That of blocks which get their memory at the end of their capture, once there was one.
+    pub(super) planned: Option<u32>,
     /// The heap that grows for captures of either class, from the pool's first graph on: what
     /// graphs used is there for both.
     pub(super) shared: Option<u32>,
@@ -58,6 +62,7 @@ impl Pool {
             config,
             small,
             large,
+            planned: None,
             shared: None,
             graphs: 0,
             recordings: 0,
@@ -81,6 +86,11 @@ impl Pool {
     /// Its heaps: of small and of large blocks.
     pub(super) fn heaps(&self) -> [u32; 2] {
         [self.small, self.large]
+    }
+
+    /// The same, and that of blocks which get their memory later.
+    pub(super) fn all_heaps(&self) -> SmallVec<[u32; 3]> {
+        self.heaps().into_iter().chain(self.planned).collect()
     }
 
     /// Counts a block into a heap of the pool.

@@ -199,6 +199,7 @@ impl State {
     ) -> Emptied {
         self.settle_everything(driver, None);
         let before = self.reserved_by_all();
+        self.sweep_planned(driver);
         if before > keep {
             // A pool that loses memory says so: it is suspended.
             let _ = self.trim_all(driver, config, None);

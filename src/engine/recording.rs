@@ -1,5 +1,7 @@
 //! A capture under way, as the engine keeps it.
 
+use std::time::Instant;
+
 use smallvec::SmallVec;
 
 use super::follow::Following;
@@ -9,6 +11,7 @@ use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::{BlockNumber, Journal};
+use crate::plan::Options;
 
 /// A block freed in the capture that cannot be proven free within it.
 #[derive(Clone, Debug)]
@@ -34,6 +37,18 @@ pub(super) struct Keeper {
     pub(super) thread: usize,
     pub(super) changes: u64,
     pub(super) streams: usize,
+}
+
+/// When the memory of a capture's large blocks comes.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Planning {
+    /// As pool and settings have it.
+    #[default]
+    Default,
+    /// With the block.
+    Off,
+    /// At the end.
+    On(Options),
 }
 
 /// A capture under way.
@@ -62,6 +77,12 @@ pub(super) struct Recording {
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
     pub(super) following: Option<Box<Following>>,
+    pub(super) planning: Planning,
+    /// When it was first seen.
+    pub(super) since: Instant,
+    /// Whether another capture of one of its pools has been under way beside it: one may contain the
+    /// other.
+    pub(super) beside: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
 }

@@ -11,6 +11,8 @@ use crate::minimum::Minimum;
 use crate::policy::Programmatic;
 use crate::uses::LateUse;
 
+use super::plan_report::PlanReport;
+
 /// A pool of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub(crate) u32);
@@ -114,6 +116,8 @@ pub struct CaptureReport {
     /// How far its blocks lie by the layout that it was given
     /// ([`Engine::follow_layout`](super::Engine::follow_layout)); `None` without one.
     pub layout: Option<Followed>,
+    /// What the memory that came at the capture's end amounts to; `None` where none did.
+    pub plan: Option<PlanReport>,
     pub(super) record: Option<Arc<Record>>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use super::history::Ring;
 use super::lanes::{this_thread, Lanes, Whereabouts};
 use super::ledger::Tally;
 use super::pool::Pool;
-use super::recording::{Keeper, Recording};
+use super::recording::{Keeper, Planning, Recording};
 use super::report::{GraphId, PoolId};
 use super::statistics::Counts;
 use super::Error;
@@ -22,7 +23,7 @@ use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
 use crate::heap::{CaptureSlot, Heap, LaneIndex};
 use crate::index::{new_map, Map};
 use crate::journal::{BlockNumber, Entry, Journal};
-use crate::policy::Programmatic;
+use crate::policy::{PlanChoice, Programmatic};
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
 /// searches.
@@ -48,6 +49,8 @@ pub(super) struct State {
     /// Captures that were ended or abandoned here: the driver may still report them as active.
     pub(super) ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
+    /// The captures of graphs that have blocks in planned heaps.
+    pub(super) grounds: Map<GraphId, CaptureId>,
     /// Pools that nobody can name any more, and that go when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
     pub(super) next_graph: u64,
@@ -107,6 +110,7 @@ impl State {
             limit: None,
             ended: BTreeSet::new(),
             graphs: new_map(),
+            grounds: new_map(),
             leaving: Vec::new(),
             next_graph: 0,
             next_age: 0,
@@ -182,11 +186,15 @@ impl State {
             config.settings.programmatic
         };
         self.next_age += 1;
+        let settings = &config.settings;
+        // What is planned is planned from the record.
+        let planned = settings.plan == PlanChoice::Exact;
+        let keeps = settings.check || config.journal || self.journals || planned;
         let recording = Recording {
             id,
             age: self.next_age,
             capture: Capture::new(trusted, !config.lacks(Flaw::SetBack)),
-            journal: (config.settings.check || config.journal || self.journals).then(Journal::new),
+            journal: keeps.then(Journal::new),
             pools: SmallVec::new(),
             blocks: 0,
             held: Vec::new(),
@@ -196,6 +204,9 @@ impl State {
             heeded: Moment::default(),
             undone: None,
             following: None,
+            planning: Planning::default(),
+            since: Instant::now(),
+            beside: false,
             lost: None,
         };
         let vacant = self.recordings.iter().position(Option::is_none);
@@ -226,8 +237,17 @@ impl State {
                 journal.push(Entry::Standing { block, address, bytes });
             }
         }
-        if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
-            row.recordings += 1;
+        let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { return };
+        row.recordings += 1;
+        let (beside, plan) = (row.recordings > 1, row.config.plan.is_some());
+        let recordings = self.recordings.iter_mut().flatten();
+        for recording in recordings.filter(|it| beside && it.pools.contains(&pool)) {
+            recording.beside = true;
+        }
+        let recording = self.recording(slot);
+        if plan && recording.journal.is_none() && recording.blocks == 0 {
+            // What is planned is planned from the record.
+            recording.journal = Some(Journal::new());
         }
     }
 
@@ -235,7 +255,7 @@ impl State {
     fn strangers(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
         let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return Vec::new() };
         let Self { heaps, recordings, blocks, deferred, .. } = self;
-        let heaps_of_pool = [row.small, row.large];
+        let heaps_of_pool = row.all_heaps();
         let extent = |heap: u32, range| heaps[heap as usize].as_ref().expect(GONE).extent(range);
         let live = blocks.iter().map(|block| (block.number, block.heap, block.range));
         let held = recordings.iter().flatten().flat_map(|recording| &recording.held);

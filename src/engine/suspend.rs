@@ -76,7 +76,7 @@ impl State {
     pub(super) fn is_suspended(&self, pool: PoolId) -> bool {
         let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
         let heap = |heap: u32| self.heaps[heap as usize].as_ref();
-        row.heaps().into_iter().filter_map(heap).any(Heap::is_suspended)
+        row.all_heaps().into_iter().filter_map(heap).any(Heap::is_suspended)
     }
 
     /// Refuses a pool that is unknown or suspended.
@@ -89,7 +89,7 @@ impl State {
     }
 
     fn suspend_pool<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<u64, Error> {
-        let heaps = self.pool(pool, SUSPEND)?.heaps();
+        let heaps = self.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
         if !mapped || self.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { pool });
@@ -99,18 +99,18 @@ impl State {
         if known && before == 0 {
             return Ok(0);
         }
-        heaps.into_iter().for_each(|heap| self.touch(heap));
+        heaps.iter().copied().for_each(|heap| self.touch(heap));
         self.must_be_quiet(driver, pool)?;
         if !known {
-            self.tell_leaving(heaps);
+            self.tell_leaving(&heaps);
         }
-        heaps.into_iter().for_each(|heap| self.heap(heap).shut());
+        heaps.iter().copied().for_each(|heap| self.heap(heap).shut());
         let mut done = Ok(());
-        for heap in heaps {
+        for &heap in &heaps {
             done = done.and_then(|()| self.heap(heap).suspend(driver));
         }
         if done.is_err() {
-            self.reopen(heaps);
+            self.reopen(&heaps);
         }
         done?;
         Ok(before - self.reserved(pool))
@@ -129,10 +129,10 @@ impl State {
         for _ in 0..LOOKS {
             self.settle_everything(driver, Some(pool));
             let row = self.pool(pool, SUSPEND)?;
-            let heaps = row.heaps();
+            let heaps = row.all_heaps();
             captures = row.recordings;
             let waits = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::unsettled);
-            waiting = heaps.into_iter().map(waits).sum();
+            waiting = heaps.iter().copied().map(waits).sum();
             if captures > 0 || waiting == 0 {
                 break;
             }
@@ -146,13 +146,13 @@ impl State {
     /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
     pub(super) fn shut<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
         let Ok(row) = self.pool(pool, SUSPEND) else { return };
-        let heaps = row.heaps();
+        let heaps = row.all_heaps();
         self.fronts.used().for_each(|mut front| front.bar(pool));
         self.take_back(driver, |of, _, _| of == pool);
         if !self.is_suspended(pool) {
-            self.tell_leaving(heaps);
+            self.tell_leaving(&heaps);
         }
-        for heap in heaps {
+        for &heap in &heaps {
             self.heap(heap).shut();
             self.touch(heap);
         }
@@ -164,24 +164,24 @@ impl State {
         config: &Config,
         pool: PoolId,
     ) -> Result<u64, Error> {
-        let heaps = self.pool(pool, RESUME)?.heaps();
+        let heaps = self.pool(pool, RESUME)?.all_heaps();
         if !self.is_suspended(pool) {
             return Ok(0);
         }
-        heaps.into_iter().for_each(|heap| self.touch(heap));
-        let bytes = self.missing(heaps);
-        let result = self.find_memory(driver, config, pool, heaps);
+        heaps.iter().copied().for_each(|heap| self.touch(heap));
+        let bytes = self.missing(&heaps);
+        let result = self.find_memory(driver, config, pool, &heaps);
         if let Ok(true) = result {
-            self.reopen(heaps);
+            self.reopen(&heaps);
             return Ok(bytes);
         }
-        for heap in heaps {
+        for &heap in &heaps {
             // What cannot go now stays as it is, and goes or is used at the next call.
             let _ = self.heap(heap).suspend(driver);
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
-            _ => Err(self.cannot_resume(driver, pool, heaps)),
+            _ => Err(self.cannot_resume(driver, pool, &heaps)),
         }
     }
 
@@ -192,7 +192,7 @@ impl State {
         driver: &D,
         config: &Config,
         pool: PoolId,
-        heaps: [u32; 2],
+        heaps: &[u32],
     ) -> Result<bool, DriverError> {
         let missing = self.missing(heaps);
         self.collect_garbage(driver, config, missing, None)?;
@@ -228,26 +228,26 @@ impl State {
         &mut self,
         driver: &D,
         pool: PoolId,
-        heaps: [u32; 2],
+        heaps: &[u32],
     ) -> Result<bool, DriverError> {
         if self.missing(heaps) > self.room(pool).min(self.room_of_all()) {
             return Ok(false);
         }
-        for heap in heaps {
+        for &heap in heaps {
             self.heap(heap).resume(driver)?;
         }
         Ok(true)
     }
 
     /// What the driver has of the heaps' memory, in bytes.
-    fn missing(&mut self, heaps: [u32; 2]) -> u64 {
-        heaps.into_iter().map(|heap| self.heap(heap).suspended()).sum()
+    fn missing(&mut self, heaps: &[u32]) -> u64 {
+        heaps.iter().copied().map(|heap| self.heap(heap).suspended()).sum()
     }
 
     /// Opens both heaps again if both are whole.
-    fn reopen(&mut self, heaps: [u32; 2]) {
-        if heaps.into_iter().all(|heap| self.heap(heap).is_whole()) {
-            for heap in heaps {
+    fn reopen(&mut self, heaps: &[u32]) {
+        if heaps.iter().copied().all(|heap| self.heap(heap).is_whole()) {
+            for &heap in heaps {
                 self.heap(heap).reopen();
                 // The history shows memory before what lies in it.
                 self.note_changes(heap);
@@ -260,7 +260,7 @@ impl State {
         &mut self,
         driver: &D,
         pool: PoolId,
-        heaps: [u32; 2],
+        heaps: &[u32],
     ) -> Error {
         self.counts.num_ooms += 1;
         let bytes = self.missing(heaps);
@@ -271,23 +271,23 @@ impl State {
     }
 
     /// To the history the blocks of a suspended pool are gone, with all that they held.
-    fn tell_leaving(&mut self, heaps: [u32; 2]) {
+    fn tell_leaving(&mut self, heaps: &[u32]) {
         self.tell_tenants(heaps, |_| &[Action::FreeCompleted]);
     }
 
     /// And they are new when it is resumed.
-    fn tell_return(&mut self, heaps: [u32; 2]) {
+    fn tell_return(&mut self, heaps: &[u32]) {
         self.tell_tenants(heaps, |state| match state {
             BlockState::ActivePendingFree => &[Action::Allocate, Action::Free],
             _ => &[Action::Allocate],
         });
     }
 
-    fn tell_tenants(&mut self, heaps: [u32; 2], actions: impl Fn(BlockState) -> &'static [Action]) {
+    fn tell_tenants(&mut self, heaps: &[u32], actions: impl Fn(BlockState) -> &'static [Action]) {
         if self.history.is_none() {
             return;
         }
-        for heap in heaps {
+        for &heap in heaps {
             let tenants = self.tenants(heap).into_iter();
             let mut tenants: Vec<_> = tenants
                 .filter(|(_, tenant)| tenant.state.is_active())

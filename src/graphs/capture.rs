@@ -107,6 +107,21 @@ impl<D: Program> Capture<D> {
         Ok(Memory::new(block, pool))
     }
 
+    /// The same on memory of its own that is never shared or moved while the graph lives, and that is
+    /// there at once ([`Engine::allocate_fixed`]).
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn allocate_fixed(
+        &self,
+        bytes: u64,
+        stream: &(impl AsStream + ?Sized),
+    ) -> Result<Memory<D>, Error> {
+        let pool = self.pools.borrow()[0].clone();
+        let block = pool.engine().allocate_fixed(pool.id(), bytes, stream.as_stream())?;
+        Ok(Memory::new(block, pool))
+    }
+
     /// Keeps a value until the graph is gone and has finished: memory that its nodes use and that
     /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
     /// waits until it has finished. What is not kept must outlive the graph's last launch by other

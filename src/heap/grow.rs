@@ -212,7 +212,7 @@ impl Heap {
     }
 
     /// Enters a new segment.
-    fn enter(&mut self, segment: Segment) -> SegmentId {
+    pub(super) fn enter(&mut self, segment: Segment) -> SegmentId {
         let vacant = self.segments.iter().position(Option::is_none);
         let row = vacant.unwrap_or(self.segments.len());
         if row == self.segments.len() {

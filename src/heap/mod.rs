@@ -8,6 +8,7 @@
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
 //! * [`laid`]: a block at a place that somebody else has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
+//! * [`planned`]: blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while; [`owned`]: what it has.
 //!
@@ -29,6 +30,7 @@ mod open;
 mod ordered;
 mod owned;
 mod place;
+mod planned;
 mod range;
 mod runs;
 mod segment;
@@ -39,11 +41,12 @@ mod suspend;
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
+pub(crate) use planned::{Asker, Lies, Prepared, Sharable};
 pub(crate) use range::{CaptureSlot, LaneIndex, Marked, RangeId, State};
 pub(crate) use segment::unit;
 pub(crate) use spare::Bounds;
 
-use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
+use crate::capture::{Markers, Moment, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
 use bins::Bins;
@@ -124,6 +127,8 @@ pub(crate) struct Heap {
     clock: u64,
     /// What came from the driver and went back since that was last asked.
     changes: Vec<Change>,
+    /// Of a heap whose blocks get their memory at their capture's end.
+    planned: Option<Box<planned::Planned>>,
 }
 
 /// Memory that came from the driver or went back to it.
@@ -166,6 +171,7 @@ impl Heap {
             waiting_ranges: 0,
             clock: 0,
             changes: Vec::new(),
+            planned: None,
         }
     }
 
@@ -236,6 +242,10 @@ impl Heap {
 
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
+        if self.is_planned() {
+            // Addresses of blocks are not memory, so nothing can be said to be left over.
+            return (0, 0);
+        }
         let spares = if self.spare > 0 { self.spares().count() } else { 0 };
         (
             self.ranges.free() + spares,
@@ -321,7 +331,11 @@ impl Heap {
     /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); others
     /// find it in the log.
     pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
-        let Freed { capture, owner, markers, graphs } = marked;
+        let Freed { capture, owner, markers, graphs, now } = marked;
+        if self.is_planned() {
+            self.vanish(id, Some((markers, now)));
+            return self.token(id);
+        }
         self.leave(id);
         self.ranges.renew(id);
         let range = &mut self.ranges[id];
@@ -399,6 +413,7 @@ impl Heap {
 
     /// Gives everything back to the driver.
     pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
+        self.close_planned(driver);
         let mut result = Ok(());
         for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));
@@ -439,6 +454,9 @@ impl Heap {
 
     /// Makes a range quiet and merges it with quiet neighbours of its kind.
     fn settle(&mut self, id: RangeId, graphs: bool) {
+        if self.is_planned() {
+            return self.vanish(id, None);
+        }
         self.leave(id);
         self.ranges.renew(id);
         self.ranges.set_state(id, State::Quiet { graphs, closed: false });
@@ -538,4 +556,6 @@ pub(crate) struct Freed {
     pub(crate) markers: Markers,
     /// Whether a finished graph used the memory before the capture did.
     pub(crate) graphs: bool,
+    /// When.
+    pub(crate) now: Moment,
 }

@@ -150,7 +150,8 @@ impl Heap {
 
     /// Whether every piece of its memory is mapped.
     pub(crate) fn is_whole(&self) -> bool {
-        self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
+        let whole = self.segments.iter().flatten().all(|segment| segment.absent.is_empty());
+        whole && self.is_bound_whole()
     }
 
     /// Hands nothing out from now on.
@@ -171,6 +172,7 @@ impl Heap {
     pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
         debug_assert!(self.is_suspended, "or somebody may be handed what goes");
         self.release_orphans(driver);
+        self.suspend_planned(driver)?;
         self.each_segment(false, |segment, gone| segment.suspend(driver, gone))
     }
 
@@ -180,6 +182,7 @@ impl Heap {
     /// # Errors
     /// The driver's. What had come by then is here; calling again goes on.
     pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+        self.resume_planned(driver)?;
         self.each_segment(true, |segment, got| segment.resume(driver, got))
     }
 

@@ -104,6 +104,16 @@ impl Lifetimes {
         &self.needed[block * self.chains..][..self.chains]
     }
 
+    /// Those of the blocks that are wanted.
+    #[must_use]
+    pub fn only(&self, wanted: impl Fn(&Lifetime) -> bool) -> Self {
+        let mut some = Self::new(self.chains);
+        for (number, block) in self.blocks.iter().enumerate().filter(|(_, block)| wanted(block)) {
+            some.push(*block, self.known(number), self.needed(number));
+        }
+        some
+    }
+
     /// Whether all users of `earlier` are completed before any user of `later` starts. A block that was
     /// used never precedes itself.
     pub fn precedes(&self, earlier: usize, later: usize) -> bool {

@@ -138,7 +138,10 @@ impl<'a> Reader<'a> {
                     self.free(at, live);
                 }
             }
-            Entry::Standing { .. } | Entry::Settled { .. } => {}
+            Entry::Standing { .. }
+            | Entry::Settled { .. }
+            | Entry::Bound { .. }
+            | Entry::Shared { .. } => {}
         }
     }
 

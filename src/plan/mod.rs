@@ -16,7 +16,11 @@ mod threads;
 
 pub use cost::Costs;
 
+use std::time::Duration;
+
 use crate::lifetimes::Lifetimes;
+use crate::policy::PlanChoice;
+use crate::settings::Settings;
 
 use budget::Found;
 use pages::Runs;
@@ -31,6 +35,34 @@ pub struct Options {
     /// many graphs that is to need no more than its largest has small ones: of the device's
     /// granularity to be certain.
     pub max_piece_bytes: Option<u64>,
+    /// The most time that mapping may take, as a share of the capture's own until its end, in percent;
+    /// `None` for any. It is reckoned with [`Costs::default`], by who knows the capture's time.
+    pub max_share_percent: Option<u64>,
+}
+
+impl Options {
+    /// What the settings ask for, if they ask for any plan.
+    pub fn from_settings(settings: &Settings) -> Option<Self> {
+        let mappings = settings.plan_max_mappings;
+        (settings.plan == PlanChoice::Exact).then(|| Self {
+            max_mappings: mappings.map(|it| usize::try_from(it).unwrap_or(usize::MAX)),
+            max_piece_bytes: settings.plan_max_piece_bytes,
+            max_share_percent: settings.plan_max_share_percent,
+        })
+    }
+
+    /// The same for a capture that has taken so long: with a share of its time as a number of mappings.
+    #[must_use]
+    pub fn after(&self, time: Duration) -> Self {
+        let most = self.max_share_percent.map(|percent| {
+            let costs = Costs::default();
+            let share = time.as_nanos() * u128::from(percent) / 100;
+            let each = (costs.map + costs.set_access).as_nanos().max(1);
+            usize::try_from(share / each).unwrap_or(usize::MAX)
+        });
+        let max_mappings = most.into_iter().chain(self.max_mappings).min();
+        Self { max_mappings, max_share_percent: None, ..self.clone() }
+    }
 }
 
 /// A piece of physical memory.

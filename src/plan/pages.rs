@@ -35,48 +35,53 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// The pages that hold any block that was used, or that is not given back.
+    /// The pages that hold any block that was used, or that is not given back. Blocks may have had the
+    /// same pages one after the other.
     pub fn new(lifetimes: &Lifetimes, granularity: u64) -> Self {
-        let mut order: Vec<usize> = (0..lifetimes.blocks().len()).collect();
-        order.retain(|block| occupies(&lifetimes.blocks()[*block]));
-        order.sort_unstable_by_key(|block| lifetimes.blocks()[*block].address);
+        let blocks = lifetimes.blocks();
         let mut runs = Self {
             chains: lifetimes.chains(),
-            runs: Vec::with_capacity(order.len()),
-            known: Vec::with_capacity(order.len() * lifetimes.chains()),
-            needed: Vec::with_capacity(order.len() * lifetimes.chains()),
+            runs: Vec::with_capacity(blocks.len()),
+            known: Vec::with_capacity(blocks.len() * lifetimes.chains()),
+            needed: Vec::with_capacity(blocks.len() * lifetimes.chains()),
         };
-        for block in order {
-            runs.add(lifetimes, block, granularity);
+        // Where blocks begin and end: at a page, whether it begins, which.
+        let mut edges = Vec::with_capacity(2 * blocks.len());
+        for (number, block) in blocks.iter().enumerate().filter(|(_, block)| occupies(block)) {
+            edges.push((block.address / granularity, true, number));
+            edges.push(((block.address + (block.bytes - 1)) / granularity + 1, false, number));
+        }
+        edges.sort_unstable();
+        let mut here: Vec<usize> = Vec::new();
+        let mut edges = edges.into_iter().peekable();
+        while let Some((page, begins, number)) = edges.next() {
+            if begins {
+                here.push(number);
+            } else {
+                here.retain(|&other| other != number);
+            }
+            let next = edges.peek().map_or(page, |&(next, ..)| next);
+            if next > page && !here.is_empty() {
+                runs.add(lifetimes, &here, (page, next - page));
+            }
         }
         runs
     }
 
-    /// Adds a block behind all that are there.
-    fn add(&mut self, lifetimes: &Lifetimes, block: usize, granularity: u64) {
-        let it = &lifetimes.blocks()[block];
-        let first = it.address / granularity;
-        let end = (it.address + (it.bytes - 1)) / granularity + 1;
-        let run = Run { first, pages: end - first, stream: it.stream, block, freed: gives(it) };
-        let (known, needed) = (lifetimes.known(block), lifetimes.needed(block));
-        let Some(last) = self.runs.last().copied().filter(|last| last.end() > first) else {
-            self.push(run, known, needed);
-            return;
-        };
-        // Only the last page can be shared: blocks do not overlap.
-        if last.pages > 1 {
-            let at = self.runs.len() - 1;
-            self.runs[at].pages -= 1;
-            let range = at * self.chains..(at + 1) * self.chains;
-            self.known.extend_from_within(range.clone());
-            self.needed.extend_from_within(range);
-            self.runs.push(Run { first, pages: 1, ..last });
-        }
-        let shared = self.runs.len() - 1;
-        self.merge(shared, &run, known, needed);
-        if run.pages > 1 {
-            let rest = Run { first: first + 1, pages: run.pages - 1, ..run };
-            self.push(rest, known, needed);
+    /// Adds pages that these blocks have, behind all that are there.
+    fn add(&mut self, lifetimes: &Lifetimes, here: &[usize], (first, pages): (u64, u64)) {
+        let mut at = None;
+        for &block in here {
+            let it = &lifetimes.blocks()[block];
+            let run = Run { first, pages, stream: it.stream, block, freed: gives(it) };
+            let (known, needed) = (lifetimes.known(block), lifetimes.needed(block));
+            match at {
+                Some(at) => self.merge(at, &run, known, needed),
+                None => {
+                    at = Some(self.runs.len());
+                    self.push(run, known, needed);
+                }
+            }
         }
     }
 

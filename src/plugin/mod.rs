@@ -34,7 +34,6 @@ use crate::driver::{Driver, DriverError, Program, StreamHandle};
 use crate::engine::{Config, Engine, OutOfMemory};
 use crate::plan;
 use crate::policy::PlanChoice;
-use crate::settings::Settings;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 use device::Device;
 
@@ -76,7 +75,7 @@ impl<D: Driver + Program> Plugin<D> {
         /// As much as pays, where the settings do not say.
         const AHEAD: u64 = 64 << 20;
         let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
-        let plan = planned(&config.settings);
+        let plan = plan::Options::from_settings(&config.settings);
         let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
         config.settings.plan = PlanChoice::None;
@@ -248,15 +247,6 @@ impl<D: Driver + Program> Plugin<D> {
         let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
         found.ok_or(Error::UnknownAddress { call, address })
     }
-}
-
-/// What plans may come to, where the settings ask for any.
-fn planned(settings: &Settings) -> Option<plan::Options> {
-    let mappings = settings.plan_max_mappings;
-    (settings.plan == PlanChoice::Exact).then(|| plan::Options {
-        max_mappings: mappings.map(|it| usize::try_from(it).unwrap_or(usize::MAX)),
-        max_piece_bytes: settings.plan_max_piece_bytes,
-    })
 }
 
 fn heard(observers: &Mutex<Vec<Observer>>) -> MutexGuard<'_, Vec<Observer>> {

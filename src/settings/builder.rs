@@ -81,6 +81,13 @@ impl Settings {
         self
     }
 
+    /// Sets the most time for a plan's mappings, as a share of the capture's own, in percent.
+    #[must_use]
+    pub fn plan_max_share_percent(mut self, percent: Option<u64>) -> Self {
+        self.plan_max_share_percent = percent;
+        self
+    }
+
     /// Sets what programmatic edges prove.
     #[must_use]
     pub fn programmatic(mut self, programmatic: Programmatic) -> Self {

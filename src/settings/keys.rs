@@ -107,6 +107,13 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of MB from 1 to 17592186044415",
         |settings| settings.plan_max_piece_bytes.is_none_or(|bytes| bytes >= 1 << 20)
     ),
+    key!(
+        "plan_max_share_percent",
+        Number,
+        plan_max_share_percent,
+        "a whole number of percent, at least 1",
+        |settings| settings.plan_max_share_percent != Some(0)
+    ),
     key!("programmatic", Name, programmatic, "deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),

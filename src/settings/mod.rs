@@ -17,6 +17,7 @@
 //! | `plan` | `none` | When captures get the memory behind their addresses: `none`, as they ask for it, or `exact`, at their end, the least that they can run on ([`PlanChoice`]). Until then nothing outside may touch their blocks, and the graph is not launched. |
 //! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
+//! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `programmatic` | `deny` | What programmatic edges prove: `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -100,6 +101,8 @@ pub struct Settings {
     pub plan_max_mappings: Option<u64>,
     /// `plan_max_piece_mb`, in bytes; `None` means no limit.
     pub plan_max_piece_bytes: Option<u64>,
+    /// `plan_max_share_percent`; `None` means no limit.
+    pub plan_max_share_percent: Option<u64>,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -128,6 +131,7 @@ impl Default for Settings {
             plan: PlanChoice::default(),
             plan_max_mappings: None,
             plan_max_piece_bytes: None,
+            plan_max_share_percent: None,
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,

@@ -1,0 +1,354 @@
+//! Captures whose memory comes at their end.
+//!
+//! Large blocks of such a capture get addresses of their own (`heap/planned`). At its end a plan is
+//! made from its journal, the checker judges the capture with what the plan puts where, and only then
+//! is memory mapped: a plan that was not judged hands nothing out.
+
+use std::time::{Duration, Instant};
+
+use super::allocate::Request;
+use super::config::Config;
+use super::plan_report::PlanReport;
+use super::pool::Pool;
+use super::recording::Planning;
+use super::report::PoolId;
+use super::state::State;
+use super::{Engine, Error};
+use crate::driver::{CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
+use crate::heap::{Asker, CaptureSlot, Claim, Heap, Lies, Placed, Prepared, Sharable};
+use crate::journal::{Entry, Journal};
+use crate::lifetimes::Lifetimes;
+use crate::plan::{Options, Plan};
+
+/// The plan for one heap.
+pub(super) struct Ready {
+    heap: u32,
+    prepared: Prepared,
+}
+
+impl<D: Driver> Engine<D> {
+    /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
+    /// ever, whatever [`Settings::plan`](crate::settings::Settings::plan) says. What it has allocated
+    /// before stays where it is, so this is best called before anything is.
+    ///
+    /// Blocks of at least half the device's granularity then have addresses and no memory of their own
+    /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
+    /// outside the capture touches them, nor is anything of them registered or exported. Memory for
+    /// such uses comes from [`Engine::allocate_fixed`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`]; [`Error::CannotPlan`] where the device has no virtual memory
+    /// management.
+    pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
+        const CALL: &str = "plan_capture";
+        self.change(|state| {
+            let unknown = Error::UnknownCapture { call: CALL, capture };
+            let slot = state.slot(capture).ok_or(unknown)?;
+            if options.is_some() && !can_plan(&self.driver, &self.config) {
+                return Err(Error::CannotPlan { capture });
+            }
+            let recording = state.recording(slot);
+            if options.is_some() && recording.journal.is_none() {
+                // Without a record of all that was allocated nothing can be planned.
+                if recording.blocks > 0 {
+                    return Err(Error::CannotPlan { capture });
+                }
+                recording.journal = Some(Journal::new());
+            }
+            recording.planning = options.map_or(Planning::Off, Planning::On);
+            Ok(())
+        })
+    }
+
+    /// What would be mapped where if a capture under way ended now, one plan for each of its pools that
+    /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
+    /// time to call [`Engine::plan_capture`] again with other bounds.
+    ///
+    /// Looks at the capture's streams first. Costs what the plan at the end does.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`].
+    pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
+        const CALL: &str = "preview_plan";
+        self.change(|state| {
+            let unknown = Error::UnknownCapture { call: CALL, capture };
+            let slot = state.slot(capture).ok_or(unknown)?;
+            state.last_looks(&self.driver, slot);
+            let plans = state.plans(&self.driver, &self.config, slot);
+            Ok(plans.into_iter().map(|(heap, plan)| (state.pool_of(heap), plan.1)).collect())
+        })
+    }
+
+    /// Like [`Engine::allocate`], but while `stream` captures the block gets memory of its own, at once
+    /// and for good: it is never shared and never moved as long as a graph of the capture lives, whether
+    /// the block is freed or not. For memory that is registered with a communication library, exported
+    /// to other processes, or used by a kernel that goes on running. Takes whole units of the device's
+    /// granularity. Outside captures, and where the device has no virtual memory management, memory is
+    /// never moved, and it is the same as `allocate`: keep the block for as long as it must not be
+    /// shared.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_fixed(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<super::Block, Error> {
+        self.allocate_as(pool, bytes, stream, true)
+    }
+}
+
+/// Whether memory can come at the end of a capture at all.
+fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool {
+    let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
+    mapped && config.settings.caching
+}
+
+/// Whether fixed blocks of a claim have memory of their own.
+pub(super) fn has_own_memory<D: Driver + ?Sized>(
+    driver: &D,
+    config: &Config,
+    claim: Claim,
+) -> bool {
+    matches!(claim, Claim::Capture { .. }) && can_plan(driver, config)
+}
+
+impl State {
+    /// A place whose memory comes at the end of the capture, where the request is one for that.
+    pub(super) fn find_planned<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        request: &Request,
+        claim: Claim,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        let Claim::Capture { capture: slot, stream, .. } = claim else { return Ok(None) };
+        let &Request { pool, bytes, fixed, .. } = request;
+        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+            return Ok(None);
+        };
+        let large = bytes >= granularity / 2 && self.options(config, slot, pool).is_some();
+        if !config.settings.caching || !(fixed || large) {
+            return Ok(None);
+        }
+        let capture = self.recording(slot).id;
+        let heap = self.planned_heap(pool);
+        let limit = self.room(pool).min(self.room_of_all());
+        let learned = self.recording(slot).capture.learned(stream);
+        let asker = Asker { capture, stream, learned, limit };
+        self.touch(heap);
+        let placed = self.search(config, claim, heap, |heap, prove| {
+            if fixed {
+                heap.place_fixed(driver, asker, bytes)
+            } else {
+                heap.place_fresh(driver, asker, bytes, prove)
+            }
+        });
+        match placed {
+            // What is free otherwise may still do.
+            Err(error) if error.is_out_of_memory() && !fixed => Ok(None),
+            placed => Ok(placed?.map(|placed| (heap, placed))),
+        }
+    }
+
+    /// The bounds of a capture's plan for a pool, if there is to be one.
+    fn options(&self, config: &Config, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
+        let recording = self.recordings[slot.index()].as_ref()?;
+        recording.journal.as_ref().filter(|_| recording.following.is_none())?;
+        match &recording.planning {
+            Planning::Off => None,
+            Planning::On(options) => Some(options.clone()),
+            Planning::Default => {
+                let of_pool = self.pools[pool.0 as usize].as_ref()?.config.plan.clone();
+                of_pool.or_else(|| Options::from_settings(&config.settings))
+            }
+        }
+    }
+
+    /// The heap of a pool for blocks that get their memory later, new at the first.
+    fn planned_heap(&mut self, pool: PoolId) -> u32 {
+        let next = self.heaps.len() as u32;
+        let row = self.pools[pool.0 as usize].as_mut().expect("a claim names a pool");
+        if row.planned.is_none() {
+            self.heaps.push(Some(Heap::new_planned(next)));
+        }
+        *row.planned.get_or_insert(next)
+    }
+
+    /// The heaps that a capture has such blocks in.
+    fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
+        let recording = self.recordings[slot.index()].as_ref();
+        let recording = recording.expect("the slot of a capture under way");
+        let pools =
+            recording.pools.iter().filter_map(|pool| self.pools.get(pool.0 as usize)?.as_ref());
+        let heaps = pools.filter_map(|pool| pool.planned);
+        let unbound = |heap: &u32| {
+            self.heaps[*heap as usize].as_ref().is_some_and(|heap| heap.is_unbound(recording.id))
+        };
+        heaps.filter(unbound).collect()
+    }
+
+    /// Whether a capture has blocks without memory.
+    pub(super) fn is_unbound(&self, slot: CaptureSlot) -> bool {
+        !self.unbound(slot).is_empty()
+    }
+
+    /// A plan for each heap that a capture has such blocks in, and how it stands to the pieces there.
+    fn plans<D: Driver + ?Sized>(
+        &self,
+        driver: &D,
+        config: &Config,
+        slot: CaptureSlot,
+    ) -> Vec<(u32, (Sharable, Plan))> {
+        let heaps = self.unbound(slot);
+        let recording = self.recordings[slot.index()].as_ref();
+        let recording = recording.expect("the slot of a capture under way");
+        let (id, beside) = (recording.id, recording.beside);
+        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+            return Vec::new();
+        };
+        let Some(journal) = recording.journal.as_ref().filter(|_| !heaps.is_empty()) else {
+            return Vec::new();
+        };
+        let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
+        let plan = |heap: u32| {
+            let options = self.options(config, slot, self.pool_of(heap)).unwrap_or_default();
+            let options = options.after(recording.since.elapsed());
+            let row = self.heaps[heap as usize].as_ref().expect(super::state::GONE);
+            // One of the captures beside it may contain this one, so nothing is known to be theirs in
+            // turn.
+            let sharable = if beside { Default::default() } else { row.sharable() };
+            let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
+            let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
+            (heap, (sharable, plan))
+        };
+        heaps.into_iter().map(plan).collect()
+    }
+
+    /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
+    /// checker.
+    pub(super) fn prepare_plans<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        slot: CaptureSlot,
+    ) -> Vec<Ready> {
+        let id = self.recording(slot).id;
+        let mut ready = Vec::new();
+        for (heap, (sharable, plan)) in self.plans(driver, config, slot) {
+            let row = self.heap(heap);
+            let prepared = row.prepare(plan, &sharable);
+            let (others, shared) = row.others(id);
+            // Numbers of memory are a heap's own.
+            let number = |memory: u64| u64::from(heap) << 40 | memory;
+            let lies: Vec<Lies> = prepared.lies().chain(others).collect();
+            for Lies { address, bytes, memory } in lies {
+                let memory = number(memory);
+                self.note(slot, Entry::Bound { address, bytes, memory, offset: 0 });
+            }
+            for (memory, bytes) in shared {
+                self.note(slot, Entry::Shared { memory: number(memory), bytes });
+            }
+            ready.push(Ready { heap, prepared });
+        }
+        ready
+    }
+
+    /// Carries the plans of a capture out that the checker has accepted.
+    ///
+    /// # Errors
+    /// [`Error::PlanOutOfMemory`], or the driver's: the capture cannot stand.
+    pub(super) fn bind_plans<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        slot: CaptureSlot,
+        ready: Vec<Ready>,
+    ) -> Result<Option<PlanReport>, Error> {
+        let capture = self.recording(slot).id;
+        let mut all: Option<PlanReport> = None;
+        for Ready { heap, prepared } in ready {
+            self.touch(heap);
+            let plan = prepared.plan();
+            let pool = self.pool_of(heap);
+            let scratch = self.heap(heap).scratch_of(capture);
+            let room = self.room(pool).min(self.room_of_all()).saturating_add(scratch);
+            let mut report = PlanReport::new(plan);
+            let started = Instant::now();
+            let bound = if plan.new_bytes() > room {
+                None
+            } else {
+                match self.heap(heap).bind(driver, capture, &prepared) {
+                    Err(error) if error.is_out_of_memory() => {
+                        // What is free elsewhere is of no use there.
+                        self.give_back(driver, super::reclaim::Amount::ALL);
+                        match self.heap(heap).bind(driver, capture, &prepared) {
+                            Err(error) if error.is_out_of_memory() => None,
+                            done => Some(done),
+                        }
+                    }
+                    done => Some(done),
+                }
+            };
+            match bound {
+                Some(done) => {
+                    done?;
+                    report.binding_ns = nanoseconds(started.elapsed());
+                }
+                None => {
+                    let device_free = driver.memory_info().ok().map(|info| info.free);
+                    let (bytes, new_bytes) = (plan.bytes(), plan.new_bytes());
+                    let room = Some(room).filter(|&room| room < u64::MAX);
+                    return Err(Error::PlanOutOfMemory {
+                        pool,
+                        bytes,
+                        new_bytes,
+                        room,
+                        device_free,
+                    });
+                }
+            }
+            all = Some(all.map_or(report, |sum| sum.and(report)));
+        }
+        Ok(all)
+    }
+
+    /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
+    pub(super) fn leave_grounds<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pools: &[PoolId],
+        capture: CaptureId,
+    ) {
+        for heap in self.planned_of(pools) {
+            self.heap(heap).leave_ground(driver, capture);
+            self.touch(heap);
+        }
+    }
+
+    /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
+    /// Returns whether it has any.
+    pub(super) fn keep_grounds(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
+        let heaps = self.planned_of(pools);
+        heaps.into_iter().fold(false, |any, heap| self.heap(heap).keep_ground(capture) | any)
+    }
+
+    /// Gives memory back that live blocks kept, and that none keeps any more.
+    pub(super) fn sweep_planned<D: Driver + ?Sized>(&mut self, driver: &D) {
+        for heap in self.pools.iter().flatten().filter_map(|pool| pool.planned).collect::<Vec<_>>()
+        {
+            self.heap(heap).sweep(driver);
+            self.touch(heap);
+        }
+    }
+
+    fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
+        let row = |pool: &PoolId| self.pools.get(pool.0 as usize)?.as_ref();
+        pools.iter().filter_map(row).filter_map(|pool: &Pool| pool.planned).collect()
+    }
+}
+
+/// For the report of a capture: how long carrying a plan out took.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,205 @@
+//! A plan carried out.
+
+use super::super::Heap;
+use super::{Bound, Physical, Tenure};
+use crate::driver::{CaptureId, Driver, DriverError};
+use crate::plan::Plan;
+
+/// Addresses that lie on physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lies {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    /// The number of the memory; the addresses begin where it begins.
+    pub(crate) memory: u64,
+}
+
+/// Pieces that plans may be told of: rows and sizes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sharable {
+    rows: Vec<usize>,
+    pub(crate) bytes: Vec<u64>,
+}
+
+/// A plan with the numbers of its pieces.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    plan: Plan,
+    rows: Vec<Option<usize>>,
+    /// By piece.
+    numbers: Vec<u64>,
+}
+
+impl Prepared {
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Where everything will lie.
+    pub(crate) fn lies(&self) -> impl Iterator<Item = Lies> + '_ {
+        self.plan.mappings.iter().map(|mapping| {
+            let piece = mapping.piece as usize;
+            let bytes = self.plan.pieces[piece].bytes;
+            Lies { address: mapping.address, bytes, memory: self.numbers[piece] }
+        })
+    }
+}
+
+impl Heap {
+    /// Whether a block of the capture whose memory is still to come begins at an address.
+    pub(crate) fn is_to_be_bound(&self, capture: CaptureId, address: u64) -> bool {
+        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
+        ground.is_some_and(|ground| {
+            let own = ground.segments.iter().any(|segment| {
+                let segment = self.segments[segment.index()].as_ref();
+                segment.is_some_and(|it| (it.address..it.address + it.bytes).contains(&address))
+            });
+            let fixed =
+                |bound: &&Bound| (bound.address..bound.address + bound.bytes).contains(&address);
+            own && ground.bound.iter().find(fixed).is_none()
+        })
+    }
+
+    /// Pieces that graphs of the pool use and that hold nothing which must last.
+    pub(crate) fn sharable(&self) -> Sharable {
+        let mut sharable = Sharable::default();
+        let Some(planned) = &self.planned else { return sharable };
+        let mut lasts = vec![false; planned.pieces.len()];
+        for ground in &planned.grounds {
+            for bound in &ground.bound {
+                lasts[bound.piece] |= ground.is_live((bound.address, bound.bytes));
+            }
+        }
+        for (row, piece) in planned.pieces.iter().enumerate() {
+            let Some(piece) = piece.as_ref().filter(|it| !it.fixed && !lasts[row]) else {
+                continue;
+            };
+            sharable.rows.push(row);
+            sharable.bytes.push(piece.bytes);
+        }
+        sharable
+    }
+
+    /// Where live blocks of other captures and graphs lie, and which memory graphs overwrite:
+    /// number and size.
+    pub(crate) fn others(&self, but: CaptureId) -> (Vec<Lies>, Vec<(u64, u64)>) {
+        let (mut lies, mut shared) = (Vec::new(), Vec::new());
+        let Some(planned) = &self.planned else { return (lies, shared) };
+        let number = |row: usize| planned.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+        for ground in planned.grounds.iter().filter(|ground| ground.capture != but) {
+            for &Bound { address, bytes, piece, .. } in &ground.bound {
+                if ground.is_live((address, bytes)) {
+                    lies.push(Lies { address, bytes, memory: number(piece) });
+                }
+                if ground.tenure == Tenure::Graph {
+                    shared.push((number(piece), bytes));
+                }
+            }
+        }
+        shared.sort_unstable();
+        shared.dedup();
+        (lies, shared)
+    }
+
+    /// Gives a plan's new pieces numbers.
+    pub(crate) fn prepare(&mut self, plan: Plan, sharable: &Sharable) -> Prepared {
+        let rows: Vec<_> = plan
+            .pieces
+            .iter()
+            .map(|piece| piece.held.map(|held| sharable.rows[held as usize]))
+            .collect();
+        let planned = self.planned.get_or_insert_default();
+        let mut next = planned.next;
+        let numbers = rows.iter().map(|row| match row {
+            Some(row) => planned.piece(*row).number,
+            None => {
+                next += 1;
+                next - 1
+            }
+        });
+        let numbers = numbers.collect();
+        Prepared { plan, rows, numbers }
+    }
+
+    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the ground
+    /// is its graph's. `numbers` were given by [`Heap::prepare`], and nothing was entered since.
+    ///
+    /// # Errors
+    /// The driver's. The blocks have no memory then.
+    pub(crate) fn bind<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        prepared: &Prepared,
+    ) -> Result<(), DriverError> {
+        self.clear_scratch(driver, capture)?;
+        let Prepared { plan, rows, .. } = prepared;
+        let mut pieces = Vec::with_capacity(rows.len());
+        let mut new = Vec::new();
+        for (piece, row) in plan.pieces.iter().zip(rows) {
+            let row = match row {
+                Some(row) => *row,
+                None => match driver.create(piece.bytes) {
+                    Ok(memory) => {
+                        let row = self.enter_piece(piece.bytes, memory, false);
+                        new.push(row);
+                        row
+                    }
+                    Err(error) => {
+                        self.drop_unmapped(driver, &new);
+                        return Err(error);
+                    }
+                },
+            };
+            pieces.push(row);
+        }
+        let done = self.map_all(driver, capture, plan, &pieces);
+        if done.is_err() {
+            self.unbind(driver, capture);
+            self.drop_unmapped(driver, &new);
+        }
+        done?;
+        if let Some(ground) = self.planned.as_mut().and_then(|it| it.ground_mut(capture)) {
+            ground.tenure = Tenure::Graph;
+            ground.runs.clear();
+        }
+        Ok(())
+    }
+
+    fn map_all<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        plan: &Plan,
+        pieces: &[usize],
+    ) -> Result<(), DriverError> {
+        let Some(planned) = self.planned.as_mut() else { return Ok(()) };
+        let mut stretch: Option<(u64, u64)> = None;
+        for mapping in &plan.mappings {
+            let row = pieces[mapping.piece as usize];
+            let piece = planned.piece(row);
+            let &mut Physical { bytes, memory, .. } = piece;
+            let memory = memory.expect("captures end in pools that are awake");
+            driver.map(mapping.address, bytes, memory)?;
+            piece.mappings += 1;
+            let bound = Bound { address: mapping.address, bytes, piece: row, there: true };
+            if let Some(ground) = planned.ground_mut(capture) {
+                ground.bound.push(bound);
+            }
+            // Neighbours in one call.
+            stretch = match stretch {
+                Some((start, end)) if end == mapping.address => Some((start, end + bytes)),
+                before => {
+                    if let Some((start, end)) = before {
+                        driver.set_access(start, end - start)?;
+                    }
+                    Some((mapping.address, mapping.address + bytes))
+                }
+            };
+        }
+        match stretch {
+            Some((start, end)) => driver.set_access(start, end - start),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Addresses for a block.
+//!
+//! Each stream has a run of addresses of its own and goes along it. A block begins on a page of its
+//! own, unless it saves a page by beginning on the last page of the stream's latest block: then both
+//! are on one page and it serves whoever is first to whoever is last, so that is done only where the
+//! latest block is live or not proven to be done with, and the two overlap in time anyway.
+
+use super::super::place::{Before, Placed};
+use super::super::range::{SegmentId, State};
+use super::super::segment::{unit, Segment, Shape};
+use super::super::Heap;
+use super::{Bound, Free, Ground, Live, Physical, Run};
+use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
+use crate::driver::{CaptureId, Driver, DriverError};
+
+/// Addresses that a capture reserves at once, in bytes.
+const RESERVE: u64 = 64 << 30;
+
+/// What addresses a block has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// At the end of its stream's run.
+    New,
+    /// Such as the stream had before.
+    Again,
+    /// On memory of its own.
+    Fixed,
+}
+
+/// Who asks for addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) capture: CaptureId,
+    pub(crate) stream: StreamIndex,
+    /// When the stream last came to follow others.
+    pub(crate) learned: Moment,
+    /// The most memory to get for it, in bytes.
+    pub(crate) limit: u64,
+}
+
+impl Heap {
+    /// Addresses for a block of a capture, mapped to scratch memory. `None` where the limit allows
+    /// none.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then but that more addresses may be reserved or mapped.
+    pub(crate) fn place_fresh<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        asker: Asker,
+        bytes: u64,
+        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+        let latest = run.free.last_mut();
+        let fits = |free: &&mut Free| free.bytes >= bytes && free.since >= asker.learned;
+        if let Some(free) = latest.filter(fits).filter(|free| prove(&free.markers)) {
+            let address = free.address;
+            free.address += bytes.next_multiple_of(unit);
+            free.bytes -= bytes.next_multiple_of(unit);
+            run.free.pop_if(|free| free.bytes == 0);
+            return Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Again)));
+        }
+        let room = run.at.next_multiple_of(unit) - run.at;
+        let pages = |bytes: u64| bytes.div_ceil(unit);
+        let saves = room > 0 && pages(bytes.saturating_sub(room)) < pages(bytes);
+        let beside = saves && (run.last.is_some() || !prove(&run.markers));
+        let skipped = if beside { 0 } else { room };
+        if !self.lengthen(driver, asker, skipped + bytes, unit)? {
+            return Ok(None);
+        }
+        let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+        // A run that begins anew begins on a page.
+        run.at = if beside { run.at } else { run.at.next_multiple_of(unit) };
+        let address = run.at;
+        run.at += bytes;
+        self.follow(asker, address, unit);
+        Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::New)))
+    }
+
+    /// The same on memory of its own, which is there at once and stays until nobody's addresses lie on
+    /// it.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then but that more addresses may be reserved.
+    pub(crate) fn place_fixed<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        asker: Asker,
+        bytes: u64,
+    ) -> Result<Option<Placed>, DriverError> {
+        let unit = unit(driver.memory_support());
+        let size = bytes.next_multiple_of(unit);
+        if size > asker.limit {
+            return Ok(None);
+        }
+        self.enter_ground(asker.capture, unit);
+        let address = self.take_addresses(driver, asker.capture, size)?;
+        let memory = driver.create(size)?;
+        let mapped = driver.map(address, size, memory);
+        let mapped = mapped.and_then(|()| {
+            driver.set_access(address, size).inspect_err(|_| {
+                // The first error is the one to report.
+                let _ = driver.unmap(address, size);
+            })
+        });
+        if let Err(error) = mapped {
+            if driver.release(memory).is_err() {
+                self.orphans.push(memory);
+            }
+            return Err(error);
+        }
+        let piece = self.enter_piece(size, memory, true);
+        if let Some(planned) = self.planned.as_mut() {
+            planned.piece(piece).mappings = 1;
+        }
+        self.enter_ground(asker.capture, unit).bound.push(Bound {
+            address,
+            bytes: size,
+            piece,
+            there: true,
+        });
+        Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Fixed)))
+    }
+
+    /// The ground of a capture under way, new at its first block.
+    fn enter_ground(&mut self, capture: CaptureId, unit: u64) -> &mut Ground {
+        let planned = self.planned.get_or_insert_default();
+        let known = planned.grounds.iter().position(|ground| ground.capture == capture);
+        let row = known.unwrap_or_else(|| {
+            planned.grounds.push(Ground::new(capture, unit));
+            planned.grounds.len() - 1
+        });
+        &mut planned.grounds[row]
+    }
+
+    /// The same, of a capture that has one.
+    fn ground_of(&mut self, capture: CaptureId) -> &mut Ground {
+        let ground = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
+        ground.expect("entered before")
+    }
+
+    pub(super) fn enter_piece(
+        &mut self,
+        bytes: u64,
+        memory: crate::driver::MemoryHandle,
+        fixed: bool,
+    ) -> usize {
+        self.reserved += bytes;
+        self.pieces += 1;
+        let planned = self.planned.get_or_insert_default();
+        let number = planned.next;
+        planned.next += 1;
+        let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
+        match planned.pieces.iter().position(Option::is_none) {
+            Some(row) => {
+                planned.pieces[row] = piece;
+                row
+            }
+            None => {
+                planned.pieces.push(piece);
+                planned.pieces.len() - 1
+            }
+        }
+    }
+
+    fn enter_block(&mut self, asker: Asker, place: (u64, u64), unit: u64, how: Place) -> Placed {
+        let (address, bytes) = place;
+        let ground = self.enter_ground(asker.capture, unit);
+        let run = (how != Place::Fixed).then_some(asker.stream.index());
+        ground.live.insert(address, Live { bytes, run, followed: false });
+        // For pictures alone.
+        let segment = ground.segments.last().copied().unwrap_or(SegmentId::new(0));
+        let range = self.ranges.insert(place, segment, (None, None), State::Allocated);
+        self.in_blocks += bytes;
+        self.clock += 1;
+        if how == Place::New {
+            let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+            (run.last, run.markers) = (Some(range), Markers::new());
+        }
+        let before = Before { markers: Markers::new(), graphs: false };
+        Placed { range, address, bytes, before }
+    }
+
+    /// Notes that a block begins at an address, for the one whose last page that is.
+    fn follow(&mut self, asker: Asker, address: u64, unit: u64) {
+        let page = address / unit * unit;
+        if page == address {
+            return;
+        }
+        let ground = self.enter_ground(asker.capture, unit);
+        let before = ground.live.range_mut(..address).next_back();
+        if let Some((_, live)) = before.filter(|(start, live)| *start + live.bytes == address) {
+            live.followed = true;
+        }
+        // It may be free already, though not proven.
+        let free = &mut ground.run(asker.stream).free;
+        for pages in free.iter_mut().filter(|free| free.address + free.bytes == page + unit) {
+            pages.bytes -= unit;
+        }
+        free.retain(|free| free.bytes > 0);
+    }
+
+    /// Sees to it that `bytes` behind where a run is are mapped, in the run or in a new one.
+    fn lengthen<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        asker: Asker,
+        bytes: u64,
+        unit: u64,
+    ) -> Result<bool, DriverError> {
+        let Asker { capture, stream, limit, .. } = asker;
+        loop {
+            let ground = self.ground_of(capture);
+            let &mut Run { at, end, .. } = ground.run(stream);
+            if end - at >= bytes {
+                return Ok(true);
+            }
+            let missing = (bytes - (end - at)).next_multiple_of(unit);
+            let behind = self.is_last(capture, end) && self.room_behind(capture) >= missing;
+            let (address, wanted) = if behind {
+                (end, self.room_behind(capture))
+            } else {
+                let wanted = bytes.next_multiple_of(unit);
+                let address = self.next_address(driver, capture, wanted)?;
+                let run = self.ground_of(capture).run(stream);
+                (run.at, run.end, run.last) = (address, address, None);
+                run.markers.clear();
+                (address, self.room_behind(capture))
+            };
+            let laid = self.lay(driver, capture, (address, wanted), unit, limit)?;
+            if laid == 0 {
+                return Ok(false);
+            }
+            let ground = self.ground_of(capture);
+            ground.taken += laid;
+            ground.run(stream).end += laid;
+        }
+    }
+
+    /// Whether an address is the next that the capture would give out.
+    fn is_last(&mut self, capture: CaptureId, address: u64) -> bool {
+        let ground = self.ground_of(capture);
+        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        last.is_some_and(|segment| self.segment(segment).address + taken == address)
+    }
+
+    /// Reserved and not given out behind that, in bytes.
+    fn room_behind(&mut self, capture: CaptureId) -> u64 {
+        let ground = self.ground_of(capture);
+        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        last.map_or(0, |segment| self.segment(segment).bytes - taken)
+    }
+
+    /// Where the next addresses begin, so many that `bytes` of them are reserved.
+    fn next_address<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        bytes: u64,
+    ) -> Result<u64, DriverError> {
+        if self.room_behind(capture) < bytes {
+            let shape = Shape::Growable { reserve: RESERVE };
+            let segment = match Segment::open(driver, bytes, shape) {
+                // Addresses are scarce there.
+                Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes })?,
+                Ok(segment) => segment,
+            };
+            let segment = self.enter(segment);
+            let ground = self.ground_of(capture);
+            ground.segments.push(segment);
+            ground.taken = 0;
+        }
+        let ground = self.ground_of(capture);
+        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        Ok(last.map_or(0, |segment| self.segment(segment).address + taken))
+    }
+
+    /// Gives addresses out without mapping anything.
+    fn take_addresses<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        bytes: u64,
+    ) -> Result<u64, DriverError> {
+        let address = self.next_address(driver, capture, bytes)?;
+        self.ground_of(capture).taken += bytes;
+        Ok(address)
+    }
+}

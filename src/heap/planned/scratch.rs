@@ -1,0 +1,105 @@
+//! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
+//! over and over. Nothing is ever read from it or written to it.
+//!
+//! A mapping costs the same whatever its size, so the pieces grow with what has been mapped, up to a
+//! bound: they are memory too.
+
+use super::super::{Heap, MemoryHandle};
+use crate::driver::{CaptureId, Driver, DriverError};
+
+/// Sizes of scratch pieces, in units of the device's granularity, and from how many mapped units on
+/// each is used.
+const SIZES: [(u64, u64); 4] = [(1, 0), (4, 16), (16, 64), (32, 1024)];
+
+/// Scratch memory of one capture.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Size and handle.
+    pieces: Vec<(u64, MemoryHandle)>,
+    /// Where they are mapped: address and size.
+    mapped: Vec<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Heap {
+    /// Maps scratch memory at `address`, at most `bytes`, and says how much.
+    ///
+    /// # Errors
+    /// The driver's. Nothing has changed then.
+    pub(super) fn lay<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+        (address, bytes): (u64, u64),
+        unit: u64,
+        limit: u64,
+    ) -> Result<u64, DriverError> {
+        let planned = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
+        let Some(Scratch { pieces, mapped, bytes: laid }) = planned.map(|it| &mut it.scratch)
+        else {
+            return Ok(0);
+        };
+        let step = SIZES.iter().rev().find(|(_, from)| *laid >= from * unit);
+        let wanted = step.map_or(unit, |(units, _)| units * unit).min(bytes);
+        let fits = pieces.iter().copied().filter(|&(size, _)| size <= bytes);
+        let fits = fits.max_by_key(|&(size, _)| size);
+        let (size, memory) = match fits {
+            Some(piece) if piece.0 >= wanted => piece,
+            smaller => match (wanted <= limit).then(|| driver.create(wanted)) {
+                Some(Ok(memory)) => {
+                    pieces.push((wanted, memory));
+                    self.reserved += wanted;
+                    self.pieces += 1;
+                    (wanted, memory)
+                }
+                // What is there does too, in more mappings.
+                refused => match (smaller, refused) {
+                    (Some(piece), _) => piece,
+                    (None, Some(Err(error))) => return Err(error),
+                    (None, _) => return Ok(0),
+                },
+            },
+        };
+        driver.map(address, size, memory)?;
+        if let Err(error) = driver.set_access(address, size) {
+            // If this fails too the addresses stay mapped: they lie in no run, so they are never used.
+            let _ = driver.unmap(address, size);
+            return Err(error);
+        }
+        mapped.push((address, size));
+        *laid += size;
+        Ok(size)
+    }
+
+    /// Scratch memory of a capture, in bytes.
+    pub(crate) fn scratch_of(&self, capture: CaptureId) -> u64 {
+        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
+        ground.map_or(0, |ground| ground.scratch.pieces.iter().map(|(bytes, _)| bytes).sum())
+    }
+
+    /// Takes all scratch memory of a capture away. What the driver does not take stays for the next
+    /// attempt.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn clear_scratch<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        capture: CaptureId,
+    ) -> Result<(), DriverError> {
+        let planned = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
+        let Some(scratch) = planned.map(|ground| &mut ground.scratch) else { return Ok(()) };
+        while let Some(&(address, bytes)) = scratch.mapped.last() {
+            driver.unmap(address, bytes)?;
+            scratch.mapped.pop();
+        }
+        while let Some((bytes, memory)) = scratch.pieces.pop() {
+            self.reserved -= bytes;
+            self.pieces -= 1;
+            if driver.release(memory).is_err() {
+                self.orphans.push(memory);
+            }
+        }
+        Ok(())
+    }
+}
