@@ -1,4 +1,27 @@
 //! The least memory for things that are in use as boxes, and who passes it on to whom.
+//!
+//! That is Dilworth's theorem (1950) with weights: as many units of memory are needed as the heaviest
+//! antichain weighs, and so many do, each serving a chain. The chains come from a largest flow (Ford
+//! and Fulkerson 1956; Dantzig and Hoffman 1956): an item gives its memory to items that it precedes,
+//! and what flows need not be new. The antichain is that flow's least cut. `design/minimum.md` has the
+//! proofs.
+//!
+//! * `rows`: items in rows, along which whoever may give to one may give to all later ones.
+//! * `network`: what is given and taken. Its n² edges are not stored, so no graph library has it.
+//! * `greedy`: the flow's start, within a per cent or two of its end.
+//! * `levels`, `flow`: from there to the largest flow.
+//! * `cut`: what comes out. `proof`: whether it is right, by the items alone.
+
+mod cut;
+mod flow;
+mod greedy;
+mod levels;
+mod network;
+mod proof;
+mod rows;
+
+use network::Network;
+use rows::within;
 
 mod pairs;
 
@@ -40,12 +63,14 @@ impl Items {
         Self { chains, ..Self::default() }
     }
 
-    /// Adds one. What precedes it has been added before.
+    /// Adds one. What precedes it has been added before. One that does not need more than it knows
+    /// would precede itself: it counts as never freed.
     ///
     /// # Panics
     /// Panics unless `known` and `needed` have a number for each chain.
-    pub fn push(&mut self, item: Item, known: &[u32], needed: &[u32]) {
+    pub fn push(&mut self, mut item: Item, known: &[u32], needed: &[u32]) {
         assert_eq!((known.len(), needed.len()), (self.chains, self.chains), "a number a chain");
+        item.freed &= within(known, needed) && known != needed;
         self.items.push(item);
         self.known.extend_from_slice(known);
         self.needed.extend_from_slice(needed);
@@ -73,8 +98,7 @@ impl Items {
 
     /// Whether memory may go from one to another.
     pub fn precedes(&self, earlier: usize, later: usize) -> bool {
-        let needed = self.needed(earlier).iter().zip(self.known(later));
-        self.items[earlier].freed && needed.into_iter().all(|(needed, known)| needed <= known)
+        self.items[earlier].freed && within(self.needed(earlier), self.known(later))
     }
 }
 
@@ -109,4 +133,34 @@ pub struct Cover {
     pub antichain: Vec<u32>,
     /// Who passes memory on to whom.
     pub rows: Vec<Row>,
+}
+
+impl Cover {
+    /// The least memory for these items.
+    ///
+    /// With R rows and S chains it takes time of at most `items * R * S` for each of some ten phases,
+    /// and memory as the items do, once more. R is S where nothing goes back.
+    ///
+    /// # Panics
+    /// Panics if there are more than `u32::MAX` items, or if the least memory is more than
+    /// `u64::MAX`.
+    pub fn new(items: &Items) -> Self {
+        let mut network = Network::new(items);
+        greedy::fill(&mut network);
+        let levels = flow::maximise(&mut network);
+        let cover = cut::read(&network, &levels);
+        debug_assert!(cover.is_proven(items), "the flow and the cut agree");
+        cover
+    }
+
+    /// What the cover needs that the search starts from, made in one go: never less than the minimum,
+    /// and mostly little more.
+    ///
+    /// # Panics
+    /// As [`Cover::new`].
+    pub fn at_once(items: &Items) -> u64 {
+        let mut network = Network::new(items);
+        greedy::fill(&mut network);
+        u64::try_from(network.new_memory()).expect("the memory fits in 64 bits")
+    }
 }
