@@ -23,10 +23,6 @@ mod rows;
 use network::Network;
 use rows::within;
 
-mod pairs;
-
-pub use pairs::cover;
-
 /// Something that takes memory while it is in use: a block, or pages of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -13,7 +13,7 @@ mod trace;
 
 pub use trace::{of_pools, of_trace};
 
-use crate::cover::{cover, Item, Items};
+use crate::cover::{Cover, Item, Items};
 use crate::journal::BlockNumber;
 use crate::lifetimes::Lifetimes;
 
@@ -51,7 +51,7 @@ impl Minimum {
                 rows.push(row);
             }
         }
-        let covered = cover(&items);
+        let covered = Cover::new(&items);
         let antichain: Vec<_> = covered.antichain.iter().map(|&item| rows[item as usize]).collect();
         let number = |&row: &usize| blocks[row].block;
         Self {
