@@ -122,12 +122,7 @@ impl Runs {
         &self.needed[run * self.chains..][..self.chains]
     }
 
-    /// When a run's pages are free again: the sum of what it needs. Never is late.
-    pub fn end(&self, run: usize) -> u64 {
-        self.end_of_both(run, run)
-    }
-
-    /// The same for two runs together.
+    /// When the pages of two runs are free again: the sum of what they need. Never is late.
     pub fn end_of_both(&self, run: usize, other: usize) -> u64 {
         if !(self.runs[run].freed && self.runs[other].freed) {
             return u64::from(u32::MAX) * self.chains as u64;
@@ -157,12 +152,8 @@ impl Runs {
     /// The same pages with each marked run joined to the one before it, which it touches: such a
     /// run is taken and given as a whole.
     pub fn joined(&self, marked: &[bool]) -> Self {
-        let mut runs = Self {
-            chains: self.chains,
-            runs: Vec::new(),
-            known: Vec::new(),
-            needed: Vec::new(),
-        };
+        let mut runs =
+            Self { chains: self.chains, runs: Vec::new(), known: Vec::new(), needed: Vec::new() };
         for (at, run) in self.runs.iter().enumerate() {
             if marked[at] {
                 let last = runs.runs.len() - 1;
@@ -182,6 +173,8 @@ fn occupies(block: &Lifetime) -> bool {
 }
 
 /// Whether a block's memory may go to others of its graph and of others.
+///
+/// Whatever else may forbid that belongs here.
 fn gives(block: &Lifetime) -> bool {
     block.freed
 }
