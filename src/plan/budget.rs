@@ -7,7 +7,7 @@
 //! found by halving. When all are joined and nothing is shared, there is one mapping for each run of
 //! addresses, and less is not possible.
 
-use crate::cover::{cover, Cover};
+use crate::cover::Cover;
 
 use super::pages::Runs;
 use super::pieces::{cut, Layout};
@@ -16,10 +16,14 @@ use super::threads::{threads, Threads, Weights};
 
 /// What is tried for the same cover.
 const TRIED: [(u64, u64); 6] = [(100, 0), (50, 0), (0, 0), (25, 60), (150, 110), (75, 150)];
+/// How many of them on the way to more joints.
+const QUICK: usize = 3;
 /// With more runs than this only the first is tried, and only few joints are looked for.
 const MANY: usize = 8192;
-/// How many runs are covered in one search for joints, together.
-const COVERED: usize = 200_000;
+/// How often the joints are tried for one amount of memory.
+const TRIES: usize = 128;
+/// How many runs these tries have together at most.
+const COVERED: usize = 100_000;
 /// So often the memory is halved between the least and the most.
 const HALVINGS: usize = 10;
 /// What a mapping may be worth, in pages.
@@ -38,28 +42,31 @@ pub(super) struct Found {
 /// Finds the layout of least memory with at most `budget` mappings, of pieces of at most `most` pages.
 pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     let order = runs.order();
-    let least = cover(&runs.items(&order));
+    let least = Cover::new(&runs.items(&order));
     let minimum = least.minimum;
-    let exact = best(runs, &order, &least, None, most);
-    let joints = joints(runs);
-    let mut search = Search { runs, joints: &joints, budget: usize::MAX, most, best: None };
+    let exact = best(runs, &order, &least, None, most, TRIED.len());
+    let (joints, alike) = joints(runs);
+    // What is given back is joined to what lasts only where a budget asks for it.
+    let alike = &joints[..alike];
+    let mut search = Search { runs, joints: alike, budget: usize::MAX, most, best: None };
     search.offer(exact);
     if most > 1 && order.len() <= MANY {
-        search.join(minimum, &[None]);
+        search.join(minimum, &[None], TRIES);
     }
     search.obey(budget);
     if search.best.is_some() {
         return search.found(minimum);
     }
     for worth in WORTH {
-        search.offer(best(runs, &order, &least, Some(worth), most));
+        search.offer(best(runs, &order, &least, Some(worth), most, TRIED.len()));
     }
+    search.joints = &joints;
     let apart = apart(runs, &joints, most);
     let over = apart.mappings.len() > budget;
     let (mut low, mut high) = (minimum, apart.pages());
     for _ in 0..HALVINGS {
         let middle = low + (high - low) / 2;
-        match search.join(middle, &[None, Some(1), Some(4), Some(1 << 20)]) {
+        match search.join(middle, &[None, Some(1), Some(4), Some(1 << 20)], TRIES / 4) {
             true => high = middle,
             false => low = middle + 1,
         }
@@ -70,7 +77,7 @@ pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     if over {
         search.budget = apart.mappings.len();
     }
-    search.join(u64::MAX, &[Some(1 << 20)]);
+    search.join(u64::MAX, &[Some(1 << 20)], TRIES / 4);
     search.offer(apart);
     Found { over, ..search.found(minimum) }
 }
@@ -91,7 +98,9 @@ impl Search<'_> {
     }
 
     fn found(self, minimum: u64) -> Found {
-        Found { layout: self.best.unwrap_or_default(), minimum, over: false }
+        let mut layout = self.best.unwrap_or_default();
+        layout.mark(self.runs);
+        Found { layout, minimum, over: false }
     }
 
     /// Takes a layout if it obeys and is better. Returns whether it obeys.
@@ -108,9 +117,9 @@ impl Search<'_> {
 
     /// Tries with as many runs joined to those before them as need at most so many pages. Returns
     /// whether anything obeys.
-    fn join(&mut self, pages: u64, worths: &[Option<u64>]) -> bool {
+    fn join(&mut self, pages: u64, worths: &[Option<u64>], most_tries: usize) -> bool {
         let mut marked = vec![false; self.runs.runs().len()];
-        let mut tries = COVERED / self.runs.runs().len().max(1);
+        let mut tries = most_tries.min(COVERED / self.runs.runs().len().max(1));
         let mut parts = vec![self.joints];
         let mut obeys = false;
         while let Some(part) = parts.pop() {
@@ -122,7 +131,12 @@ impl Search<'_> {
             }
             part.iter().for_each(|joint| marked[*joint as usize] = true);
             let runs = self.runs.joined(&marked);
-            if pages != u64::MAX && cover(&runs.items(&runs.order())).minimum > pages {
+            let order = runs.order();
+            let least = Cover::new(&runs.items(&order));
+            if least.minimum <= pages {
+                // On the way: joining more does not always make fewer mappings.
+                obeys |= self.offer(best(&runs, &order, &least, worths[0], self.most, QUICK));
+            } else {
                 part.iter().for_each(|joint| marked[*joint as usize] = false);
                 if part.len() > 1 {
                     let (first, second) = part.split_at(part.len() / 2);
@@ -132,18 +146,25 @@ impl Search<'_> {
         }
         let runs = self.runs.joined(&marked);
         let order = runs.order();
-        let least = cover(&runs.items(&order));
+        let least = Cover::new(&runs.items(&order));
         for worth in worths {
-            obeys |= self.offer(best(&runs, &order, &least, *worth, self.most));
+            obeys |= self.offer(best(&runs, &order, &least, *worth, self.most, TRIED.len()));
         }
         obeys
     }
 }
 
 /// The layout with the fewest mappings of those tried.
-fn best(runs: &Runs, order: &[u32], least: &Cover, worth: Option<u64>, most: u64) -> Layout {
+fn best(
+    runs: &Runs,
+    order: &[u32],
+    least: &Cover,
+    worth: Option<u64>,
+    most: u64,
+    tried: usize,
+) -> Layout {
     let all = order.len() <= MANY && most > 1;
-    let tried = if all { &TRIED[..] } else { &TRIED[..1] };
+    let tried = if all { &TRIED[..tried] } else { &TRIED[..1] };
     let layouts = tried.iter().map(|&(parting, fresh)| {
         let weights = Weights { pages_a_mapping: worth, parting, fresh };
         cut(runs, &threads(runs, order, least, weights), most)
@@ -166,22 +187,24 @@ fn apart(runs: &Runs, joints: &[u32], most: u64) -> Layout {
     cut(&runs, &Threads { behind, pages }, most)
 }
 
-/// The runs that touch the one before them; those first that can be joined at the least cost.
-fn joints(runs: &Runs) -> Vec<u32> {
-    let span = |run: usize| -> u64 {
-        let known = runs.known(run).iter().map(|known| u64::from(*known)).sum::<u64>();
-        runs.end(run).saturating_sub(known)
+/// The runs that touch the one before them, those first that can be joined at the least cost, and how
+/// many of them last, or not, as the one before does; these come first.
+fn joints(runs: &Runs) -> (Vec<u32>, usize) {
+    let known = |one: usize, other: usize| -> u64 {
+        let known = runs.known(one).iter().zip(runs.known(other));
+        known.map(|(one, other)| u64::from(*one.min(other))).sum()
     };
-    let cost = |run: usize| {
-        let (before, pages) = (runs.runs()[run - 1].pages, runs.runs()[run].pages);
-        let known = runs.known(run - 1).iter().zip(runs.known(run));
-        let known: u64 = known.map(|(one, other)| u64::from(*one.min(other))).sum();
-        let together = runs.end_of_both(run - 1, run).saturating_sub(known);
-        before as u128 * u128::from(together.saturating_sub(span(run - 1)))
-            + pages as u128 * u128::from(together.saturating_sub(span(run)))
+    let span = |one, other| runs.end_of_both(one, other).saturating_sub(known(one, other));
+    let longer = |one: usize, other: usize| {
+        let more = span(one.min(other), one.max(other)).saturating_sub(span(one, one));
+        u128::from(runs.runs()[one].pages) * u128::from(more)
     };
+    let differ = |run: usize| runs.runs()[run - 1].freed != runs.runs()[run].freed;
     let touching = (1..runs.runs().len()).filter(|run| runs.touches(*run));
-    let mut joints: Vec<(u128, u32)> = touching.map(|run| (cost(run), run as u32)).collect();
+    let mut joints: Vec<(bool, u128, u32)> = touching
+        .map(|run| (differ(run), longer(run - 1, run) + longer(run, run - 1), run as u32))
+        .collect();
     joints.sort_unstable();
-    joints.into_iter().map(|(_, run)| run).collect()
+    let alike = joints.partition_point(|joint| !joint.0);
+    (joints.into_iter().map(|joint| joint.2).collect(), alike)
 }

@@ -9,10 +9,11 @@ use super::pool::{Claims, Pool};
 use super::tape::Tape;
 use super::threads::Weights;
 
-/// So many parts are looked at.
-const LOOKED_AT: usize = 48;
-/// Of one size.
-const OF_ONE_SIZE: usize = 8;
+/// So many parts are looked at, and so many of one size.
+const LOOKS: (usize, usize) = (48, 8);
+/// The same if there are more than so many runs.
+const FEW_LOOKS: (usize, usize) = (12, 2);
+const MANY: usize = 8192;
 /// Beyond so many pages no sums are tried: the largest parts that fit are taken first.
 const SUMMED: u64 = 512;
 /// One mapping, in the unit of costs.
@@ -54,17 +55,23 @@ struct Candidate {
     cost: u64,
 }
 
+/// A cost, the sum of whole parts, pages of a larger one by its start, and new pages.
+type Offer = (u64, usize, Option<(u64, u64)>, u64);
+
 /// Decides, with its tables kept from one time to the next.
 pub(super) struct Chooser {
     weights: Weights,
+    /// How many parts are looked at, and how many of one size.
+    looks: (usize, usize),
     candidates: Vec<Candidate>,
     /// By sum of pages: the least cost, and which candidates.
     sums: Vec<(u64, u64)>,
 }
 
 impl Chooser {
-    pub fn new(weights: Weights) -> Self {
-        Self { weights, candidates: Vec::new(), sums: Vec::new() }
+    pub fn new(weights: Weights, items: usize) -> Self {
+        let looks = if items > MANY { FEW_LOOKS } else { LOOKS };
+        Self { weights, looks, candidates: Vec::new(), sums: Vec::new() }
     }
 
     /// Picks for as much as possible of what is needed, at least for something.
@@ -81,13 +88,8 @@ impl Chooser {
         if let Some(picks) = self.follow(choice, tape, &open) {
             return picks;
         }
-        self.collect(choice, pool, tape, &open);
-        let fits = |it: &&Candidate| it.pages == choice.need && open(it.start) >= it.pages;
-        let fitting = self.candidates.iter().filter(fits);
-        if let Some(best) = fitting.min_by_key(|it| (it.cost, it.start)) {
-            if best.cost <= MAPPING && choice.promised >= choice.need {
-                return vec![Pick { start: best.start, pages: best.pages }];
-            }
+        if let Some(pick) = self.collect(choice, pool, tape, &open) {
+            return vec![pick];
         }
         match choice.need {
             need if need > SUMMED && self.fresh(choice, tape, need).is_some_and(cheap) => {
@@ -121,14 +123,14 @@ impl Chooser {
         Some(picks)
     }
 
-    /// Looks for parts.
+    /// Looks for parts. Returns one that fits at no more than a mapping, if there is any.
     fn collect(
         &mut self,
         choice: &Choice,
         pool: &mut Pool,
         tape: &Tape,
         open: &impl Fn(u64) -> u64,
-    ) {
+    ) -> Option<Pick> {
         let candidates = &mut self.candidates;
         candidates.clear();
         let parting = self.weights.parting;
@@ -148,20 +150,27 @@ impl Chooser {
             let cost = if follows && tape.glued(start) { cost - MAPPING } else { cost };
             candidates.push(Candidate { start, pages, uses: u64::from(part.uses), cost });
         };
+        let looks = self.looks;
         let mut size = (0, 0);
         let mut one = |pages: u64, start: u64, candidates: &mut Vec<Candidate>| {
             size = if size.0 == pages { (pages, size.1 + 1) } else { (pages, 1) };
             add(pages, start, candidates);
-            size.1 < OF_ONE_SIZE as u64
+            size.1 < looks.1
         };
         pool.each((choice.need, choice.need), there, |pages, start| one(pages, start, candidates));
+        let fits = |it: &&Candidate| it.cost <= MAPPING && open(it.start) >= it.pages;
+        let fitting = candidates.iter().filter(fits).min_by_key(|it| (it.cost, it.start));
+        if let Some(best) = fitting.filter(|_| choice.promised >= choice.need) {
+            return Some(Pick { start: best.start, pages: best.pages });
+        }
         pool.each((1, choice.need - 1), there, |pages, start| {
-            candidates.len() < LOOKED_AT && one(pages, start, candidates)
+            candidates.len() < looks.0 && one(pages, start, candidates)
         });
-        let full = candidates.len() + 12;
+        let full = candidates.len() + looks.0 / 4;
         pool.each((choice.need + 1, u64::MAX), there, |pages, start| {
             candidates.len() < full && one(pages, start, candidates)
         });
+        None
     }
 
     /// What it costs to take new pages, if it is allowed.
@@ -196,8 +205,7 @@ impl Chooser {
                 }
             }
         }
-        // By cost: the sum, pages of a larger part, new pages.
-        let mut best: Option<(u64, usize, Option<(u64, u64)>, u64)> = None;
+        let mut best: Option<Offer> = None;
         for sum in 0..=need {
             let (cost, which) = self.sums[sum];
             if cost == u64::MAX || best.is_some_and(|best| best.0 <= cost) {

@@ -127,12 +127,7 @@ impl Runs {
         &self.needed[run * self.chains..][..self.chains]
     }
 
-    /// When a run's pages are free again: the sum of what it needs. Never is late.
-    pub fn end(&self, run: usize) -> u64 {
-        self.end_of_both(run, run)
-    }
-
-    /// The same for two runs together.
+    /// When the pages of two runs are free again: the sum of what they need. Never is late.
     pub fn end_of_both(&self, run: usize, other: usize) -> u64 {
         if !(self.runs[run].freed && self.runs[other].freed) {
             return u64::from(u32::MAX) * self.chains as u64;
@@ -183,6 +178,8 @@ fn occupies(block: &Lifetime) -> bool {
 }
 
 /// Whether a block's memory may go to others of its graph and of others.
+///
+/// Whatever else may forbid that belongs here.
 fn gives(block: &Lifetime) -> bool {
     block.freed
 }

@@ -7,7 +7,7 @@ use super::threads::Threads;
 /// The pages cut into pieces, and where each is mapped.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
-    /// In pages, and whether they last.
+    /// In pages, and whether they last: nothing does before [`Layout::mark`].
     pub pieces: Vec<(u64, bool)>,
     /// By address: the first page, and the piece.
     pub mappings: Vec<(u64, u32)>,
@@ -17,6 +17,20 @@ impl Layout {
     /// How many pages there are.
     pub fn pages(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.0).sum()
+    }
+
+    /// Says which pieces last: those behind any run of these that is not given back. Where such a run
+    /// was joined to others, its pieces are not all of them.
+    pub fn mark(&mut self, runs: &Runs) {
+        self.pieces.iter_mut().for_each(|piece| piece.1 = false);
+        for run in runs.runs().iter().filter(|run| !run.freed) {
+            let pieces = &mut self.pieces;
+            let ends = |&(page, piece): &(u64, u32)| page + pieces[piece as usize].0 <= run.first;
+            let from = self.mappings.partition_point(ends);
+            for mapping in self.mappings[from..].iter().take_while(|it| it.0 < run.end()) {
+                pieces[mapping.1 as usize].1 = true;
+            }
+        }
     }
 }
 
@@ -47,13 +61,11 @@ pub(super) fn cut(runs: &Runs, threads: &Threads, most: u64) -> Layout {
     let mut pieces = Vec::with_capacity(cuts.len());
     let mut starts = Vec::with_capacity(cuts.len());
     for pair in cuts.windows(2) {
-        let at = lasting.partition_point(|interval| interval.end() <= pair[0]);
-        let lasts = lasting.get(at).is_some_and(|interval| interval.start <= pair[0]);
         let mut start = pair[0];
         while start < pair[1] {
             let pages = (pair[1] - start).min(most);
             starts.push(start);
-            pieces.push((pages, lasts));
+            pieces.push((pages, false));
             start += pages;
         }
     }

@@ -70,7 +70,7 @@ pub(super) fn threads(runs: &Runs, order: &[u32], cover: &Cover, weights: Weight
         claims,
         owned: vec![Vec::new(); count],
         behind: vec![Vec::new(); count],
-        chooser: Chooser::new(weights),
+        chooser: Chooser::new(weights, count),
     };
     for (item, places) in places.iter().enumerate() {
         let run = order[item] as usize;

@@ -82,7 +82,8 @@ struct Open {
 /// and it might not have the last one's memory.
 pub fn lifetimes(name: &str) -> Lifetimes {
     let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
-    let trace = trace::read(BufReader::new(File::open(path).unwrap())).unwrap();
+    let trace = File::open(path).expect("a recorded capture");
+    let trace = trace::read(BufReader::new(trace)).expect("a valid trace");
     let points = points(trace.operations());
     let chains = points.first().map_or(0, Vec::len);
     let mut terminals: HashMap<u16, Point> = HashMap::new();

@@ -37,7 +37,7 @@ pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[u64]) {
     for mapping in &plan.mappings {
         assert_eq!(mapping.address % page, 0);
         let bytes = plan.pieces[mapping.piece as usize].bytes;
-        assert!(bytes > 0 && bytes % page == 0);
+        assert!(bytes > 0 && bytes.is_multiple_of(page));
         for offset in 0..bytes / page {
             let before = mapped.insert(mapping.address / page + offset, (mapping.piece, offset));
             assert!(before.is_none(), "mapped twice");
@@ -69,7 +69,7 @@ pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[u64]) {
             }
         }
         let kept = |it: &&Vec<usize>| it.iter().any(|it| !lifetimes.blocks()[*it].freed);
-        lasting[*piece as usize] |= users.iter().any(|it| kept(it));
+        lasting[*piece as usize] |= users.iter().any(kept);
     }
     assert!(plan.pieces.iter().zip(lasting).all(|(piece, lasts)| piece.lasting == lasts));
     let pieces: u64 = plan.pieces.iter().map(|piece| piece.bytes / page).sum();
