@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use regraph::certify::Certificate;
 use regraph::driver::Program;
-use regraph::engine::{Config, Followed};
+use regraph::engine::{Config, Followed, PlanReport};
 use regraph::minimum;
 use regraph::policy::{Programmatic, Reuse};
 use regraph::replay::{replay, Options, Placement, Plan, Replayed};
@@ -31,6 +31,8 @@ enum PlanChoice {
     /// As they are asked for.
     #[default]
     None,
+    /// Their memory comes at the capture's end, as little as it can run on.
+    Exact,
     /// By a layout, planned from a first capture that is thrown away.
     Twice,
 }
@@ -51,6 +53,9 @@ pub struct Arguments {
     /// How blocks get their places.
     #[arg(long, value_enum, default_value_t)]
     plan: PlanChoice,
+    /// Launch the graphs so many times and tell the time; with --tags more often for the tags.
+    #[arg(long, default_value_t, value_name = "N")]
+    launches: u32,
     /// Write where each block was placed to this file, a JSON object a line.
     #[arg(long, value_name = "FILE")]
     placements: Option<PathBuf>,
@@ -97,6 +102,10 @@ struct Summary {
     free_ns: u64,
     replay_ns: Option<u64>,
     verified: bool,
+    instantiate_ns: Option<u64>,
+    /// What the memory that came at each capture's end amounts to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    plans: Vec<PlanReport>,
     /// How far each capture lies by its layout.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     layouts: Vec<LayoutSummary>,
@@ -132,9 +141,10 @@ impl Job for Run<'_> {
             config,
             tags: arguments.tags,
             delay: if arguments.tags { TAG_DELAY } else { 0 },
-            launches: if arguments.tags { TAG_LAUNCHES } else { 0 },
+            launches: if arguments.tags { TAG_LAUNCHES } else { arguments.launches },
             plan: match arguments.plan {
                 PlanChoice::None => Plan::None,
+                PlanChoice::Exact => Plan::Exact,
                 PlanChoice::Twice => Plan::Twice,
             },
             ..Options::default()
@@ -190,6 +200,8 @@ impl Run<'_> {
             free_ns: replayed.free_ns,
             replay_ns: replayed.replay_ns,
             verified: replayed.verified,
+            instantiate_ns: replayed.instantiate_ns,
+            plans: replayed.plans.clone(),
             layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
         }
     }
@@ -224,6 +236,19 @@ impl Summary {
             mebibytes(self.minimum_bytes.into()),
             ratio.unwrap_or_default()
         )?;
+        for plan in &self.plans {
+            writeln!(
+                output,
+                "plan       {:.1} MiB in {} pieces, mapped {} times; at least {:.1} MiB; planned in {:.3} \
+                 ms, carried out in {:.3} ms",
+                mebibytes(plan.bytes.into()),
+                plan.pieces,
+                plan.mappings,
+                mebibytes(plan.minimum_bytes.into()),
+                plan.planning_ns as f64 / 1e6,
+                plan.binding_ns as f64 / 1e6
+            )?;
+        }
         for layout in &self.layouts {
             let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
                 layout;

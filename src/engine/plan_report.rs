@@ -1,9 +1,11 @@
 //! What came at a capture's end.
 
+use serde::Serialize;
+
 use crate::plan::Plan;
 
 /// Memory that came at a capture's end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PlanReport {
     /// The pieces that the capture's graph uses, in bytes.

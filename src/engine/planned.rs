@@ -24,6 +24,8 @@ use crate::plan::{Options, Plan};
 pub(super) struct Ready {
     heap: u32,
     prepared: Prepared,
+    /// How long planning took, with all of the capture's.
+    planning: Duration,
 }
 
 impl<D: Driver> Engine<D> {
@@ -236,7 +238,10 @@ impl State {
     ) -> Vec<Ready> {
         let id = self.recording(slot).id;
         let mut ready = Vec::new();
-        for (heap, (sharable, plan)) in self.plans(driver, config, slot) {
+        let started = Instant::now();
+        let plans = self.plans(driver, config, slot);
+        let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
+        for (heap, (sharable, plan)) in plans {
             let row = self.heap(heap);
             let prepared = row.prepare(plan, &sharable);
             let (others, shared) = row.others(id);
@@ -250,7 +255,7 @@ impl State {
             for (memory, bytes) in shared {
                 self.note(slot, Entry::Shared { memory: number(memory), bytes });
             }
-            ready.push(Ready { heap, prepared });
+            ready.push(Ready { heap, prepared, planning });
         }
         ready
     }
@@ -267,13 +272,14 @@ impl State {
     ) -> Result<Option<PlanReport>, Error> {
         let capture = self.recording(slot).id;
         let mut all: Option<PlanReport> = None;
-        for Ready { heap, prepared } in ready {
+        for Ready { heap, prepared, planning } in ready {
             self.touch(heap);
             let plan = prepared.plan();
             let pool = self.pool_of(heap);
             let scratch = self.heap(heap).scratch_of(capture);
             let room = self.room(pool).min(self.room_of_all()).saturating_add(scratch);
             let mut report = PlanReport::new(plan);
+            report.planning_ns = nanoseconds(planning);
             let started = Instant::now();
             let bound = if plan.new_bytes() > room {
                 None

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::driver::Program;
-use crate::engine::{Config, Followed};
+use crate::engine::{Config, Followed, PlanReport};
 use crate::trace::{BlockIndex, Trace};
 
 pub use error::ReplayError;
@@ -33,6 +33,8 @@ pub enum Plan {
     /// As they are asked for.
     #[default]
     None,
+    /// Their memory comes at the capture's end, as little as it can run on.
+    Exact,
     /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
     /// blocks from before it are left out.
     Twice,
@@ -81,6 +83,10 @@ pub struct Replayed {
     pub replay_ns: Option<u64>,
     /// Whether the checker judged every capture.
     pub verified: bool,
+    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`].
+    pub plans: Vec<PlanReport>,
+    /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
+    pub instantiate_ns: Option<u64>,
     /// How far each capture lies by its layout; empty without [`Plan::Twice`].
     pub layouts: Vec<Followed>,
     /// Where the blocks were placed, in order of allocation.

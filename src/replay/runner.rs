@@ -12,7 +12,8 @@ use crate::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
     GraphHandle, NodeHandle, Program, StreamHandle, Tagged, Work,
 };
-use crate::engine::{self, Block, Engine, Followed, GraphId, PoolConfig, PoolId};
+use crate::engine::{self, Block, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId};
+use crate::policy::PlanChoice;
 use crate::trace::Members;
 use crate::trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 
@@ -36,6 +37,8 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) capture: Option<Capture>,
     pub(super) graphs: Vec<Graph>,
     verified: bool,
+    plans: Vec<PlanReport>,
+    instantiation: Option<Duration>,
     layouts: Vec<Followed>,
     pub(super) placements: Vec<Placement>,
     pub(super) operation: usize,
@@ -99,9 +102,13 @@ impl<'a, P: Program> Runner<'a, P> {
             Operation::Begin { pool, .. } => Some(*pool),
             _ => None,
         });
+        let mut config = options.config.clone();
+        if options.plan == Plan::Exact {
+            config.settings.plan = PlanChoice::Exact;
+        }
         Self {
             driver,
-            engine: Engine::new(Arc::clone(driver), options.config.clone()),
+            engine: Engine::new(Arc::clone(driver), config),
             trace,
             options,
             streams: BTreeMap::new(),
@@ -112,6 +119,8 @@ impl<'a, P: Program> Runner<'a, P> {
             capture: None,
             graphs: Vec::new(),
             verified: true,
+            plans: Vec::new(),
+            instantiation: None,
             layouts: Vec::new(),
             placements: Vec::with_capacity(trace.blocks()),
             operation: 0,
@@ -144,7 +153,7 @@ impl<'a, P: Program> Runner<'a, P> {
                 Operation::Begin { stream, pool } => {
                     let rest = &trace.operations()[index + 1..];
                     let layout = match self.options.plan {
-                        Plan::None => None,
+                        Plan::None | Plan::Exact => None,
                         Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
                     };
                     started = self.begin(*stream, *pool, rest)?;
@@ -174,6 +183,8 @@ impl<'a, P: Program> Runner<'a, P> {
             capture_ns: nanoseconds(self.captures),
             replay_ns,
             verified: self.verified,
+            plans: std::mem::take(&mut self.plans),
+            instantiate_ns: self.instantiation.map(nanoseconds),
             layouts: std::mem::take(&mut self.layouts),
             placements: std::mem::take(&mut self.placements),
             outputs: self.outputs()?,
@@ -281,6 +292,7 @@ impl<'a, P: Program> Runner<'a, P> {
         self.capture = None;
         let ended = self.driver.end_capture(origin);
         self.verified &= report.as_ref().is_some_and(|report| report.verified);
+        self.plans.extend(report.as_ref().and_then(|report| report.plan));
         self.layouts.extend(report.as_ref().and_then(|report| report.layout.clone()));
         let id = report.map(|report| report.graph);
         match ended {
@@ -459,9 +471,11 @@ impl<'a, P: Program> Runner<'a, P> {
         stream: StreamHandle,
         rounds: u32,
     ) -> std::result::Result<u64, DriverError> {
+        let started = Instant::now();
         for graph in &mut self.graphs {
             graph.executable = Some(self.driver.instantiate(graph.graph)?);
         }
+        self.instantiation = Some(started.elapsed());
         self.driver.synchronize()?;
         self.driver.take_wrong_tags()?;
         let mut total = Duration::ZERO;
