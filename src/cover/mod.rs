@@ -59,17 +59,18 @@ impl Items {
         Self { chains, ..Self::default() }
     }
 
-    /// Adds one. What precedes it has been added before. One that does not need more than it knows
-    /// would precede itself: it counts as never freed.
+    /// Adds one. What precedes it has been added before. What it knows is needed too: in a capture
+    /// whoever knows what an item needs knows that anyway, and with it *precedes* is transitive. One
+    /// that needs no more than it knows would precede itself: it counts as never freed.
     ///
     /// # Panics
     /// Panics unless `known` and `needed` have a number for each chain.
     pub fn push(&mut self, mut item: Item, known: &[u32], needed: &[u32]) {
         assert_eq!((known.len(), needed.len()), (self.chains, self.chains), "a number a chain");
-        item.freed &= within(known, needed) && known != needed;
+        item.freed &= !within(needed, known);
         self.items.push(item);
         self.known.extend_from_slice(known);
-        self.needed.extend_from_slice(needed);
+        self.needed.extend(known.iter().zip(needed).map(|(known, needed)| *known.max(needed)));
     }
 
     /// How many numbers each has.

@@ -20,12 +20,12 @@ const TRIED: [(u64, u64); 6] = [(100, 0), (50, 0), (0, 0), (25, 60), (150, 110),
 const QUICK: usize = 3;
 /// With more runs than this only the first is tried, and only few joints are looked for.
 const MANY: usize = 8192;
-/// How often the joints are tried for one amount of memory.
-const TRIES: usize = 128;
+/// How often the joints are tried for one amount of memory. Each try takes as long as some ten mappings.
+const TRIES: usize = 8;
 /// How many runs these tries have together at most.
 const COVERED: usize = 100_000;
 /// So often the memory is halved between the least and the most.
-const HALVINGS: usize = 10;
+const HALVINGS: usize = 7;
 /// What a mapping may be worth, in pages.
 const WORTH: [u64; 6] = [1, 2, 4, 16, 64, 1 << 20];
 
@@ -45,28 +45,20 @@ pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     let least = Cover::new(&runs.items(&order));
     let minimum = least.minimum;
     let exact = best(runs, &order, &least, None, most, TRIED.len());
-    let (joints, alike) = joints(runs);
-    // What is given back is joined to what lasts only where a budget asks for it.
-    let alike = &joints[..alike];
-    let mut search = Search { runs, joints: alike, budget: usize::MAX, most, best: None };
-    search.offer(exact);
-    if most > 1 && order.len() <= MANY {
-        search.join(minimum, &[None], TRIES);
-    }
-    search.obey(budget);
-    if search.best.is_some() {
+    let joints = joints(runs);
+    let mut search = Search { runs, joints: &joints, budget, most, best: None };
+    if search.offer(exact) {
         return search.found(minimum);
     }
     for worth in WORTH {
         search.offer(best(runs, &order, &least, Some(worth), most, TRIED.len()));
     }
-    search.joints = &joints;
     let apart = apart(runs, &joints, most);
     let over = apart.mappings.len() > budget;
     let (mut low, mut high) = (minimum, apart.pages());
     for _ in 0..HALVINGS {
         let middle = low + (high - low) / 2;
-        match search.join(middle, &[None, Some(1), Some(4), Some(1 << 20)], TRIES / 4) {
+        match search.join(middle, &[None, Some(1), Some(4), Some(1 << 20)], TRIES) {
             true => high = middle,
             false => low = middle + 1,
         }
@@ -77,7 +69,7 @@ pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     if over {
         search.budget = apart.mappings.len();
     }
-    search.join(u64::MAX, &[Some(1 << 20)], TRIES / 4);
+    search.join(u64::MAX, &[Some(1 << 20)], TRIES);
     search.offer(apart);
     Found { over, ..search.found(minimum) }
 }
@@ -91,12 +83,6 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// From now on so many mappings are the most.
-    fn obey(&mut self, budget: usize) {
-        self.budget = budget;
-        self.best = self.best.take().filter(|best| best.mappings.len() <= budget);
-    }
-
     fn found(self, minimum: u64) -> Found {
         let mut layout = self.best.unwrap_or_default();
         layout.mark(self.runs);
@@ -187,9 +173,9 @@ fn apart(runs: &Runs, joints: &[u32], most: u64) -> Layout {
     cut(&runs, &Threads { behind, pages }, most)
 }
 
-/// The runs that touch the one before them, those first that can be joined at the least cost, and how
-/// many of them last, or not, as the one before does; these come first.
-fn joints(runs: &Runs) -> (Vec<u32>, usize) {
+/// The runs that touch the one before them: first those that last, or not, as the one before does, and
+/// of them first those that can be joined at the least cost.
+fn joints(runs: &Runs) -> Vec<u32> {
     let known = |one: usize, other: usize| -> u64 {
         let known = runs.known(one).iter().zip(runs.known(other));
         known.map(|(one, other)| u64::from(*one.min(other))).sum()
@@ -205,6 +191,5 @@ fn joints(runs: &Runs) -> (Vec<u32>, usize) {
         .map(|run| (differ(run), longer(run - 1, run) + longer(run, run - 1), run as u32))
         .collect();
     joints.sort_unstable();
-    let alike = joints.partition_point(|joint| !joint.0);
-    (joints.into_iter().map(|joint| joint.2).collect(), alike)
+    joints.into_iter().map(|joint| joint.2).collect()
 }
