@@ -269,7 +269,8 @@ fn tags_hold<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64, config: Conf
         Options { config, tags: true, seed, delay: 2_000, launches: 3, plan: Plan::Twice };
     let replayed = replay(driver, trace, &options).unwrap();
     assert!(replayed.verified);
-    assert!(replayed.layouts.iter().all(Followed::is_whole), "seed {seed}");
+    let whole = replayed.layouts.iter().all(Followed::is_whole);
+    assert!(whole, "seed {seed}: {:?}", replayed.layouts);
 }
 
 fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
