@@ -12,7 +12,7 @@ use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::Program;
 use regraph::engine::Config;
 use regraph::policy::{Programmatic, Reuse};
-use regraph::replay::{replay, Options, Replayed};
+use regraph::replay::{replay, Options, Plan, Replayed};
 use regraph::sweep::{Sizes, Workload};
 use regraph::trace::{read, Operation, Trace};
 
@@ -75,6 +75,27 @@ fn every_policy_keeps_tags<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64
     }
 }
 
+/// Memory that comes at the end changes no output either. With blocks of 4 MiB all of them are planned,
+/// and some are freed, with no work in between, after the next ones were allocated.
+fn plans_change_no_output<P: Program>(driver: &Arc<P>, seed: u64, operations: u32) {
+    for sizes in [Sizes::Fixed, Sizes::Mixed] {
+        let (streams, join) = ([2, 4, 8][seed as usize % 3], 0.3);
+        let workload = Workload { streams, operations, alloc: 0.3, free: 0.28, join, sizes, seed };
+        let trace = workload.trace().unwrap();
+        for &programmatic in Programmatic::ALL {
+            let config = Config::default().programmatic(programmatic);
+            let with = |plan| {
+                let config = config.clone();
+                let options = Options { config, tags: true, seed, delay: 5_000, launches: 3, plan };
+                replay(driver, &trace, &options).unwrap_or_else(|error| panic!("{seed}: {error}"))
+            };
+            let planned = with(Plan::Exact);
+            assert!(planned.verified && planned.plans.len() == 1, "seed {seed}");
+            assert_eq!(planned.outputs, with(Plan::None).outputs, "seed {seed}");
+        }
+    }
+}
+
 fn reuse_changes_no_output<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64) {
     let (with, kept) = with_outputs(trace, 40, true);
     let (without, _) = with_outputs(trace, 40, false);
@@ -101,6 +122,7 @@ fn everything<P: Program>(driver: &Arc<P>, seeds: u64, operations: u32) {
         let trace = random(seed, operations);
         every_policy_keeps_tags(driver, &trace, seed);
         reuse_changes_no_output(driver, &trace, seed);
+        plans_change_no_output(driver, seed, operations);
     }
 }
 
