@@ -122,6 +122,9 @@ struct Ground {
     runs: Vec<Run>,
     /// Blocks that are not free yet, by address.
     live: BTreeMap<u64, Live>,
+    /// How many bytes of them there are, and the most that there have been.
+    held: u64,
+    peak: u64,
     /// The device's granularity, in bytes.
     unit: u64,
     scratch: Scratch,
@@ -151,6 +154,8 @@ impl Ground {
             taken: 0,
             runs: Vec::new(),
             live: BTreeMap::new(),
+            held: 0,
+            peak: 0,
             unit,
             scratch: Scratch::default(),
             bound: Vec::new(),
@@ -203,6 +208,7 @@ impl Heap {
         let Some(planned) = self.planned.as_mut() else { return };
         for ground in &mut planned.grounds {
             let Some(live) = ground.live.remove(&address) else { continue };
+            ground.held -= live.bytes;
             let unit = ground.unit;
             let Some(run) = live.run.and_then(|run| ground.runs.get_mut(run)) else { return };
             let (markers, since) = given.unwrap_or_default();
