@@ -222,6 +222,8 @@ impl State {
             // turn.
             let sharable = if beside { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
+            // The checker takes two live blocks on one memory for an error, whatever is launched.
+            let mine = mine.in_host_order(journal);
             let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
             (heap, (sharable, plan))
         };
