@@ -16,7 +16,7 @@ use super::state::State;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{Asker, CaptureSlot, Claim, Heap, Lies, Placed, Prepared, Sharable};
-use crate::journal::{Entry, Journal};
+use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
 
@@ -55,9 +55,9 @@ impl<D: Driver> Engine<D> {
                 if recording.blocks > 0 {
                     return Err(Error::CannotPlan { capture });
                 }
-                recording.journal = Some(Journal::new());
+                state.begin_journal(slot);
             }
-            recording.planning = options.map_or(Planning::Off, Planning::On);
+            state.recording(slot).planning = options.map_or(Planning::Off, Planning::On);
             Ok(())
         })
     }
@@ -222,8 +222,7 @@ impl State {
             // turn.
             let sharable = if beside { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
-            // The checker takes two live blocks on one memory for an error, whatever is launched.
-            let mine = mine.in_host_order(journal);
+            let mine = mine.held_to(journal, config.settings.reuse);
             let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
             (heap, (sharable, plan))
         };

@@ -60,7 +60,10 @@ impl World {
         let block = match block {
             Ok(block) => block,
             Err(Error::OutOfMemory(_)) => {
-                assert!(!fits || fixed, "a free range was large enough, and the request was refused");
+                assert!(
+                    !fits || fixed,
+                    "a free range was large enough, and the request was refused"
+                );
                 self.note_seen(standing, pool, seen);
                 return Ok(());
             }

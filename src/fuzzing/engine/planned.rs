@@ -55,9 +55,7 @@ impl World {
         let own: Vec<usize> = (0..self.blocks.len()).filter(own).collect();
         for &number in &own {
             let users = self.users(number);
-            let here = |launch: &usize| {
-                matches!(self.launches[*launch].what, Launched::Node { capture: its, .. } if its == capture)
-            };
+            let here = |launch: &usize| matches!(self.launches[*launch].what, Launched::Node { capture: its, .. } if its == capture);
             let used = users.iter().any(here);
             let block = &self.blocks[number];
             let behind = self.driver.behind(block.address, block.bytes);

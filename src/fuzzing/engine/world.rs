@@ -124,12 +124,13 @@ impl Block {
     /// Whether two blocks share an address, or physical memory.
     pub(super) fn meets(&self, other: &Self) -> bool {
         let addresses = other.address < self.end() && self.address < other.end();
-        addresses || self.behind.iter().any(|&(memory, offset, bytes)| {
-            let shared = |&(its, start, length): &(u32, u64, u64)| {
-                its == memory && start < offset + bytes && offset < start + length
-            };
-            other.behind.iter().any(shared)
-        })
+        addresses
+            || self.behind.iter().any(|&(memory, offset, bytes)| {
+                let shared = |&(its, start, length): &(u32, u64, u64)| {
+                    its == memory && start < offset + bytes && offset < start + length
+                };
+                other.behind.iter().any(shared)
+            })
     }
 }
 
