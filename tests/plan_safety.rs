@@ -164,10 +164,14 @@ fn scratch_memory_keeps_to_the_limit() {
         PoolConfig::default().plan(Options::default()).max_bytes(limit),
     );
     let capture = bench.begin();
-    let block = bench.allocate(100 * PAGE);
+    // Never so much at once.
+    let too_much = bench.engine.allocate(bench.pool, limit + PAGE, bench.s);
+    assert!(matches!(too_much, Err(Error::OutOfMemory(_))), "{too_much:?}");
+    let blocks: Vec<_> = (0..8).map(|_| bench.allocate(limit)).collect();
     assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
-    bench.work(bench.s, &[], &[(&block, 1)]);
-    bench.engine.free(block.id).unwrap();
+    let outputs: Vec<_> = blocks.iter().zip(1..).collect();
+    bench.work(bench.s, &[], &outputs);
+    blocks.iter().for_each(|block| bench.engine.free(block.id).unwrap());
     let ended = bench.end(capture).map(drop);
     assert!(matches!(ended, Err(Error::PlanOutOfMemory { .. })), "{ended:?}");
     assert_eq!(bench.reserved(), 0);
@@ -235,4 +239,32 @@ fn plans_keep_to_the_policy() {
     assert_eq!(all(Reuse::CrossStream), [4, 4, 4, 4]);
     assert_eq!(all(Reuse::OwnStream), [4, 4, 8, 8]);
     assert_eq!(all(Reuse::Deferred), [4, 8, 8, 8]);
+}
+
+/// What a graph's blocks kept goes once memory is short, as all that is free does.
+#[test]
+fn memory_of_graphs_that_are_gone_is_there_for_others() {
+    let limit = 8 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    let output = bench.allocate(6 * PAGE);
+    bench.work(bench.s, &[], &[(&output, 1)]);
+    let (report, _) = bench.end(capture).unwrap();
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.free(output.id).unwrap();
+    bench.driver.complete_all();
+    // Outside captures, and then for a plan.
+    let block = bench.engine.allocate(bench.pool, 7 * PAGE, bench.t).unwrap();
+    bench.engine.free(block.id).unwrap();
+    bench.driver.complete_all();
+    let capture = bench.begin();
+    let block = bench.allocate(8 * PAGE);
+    bench.work(bench.s, &[], &[(&block, 2)]);
+    bench.engine.free(block.id).unwrap();
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
 }

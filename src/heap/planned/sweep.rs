@@ -28,6 +28,7 @@ impl Heap {
     /// those with live blocks; pieces that are mapped nowhere; addresses of grounds without either.
     /// What the driver does not take stays for the next time.
     pub(crate) fn sweep<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.release_orphans(driver);
         let Some(planned) = self.planned.as_ref() else { return };
         let over = planned.grounds.iter().filter(|ground| ground.tenure == Tenure::Over);
         let over: Vec<CaptureId> = over.map(|ground| ground.capture).collect();
