@@ -12,6 +12,7 @@
 //! `a` knew, so `a` needs more than it knows.
 
 mod clocks;
+mod host;
 mod nodes;
 mod read;
 mod streams;

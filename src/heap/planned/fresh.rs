@@ -215,6 +215,7 @@ impl Heap {
         unit: u64,
     ) -> Result<bool, DriverError> {
         let Asker { capture, stream, limit, .. } = asker;
+        let before = self.reserved;
         loop {
             let ground = self.ground_of(capture);
             let &mut Run { at, end, .. } = ground.run(stream);
@@ -233,6 +234,7 @@ impl Heap {
                 run.markers.clear();
                 (address, self.room_behind(capture))
             };
+            let limit = limit.saturating_sub(self.reserved - before);
             let laid = self.lay(driver, capture, (address, wanted), unit, limit)?;
             if laid == 0 {
                 return Ok(false);

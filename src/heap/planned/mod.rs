@@ -192,10 +192,11 @@ impl Heap {
         self.planned.is_some()
     }
 
-    /// Whether a block here belongs to a capture whose memory is still to come.
+    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
+    /// theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.is_some_and(|ground| ground.tenure == Tenure::Capture)
+        ground.is_some_and(|it| it.tenure == Tenure::Capture && it.scratch.is_mapped())
     }
 
     /// Takes a block out of use. Its stream may have whole pages of its again that it gave back with

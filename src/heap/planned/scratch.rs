@@ -21,6 +21,13 @@ pub(super) struct Scratch {
     bytes: u64,
 }
 
+impl Scratch {
+    /// Whether it lies behind any addresses.
+    pub(super) fn is_mapped(&self) -> bool {
+        !self.mapped.is_empty()
+    }
+}
+
 impl Heap {
     /// Maps scratch memory at `address`, at most `bytes`, and says how much.
     ///
