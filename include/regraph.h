@@ -214,6 +214,20 @@ enum regraph_error
      */
     REGRAPH_ERROR_LATE_USE = 49,
     /**
+     * The memory of the capture cannot come at its end.
+     */
+    REGRAPH_ERROR_CANNOT_PLAN = 50,
+    /**
+     * There is not as much memory as the capture needs at its end. It is rolled back; its graph must
+     * not be launched.
+     */
+    REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
+    /**
+     * The capture was ended without its graph, so its blocks never got memory of their own. The graph
+     * must not be launched.
+     */
+    REGRAPH_ERROR_UNPLANNED = 52,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -404,6 +418,29 @@ typedef struct regraph_block {
 typedef uint64_t regraph_capture_id;
 
 /**
+ * Bounds of the memory that comes at a capture's end. All zero for none.
+ */
+typedef struct regraph_plan_options {
+    /**
+     * The most mappings; zero for as many as the least memory needs.
+     */
+    uint64_t max_mappings;
+    /**
+     * The most bytes of a piece of memory; zero for any. Pools of many graphs need no more than their
+     * largest with pieces of the device's granularity.
+     */
+    uint64_t max_piece_bytes;
+    /**
+     * The most time for mapping, as a share of the capture's own, in percent; zero for any.
+     */
+    uint64_t max_share_percent;
+    /**
+     * Zero. Later versions may give these names.
+     */
+    uint64_t unused[5];
+} regraph_plan_options;
+
+/**
  * A graph: the same type as CUgraph and cudaGraph_t.
  */
 typedef struct CUgraph_st *regraph_graph;
@@ -452,9 +489,22 @@ typedef struct regraph_capture_report {
      */
     bool verified;
     /**
-     * Zero. Later versions may give these names.
+     * The memory that came at the capture's end, in bytes; zero where none did
+     * (regraph_plan_capture()).
      */
-    uint64_t unused[4];
+    uint64_t planned_bytes;
+    /**
+     * Of that, what is new: the rest is shared with other graphs of the pool.
+     */
+    uint64_t planned_new_bytes;
+    /**
+     * The least that these blocks need in whole units of the device's granularity, alone, in bytes.
+     */
+    uint64_t planned_minimum_bytes;
+    /**
+     * How often pieces of that memory are mapped.
+     */
+    uint64_t mappings;
 } regraph_capture_report;
 
 /**
@@ -1025,6 +1075,21 @@ regraph_error regraph_allocate(const struct regraph_engine *engine,
                                struct regraph_block *block);
 
 /**
+ * The same on memory of its own: while `stream` captures, memory that is there at once, and that is
+ * never shared and never moved as long as a graph of the capture lives, whether the block is freed or
+ * not. For memory that is registered with a communication library, exported, or used by a kernel that
+ * goes on running. Outside captures it is the same as regraph_allocate(): keep the block for as long
+ * as it must not be shared.
+ *
+ * Threads and errors: as regraph_allocate().
+ */
+regraph_error regraph_allocate_fixed(const struct regraph_engine *engine,
+                                     struct regraph_pool pool,
+                                     uint64_t bytes,
+                                     regraph_stream stream,
+                                     struct regraph_block *block);
+
+/**
  * Says that `stream` uses the block at some time before its free. The use must be ordered after the
  * allocation, by an event for instance. A block's own stream needs no record.
  *
@@ -1095,6 +1160,25 @@ regraph_error regraph_begin_capture(const struct regraph_engine *engine,
                                     regraph_capture_id *capture);
 
 /**
+ * Gives a capture under way its memory at its end, as little as it can run on; with `options` NULL its
+ * memory comes with its blocks, whatever the settings say. Call it before anything is allocated in the
+ * capture.
+ *
+ * Blocks of at least half the device's granularity then have addresses and no memory of their own until
+ * regraph_end_capture() has returned: the graph is not launched before, nothing outside the capture
+ * touches them, and nothing of them is registered or exported. Memory for such uses comes from
+ * regraph_allocate_fixed().
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; REGRAPH_ERROR_CANNOT_PLAN where the device has no virtual
+ * memory management. regraph_end_capture() may then fail with REGRAPH_ERROR_PLAN_OUT_OF_MEMORY.
+ */
+regraph_error regraph_plan_capture(const struct regraph_engine *engine,
+                                   regraph_capture_id capture,
+                                   const struct regraph_plan_options *options);
+
+/**
  * Ends a capture. `graph` is the handle under capture, just before cuStreamEndCapture(), or the one
  * that this gave. The first is better: the engine can then look at the streams once more. Every use
  * of the capture's blocks is recorded before. `report` may be NULL, but its graph id is what
@@ -1109,7 +1193,8 @@ regraph_error regraph_begin_capture(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE: the graph must not
  * be launched, and the capture is rolled back as by regraph_abandon_capture().
- * REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+ * REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
+ * likewise, where memory was to come at the end (regraph_plan_capture()).
  */
 regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   regraph_capture_id capture,

@@ -1171,7 +1171,9 @@ mod naive {
                 if !at_address && !meet {
                     continue;
                 }
-                if earlier.freed.is_none_or(|freed| freed > later.allocated) {
+                // On memory that came at the end it is the users' order that counts.
+                let live = |freed| at_address && freed > later.allocated;
+                if earlier.freed.is_none_or(live) {
                     wrong.insert(Wrong::Live(earlier.number, later.number));
                 }
                 if !any_user(a) || !any_user(b) {

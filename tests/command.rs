@@ -277,6 +277,39 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
 }
 
 #[test]
+fn a_sweep_with_plans_comes_to_the_least_memory() {
+    let rows = |sizes: &str| {
+        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact", "--sizes", sizes];
+        let output = regraph(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let lines = stdout(&output);
+        let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        let rows: Vec<serde_json::Value> = rows.collect();
+        assert_eq!(rows.len(), 24);
+        rows
+    };
+    let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
+    for row in rows("fixed") {
+        let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
+        assert_eq!(figure(&row, "planned_minimum_bytes"), minimum, "{row}");
+        assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
+        assert_eq!(row["planned_ratio"], 1.0, "{row}");
+        assert!(figure(&row, "mappings") > 0 && figure(&row, "planning_ns") > 0, "{row}");
+        assert!(row["binding_ns"].is_u64() && row["planned_replay_ns"].is_null(), "{row}");
+    }
+    // Blocks below half a unit have memory outside the plan, and outputs have whole units to themselves.
+    for row in rows("mixed") {
+        let (planned, least) =
+            (figure(&row, "planned_bytes"), figure(&row, "planned_minimum_bytes"));
+        assert!(least >= figure(&row, "minimum_bytes") && planned >= least, "{row}");
+        assert!(row["planned_ratio"].as_f64().unwrap() < 1.25, "{row}");
+    }
+    let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected one of none, exact"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
     let text = r#"{"segments": [{"device": 0, "address": 139637976727552, "total_size": 2097152,
         "allocated_size": 1048576, "active_size": 1048576, "requested_size": 1048000, "stream": 0,

@@ -28,6 +28,12 @@ const EXAMPLES: &[Example] = &[
     Example { name: "cuda_capture", arguments: &[], prints: &[], device: true },
     Example { name: "embed", arguments: &[], prints: &["verified: true"], device: false },
     Example {
+        name: "exact_plan",
+        arguments: &[],
+        prints: &["as asked for", "at the end", "Every kernel found what was written for it."],
+        device: true,
+    },
+    Example {
         name: "graphed_callables",
         arguments: &[],
         prints: &["no graph", "forward and backward", "the whole step"],

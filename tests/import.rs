@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::MemorySupport;
 use regraph::import;
-use regraph::replay::{replay, Options};
+use regraph::replay::{replay, Options, Plan};
 use regraph::trace::{self, BlockIndex, NodeIndex, Operation, Trace};
 
 /// MiniMalloc's sets: name, blocks, and the most that lives at a time, of a capacity of 2^20.
@@ -106,6 +107,24 @@ fn minimallocs_sets_have_their_load_and_run() {
         let replayed = replay(&driver, &trace, &Options::default()).unwrap();
         assert!(replayed.verified, "{name}");
         assert_eq!(u128::from(replayed.peak_allocated_bytes), load, "{name}");
+    }
+}
+
+#[test]
+fn minimallocs_sets_get_plans_of_their_load() {
+    const GRANULARITY: u64 = 2 << 20;
+    for (name, _, load) in SETS {
+        // Every size is then a multiple of 2 MiB, the granularity.
+        let trace = import::csv(set(name).as_slice(), unit(2048)).unwrap();
+        let load = u64::try_from(load).unwrap() * 2048;
+        let support = MemorySupport::Mapped { granularity: GRANULARITY };
+        let driver = SimDriver::new(SimConfig { total_bytes: 2 * load, support });
+        let options = Options { plan: Plan::Exact, ..Options::default() };
+        let replayed = replay(&Arc::new(driver), &trace, &options).unwrap();
+        assert!(replayed.verified, "{name}");
+        let [plan] = replayed.plans[..] else { panic!("{name}: {:?}", replayed.plans) };
+        assert_eq!((plan.bytes, plan.minimum_bytes), (load, load), "{name}");
+        assert_eq!(replayed.reserved_bytes, load, "{name}");
     }
 }
 

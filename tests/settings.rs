@@ -49,6 +49,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.plan, PlanChoice::None);
     assert_eq!(settings.plan_max_mappings, None);
     assert_eq!(settings.plan_max_piece_bytes, None);
+    assert_eq!(settings.plan_max_share_percent, None);
     assert_eq!(settings.programmatic, Programmatic::Deny);
     assert_eq!(settings.reuse, Reuse::CrossStream);
     assert!(settings.check && settings.caching && !settings.stacks);
@@ -61,7 +62,7 @@ fn every_key_is_read_and_written() {
                 garbage_collection_threshold:0.8,\
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
                 per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
-                plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,\
+                plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
@@ -78,6 +79,7 @@ fn every_key_is_read_and_written() {
         .plan(PlanChoice::Exact)
         .plan_max_mappings(Some(500))
         .plan_max_piece_bytes(Some(2 * MB))
+        .plan_max_share_percent(Some(10))
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)
@@ -154,6 +156,8 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("plan_max_mappings:few", "few", "mappings, at least 1"),
         ("plan_max_piece_mb:0", "0", "MB from 1"),
         ("plan_max_piece_mb:0.5", "0.5", "MB from 1"),
+        ("plan_max_share_percent:0", "0", "percent, at least 1"),
+        ("plan_max_share_percent:2.5", "2.5", "percent, at least 1"),
         ("programmatic:maybe", "maybe", "deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
         ("history:-1", "-1", "events"),
@@ -177,7 +181,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         assert!(message.contains(name) && message.contains(value), "{message}");
     }
     let edges = "max_split_size_mb:20,per_process_memory_fraction:1,memory_limit_mb:1,\
-                 plan_max_mappings:1,plan_max_piece_mb:1,\
+                 plan_max_mappings:1,plan_max_piece_mb:1,plan_max_share_percent:1,\
                  max_non_split_rounding_mb:17592186044415,garbage_collection_threshold:1e-9";
     assert_eq!(parse(edges).memory_fraction, Some(1.0));
 }
@@ -219,7 +223,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 17, "{message}");
+    assert_eq!(keys().len(), 18, "{message}");
 }
 
 #[test]
@@ -396,6 +400,7 @@ fn fields_set_in_code_can_be_validated() {
         default.clone().memory_limit_bytes(Some(MB - 1)),
         default.clone().plan_max_mappings(Some(0)),
         default.clone().plan_max_piece_bytes(Some(MB - 1)),
+        default.clone().plan_max_share_percent(Some(0)),
     ] {
         let found = settings.validate().expect_err("out of bounds");
         assert!(matches!(found, SettingsError::Value { at: None, .. }), "{found}");
@@ -495,6 +500,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::sample::select(PlanChoice::ALL),
         prop::option::of(1..=u64::MAX),
         prop::option::of(1..1_u64 << 44),
+        prop::option::of(1..=u64::MAX),
     );
     let all = (sizes, shares, names, plans, any::<[bool; 4]>());
     all.prop_map(|(sizes, shares, names, plans, flags)| {
@@ -508,6 +514,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .plan(plans.0)
             .plan_max_mappings(plans.1)
             .plan_max_piece_bytes(plans.2.map(|size| size * MB))
+            .plan_max_share_percent(plans.3)
             .programmatic(names.0)
             .reuse(names.1)
             .history(names.2)

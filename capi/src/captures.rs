@@ -133,11 +133,11 @@ pub unsafe extern "C" fn regraph_plan_capture(
         let (engine, options) = unsafe { (regraph_engine::read(engine)?, options.as_ref()) };
         let options = options.map(|told| {
             let some = |value: u64| (value > 0).then_some(value);
-            let mut options = Options::default();
-            options.max_mappings = some(told.max_mappings).map(|most| most as usize);
-            options.max_piece_bytes = some(told.max_piece_bytes);
-            options.max_share_percent = some(told.max_share_percent);
-            options
+            let mappings = some(told.max_mappings);
+            Options::default()
+                .max_mappings(mappings.map(|most| usize::try_from(most).unwrap_or(usize::MAX)))
+                .max_piece_bytes(some(told.max_piece_bytes))
+                .max_share_percent(some(told.max_share_percent))
         });
         Ok(on!(engine, engine => engine.plan_capture(numbered(capture), options))?)
     })

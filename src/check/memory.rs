@@ -1,10 +1,12 @@
-//! The physical memory of a capture whose memory was bound at its end, walked in host order, and the
-//! pairs of blocks that share a byte of it at addresses that may differ.
+//! The physical memory of a capture whose memory was bound at its end, walked in the order of
+//! allocation, and the pairs of blocks that share a byte of it at addresses that may differ.
 //!
-//! As at addresses only neighbours are judged, and for the same reason. Two things differ, because the
-//! memory came when the capture had ended. A block that nothing uses and that was freed had no
-//! memory at all: it is left out. And of blocks from elsewhere only those count that still stand at
-//! the end: what is gone by then never met the capture's work.
+//! As at addresses only neighbours are judged, and for the same reason. Three things differ, because
+//! the memory came when the capture had ended. A block that nothing uses and that was freed had no
+//! memory at all: it is left out. When the host freed another says nothing but what its users are, and
+//! they are judged: it may have been after the next block's allocation, with no work in between. And of
+//! blocks from elsewhere only those count that still stand at the end: what is gone by then never met
+//! the capture's work.
 
 use smallvec::SmallVec;
 
@@ -39,23 +41,20 @@ pub(super) fn walk(
     };
     let mut former = Former::new();
     for &event in &history.events {
-        let (Event::Allocate(number) | Event::Free(number)) = event else { continue };
+        let Event::Allocate(number) = event else { continue };
         let block = &blocks[number as usize];
         let used = has_users(history, attribution, number);
         if !used && block.freed != NEVER {
             continue;
         }
-        let parts = bindings.parts(block.place.address, block.end);
-        if matches!(event, Event::Free(_)) {
-            parts.for_each(|part| memories[part.memory as usize].exposed.free(part.start));
-            continue;
-        }
+        let lasts = |other: u32| other == number || blocks[other as usize].freed == NEVER;
         let mut earlier: SmallVec<[(u32, Common); 4]> = SmallVec::new();
-        for part in parts {
+        for part in bindings.parts(block.place.address, block.end) {
             require_unshared(block, part, bindings)?;
             let Part { memory, start, end } = part;
             let here = &mut memories[memory as usize];
-            let live = here.exposed.read(start, end, &mut former);
+            here.exposed.read(start, end, &mut former);
+            let live = former.iter().map(|it| it.2).find(|&other| lasts(other));
             let live = live.or_else(|| here.lasting.overlapping(start, end).next().copied());
             if let Some(other) = live {
                 let common = common(memory, start);

@@ -25,9 +25,10 @@
 //! - no address is bound to two places, and nothing is bound behind the end of a memory whose size
 //!   is known;
 //! - no block has a byte of memory at two of its addresses;
-//! - no block is handed out, in host order, over the memory of a live one, and none with users over
+//! - no block is handed out over the memory of one that was never freed, and none with users over
 //!   that of one with users outside the capture. Blocks that nothing uses and that were freed
-//!   count for nothing here: the memory came later than they went;
+//!   count for nothing here: the memory came later than they went. Where both were freed it is their
+//!   order that counts, below, and not when the host freed the earlier;
 //! - no block with users, and none that was not freed, lies on the memory of a standing block that
 //!   is not settled at the end;
 //! - no block that was not freed, or that something outside the capture uses, lies on memory that

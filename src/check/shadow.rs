@@ -60,7 +60,7 @@ impl Blocks {
         live
     }
 
-    /// Puts a live block where these parts, all of them freed, overlap it.
+    /// Puts a live block where these parts overlap it, which count as freed from now on.
     pub fn put(&mut self, start: u64, end: u64, block: u32, former: &[(u64, u64, u32)]) {
         for &(at, former_end, former_block) in former {
             if former_end > end {

@@ -71,7 +71,7 @@ pub enum Why {
         /// The block's, in bytes.
         found: u64,
     },
-    /// The block is for another stream. Both by order of first sight.
+    /// The block is for another stream. Both by the order of streams' first blocks.
     Stream {
         /// The place's.
         planned: u32,
@@ -110,13 +110,15 @@ pub(super) struct Following {
     layout: Layout,
     /// Heap and address.
     arena: Option<(u32, u64)>,
+    /// Those that have a place, by their first.
+    streams: Vec<StreamIndex>,
     followed: usize,
     fell_back: Option<FellBack>,
 }
 
 impl Following {
     pub(super) fn new(pool: PoolId, layout: Layout) -> Self {
-        Self { pool, layout, arena: None, followed: 0, fell_back: None }
+        Self { pool, layout, arena: None, streams: Vec::new(), followed: 0, fell_back: None }
     }
 
     pub(super) fn followed(&self) -> Followed {
@@ -131,7 +133,8 @@ impl Following {
     /// The place of the next block, if this is it.
     fn next(&self, bytes: u64, stream: StreamIndex) -> Result<Place, Why> {
         let place = self.layout.places().get(self.followed).copied().ok_or(Why::More)?;
-        let found = stream.index() as u32;
+        let seen = self.streams.iter().position(|seen| *seen == stream);
+        let found = seen.unwrap_or(self.streams.len()) as u32;
         if place.bytes != bytes {
             return Err(Why::Size { planned: place.bytes, found: bytes });
         }
@@ -151,7 +154,7 @@ impl State {
         request: &Request,
         claim: Claim,
     ) -> Option<(u32, Placed)> {
-        let Claim::Capture { capture: slot, .. } = claim else { return None };
+        let Claim::Capture { capture: slot, stream, .. } = claim else { return None };
         let following = self.recording(slot).following.as_ref()?;
         if following.pool != request.pool || following.fell_back.is_some() {
             return None;
@@ -161,6 +164,9 @@ impl State {
         match found {
             Ok(place) => {
                 following.followed += 1;
+                if !following.streams.contains(&stream) {
+                    following.streams.push(stream);
+                }
                 Some(place)
             }
             Err(why) => {

@@ -51,8 +51,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// The arena is had at the first such allocation, as one contiguous place of the pool, after the
     /// pool's memory that nothing uses went back to the driver. From then on the n-th allocation gets
-    /// the n-th place, as long as each asks for the same bytes on the same stream (by order of first
-    /// sight) and the place is free and proven for it like any other. From the first one on for which
+    /// the n-th place, as long as each asks for the same bytes on the same stream (by the order of
+    /// streams' first blocks) and the place is free and proven for it like any other. From the first one on for which
     /// that is not so, blocks lie where they would have without a layout. The capture's end tells
     /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///

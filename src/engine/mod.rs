@@ -38,6 +38,7 @@ mod memory;
 mod owners;
 mod owns;
 mod picture;
+mod plan_calls;
 mod plan_report;
 mod planned;
 mod pool;

@@ -16,6 +16,8 @@ mod pack;
 mod read;
 mod sweep;
 
+use std::collections::HashMap;
+
 use crate::lifetimes::Lifetimes;
 use crate::policy::Reuse;
 use order::{Conflicts, Order};
@@ -33,7 +35,7 @@ pub struct Place {
     pub offset: u64,
     /// What the block occupies, in bytes.
     pub bytes: u64,
-    /// The stream that it is for, by order of first sight.
+    /// The stream that it is for, by the order of streams' first blocks.
     pub stream: u32,
 }
 
@@ -65,8 +67,13 @@ impl Layout {
             sweep::best(&order)
         };
         let blocks = lifetimes.blocks().iter().zip(&offsets);
+        let mut streams: HashMap<u32, u32> = HashMap::new();
         let places: Vec<Place> = blocks
-            .map(|(block, &offset)| Place { offset, bytes: block.bytes, stream: block.stream })
+            .map(|(block, &offset)| {
+                let next = streams.len() as u32;
+                let stream = *streams.entry(block.stream).or_insert(next);
+                Place { offset, bytes: block.bytes, stream }
+            })
             .collect();
         let ends = (0..order.len()).map(|block| offsets[block] + order.bytes(block));
         Self { bytes: ends.max().unwrap_or(0), places }

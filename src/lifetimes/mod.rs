@@ -12,9 +12,9 @@
 //! `a` knew, so `a` needs more than it knows.
 
 mod clocks;
-mod host;
 mod nodes;
 mod read;
+mod reuse;
 mod streams;
 
 use crate::journal::BlockNumber;

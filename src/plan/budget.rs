@@ -18,7 +18,7 @@ use super::threads::{threads, Threads, Weights};
 const TRIED: [(u64, u64); 3] = [(100, 0), (50, 0), (0, 0)];
 /// How many of them on the way to more joints.
 const QUICK: usize = 3;
-/// With more runs than this only the first is tried, and only few joints are looked for.
+/// With more runs than this only the first is tried.
 const MANY: usize = 8192;
 /// How often the joints are tried for one amount of memory. Each try takes as long as some ten mappings.
 const TRIES: usize = 8;

@@ -47,6 +47,27 @@ pub struct Options {
 }
 
 impl Options {
+    /// Sets the most mappings.
+    #[must_use]
+    pub fn max_mappings(mut self, mappings: Option<usize>) -> Self {
+        self.max_mappings = mappings;
+        self
+    }
+
+    /// Sets the most bytes of a piece of memory.
+    #[must_use]
+    pub fn max_piece_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_piece_bytes = bytes;
+        self
+    }
+
+    /// Sets the most time that mapping may take, as a share of the capture's own, in percent.
+    #[must_use]
+    pub fn max_share_percent(mut self, percent: Option<u64>) -> Self {
+        self.max_share_percent = percent;
+        self
+    }
+
     /// What the settings ask for, if they ask for any plan.
     pub fn from_settings(settings: &Settings) -> Option<Self> {
         let mappings = settings.plan_max_mappings;

@@ -1,7 +1,9 @@
 //! Random multi-stream captures, and what each reuse policy makes of them.
 
+mod planned;
 mod row;
 mod workload;
 
+pub use planned::Planned;
 pub use row::{run, Row};
 pub use workload::{Sizes, Workload};

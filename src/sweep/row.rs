@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Workload;
+use super::{Planned, Workload};
 use crate::driver::Program;
 use crate::engine::Config;
 use crate::minimum;
-use crate::policy::{Programmatic, Reuse};
+use crate::policy::{PlanChoice, Programmatic, Reuse};
 use crate::replay::{replay, Options, ReplayError, Replayed};
 use crate::trace::Trace;
 
@@ -51,9 +51,14 @@ pub struct Row {
     pub free_ns: u64,
     /// Time of a launch of the graph, on average, in nanoseconds, where graphs are launched.
     pub replay_ns: Option<u64>,
+    /// The figures with memory that comes at the capture's end, where they were asked for and the
+    /// device can map memory.
+    #[serde(flatten)]
+    pub planned: Option<Planned>,
 }
 
-/// Runs a workload under each policy; `launches` of the graph are timed with the first.
+/// Runs a workload under each policy, and once more with its memory planned where `plan` says so;
+/// `launches` of the graph are timed with the first policy and with the plan.
 ///
 /// # Errors
 /// The first replay that fails.
@@ -62,6 +67,7 @@ pub fn run<P: Program>(
     workload: &Workload,
     trace: &Trace,
     launches: u32,
+    plan: PlanChoice,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
         let config = Config::default().reuse(reuse);
@@ -73,6 +79,10 @@ pub fn run<P: Program>(
     let deferred = with(Reuse::Deferred, 0)?;
     let certificates = minimum::of_trace(trace, Programmatic::default());
     let minimum_bytes = minimum::of_pools(trace, &certificates);
+    let planned = match plan {
+        PlanChoice::None => None,
+        PlanChoice::Exact => Planned::run(driver, trace, launches, minimum_bytes)?,
+    };
     Ok(Row {
         streams: workload.streams,
         operations: workload.operations,
@@ -92,5 +102,6 @@ pub fn run<P: Program>(
         alloc_ns: cross_stream.alloc_ns,
         free_ns: cross_stream.free_ns,
         replay_ns: cross_stream.replay_ns,
+        planned,
     })
 }

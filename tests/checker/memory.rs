@@ -97,6 +97,26 @@ fn live_blocks_share_no_memory() {
         scene
     };
     scene(true).legal(1);
+    // Freed behind node 2, it may be used by that too.
+    scene(false).not_ordered(2, 2);
+}
+
+#[test]
+fn a_free_without_work_before_it_may_come_after_the_next_allocation() {
+    // Block 1 is freed while block 2 is there, and nothing was launched in between.
+    let scene = |free: bool| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[1]);
+        scene.look(0, &[0]).allocate_at(1, 0, 0, PAGE);
+        scene.look(0, &[1]).allocate_at(2, 0, PAGE, PAGE);
+        if free {
+            scene.free(1);
+        }
+        scene.look(0, &[2]).free(2);
+        scene.bound(0, PAGE, 7, 0).bound(PAGE, PAGE, 7, 0);
+        scene
+    };
+    scene(true).legal(1);
     let answer = scene(false).deny();
     assert!(matches!(answer, Err(Violation::LiveOverlap { common: MEMORY, .. })), "{answer:?}");
 }

@@ -23,10 +23,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 fn options(max_mappings: Option<usize>, max_piece_bytes: Option<u64>) -> Options {
-    let mut options = Options::default();
-    options.max_mappings = max_mappings;
-    options.max_piece_bytes = max_piece_bytes;
-    options
+    Options::default().max_mappings(max_mappings).max_piece_bytes(max_piece_bytes)
 }
 
 fn exact(lifetimes: &Lifetimes, page: u64) -> Plan {

@@ -117,7 +117,5 @@ fn range<P: Device>(memory: &Block<P>, tag: u64) -> Tagged {
 
 /// Pieces that fit any later plan.
 fn granules() -> Options {
-    let mut options = Options::default();
-    options.max_piece_bytes = Some(PAGE);
-    options
+    Options::default().max_piece_bytes(Some(PAGE))
 }

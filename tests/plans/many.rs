@@ -95,15 +95,18 @@ fn a_pool_needs_its_outputs_and_the_largest_of_the_rest<P: Device>(driver: &Arc<
     }
 }
 
-/// A graph over two streams whose blocks are freed in random order.
+/// Blocks with what lies in them.
+type LiveBlocks<P> = Vec<(Block<P>, u64)>;
+
+/// A graph over three streams whose blocks are freed in random order.
 fn wild<P: Device>(
     bench: &Bench<P>,
     random: &mut Rng,
     tag: u64,
-) -> (Graph<Shared<P>>, Vec<(Block<P>, u64)>) {
+) -> (Graph<Shared<P>>, LiveBlocks<P>) {
     let streams: [_; 3] = bench.streams();
     let body = |capture: &_| {
-        let mut live: Vec<(Block<P>, u64)> = Vec::new();
+        let mut live = LiveBlocks::<P>::new();
         for &stream in &streams[1..] {
             bench.driver.wait(stream, streams[0])?;
         }

@@ -99,9 +99,7 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
     let sizes: Vec<u64> = (0..40).map(|step| (1 + step % 5) * PAGE).collect();
     let mut before = u64::MAX;
     for most in [1, 4, 8, 16, 32, 64] {
-        let mut options = Options::default();
-        options.max_mappings = Some(most);
-        let bench = Bench::new(driver, options);
+        let bench = Bench::new(driver, Options::default().max_mappings(Some(most)));
         let [s] = bench.streams();
         let (graph, _) =
             bench.capture(s, |capture| bench.chain(capture, s, (100, &sizes)).map(drop)).unwrap();

@@ -134,12 +134,15 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_pool_is_suspended(e, it.pool, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(NULL, it.pool, 1, it.a, &block));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(e, it.pool, 1, it.a, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_allocate_fixed(NULL, it.pool, 1, it.a, &block));
+    IS(REGRAPH_ERROR_NULL, regraph_allocate_fixed(e, it.pool, 1, it.a, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_record_stream(NULL, block.id, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_record_use(NULL, block.id, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_free(NULL, block.id));
     IS(REGRAPH_ERROR_NULL, regraph_free_from(NULL, block.id, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_begin_capture(NULL, it.pool, it.a, &it.capture));
     IS(REGRAPH_ERROR_NULL, regraph_begin_capture(e, it.pool, it.a, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_plan_capture(NULL, it.capture, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_end_capture(NULL, it.capture, NULL, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_abandon_capture(NULL, it.capture));
     IS(REGRAPH_ERROR_NULL, regraph_release_graph(NULL, graph));
@@ -401,7 +404,8 @@ static void a_capture(void) {
     CHECK(known == it.capture && under_capture != NULL);
     OK(regraph_end_capture(e, it.capture, under_capture, &report));
     CHECK(report.capture == it.capture && report.nodes == 4 && report.blocks == 3);
-    CHECK(report.verified && report.late_uses == 0 && report.unused[3] == 0);
+    CHECK(report.verified && report.late_uses == 0);
+    CHECK(report.planned_bytes == 0 && report.mappings == 0);
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, it.capture, under_capture, NULL));
     IS(REGRAPH_ERROR_CAPTURE_ENDED, regraph_allocate(e, it.pool, 1, it.a, &first));
     OK(regraph_sim_end_capture(e, it.a, &graph));
@@ -468,7 +472,7 @@ static void a_refused_capture(void) {
     OK(regraph_sim_end_capture(e, it.a, &graph));
     IS(REGRAPH_ERROR_REFUSED, regraph_end_capture(e, it.capture, graph, &report));
     SAYS("the capture is refused");
-    CHECK(report.unused[3] == 0x0707070707070707u); /* nothing is written */
+    CHECK(report.mappings == 0x0707070707070707u); /* nothing is written */
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, it.capture, graph, &report));
     OK(regraph_free(e, second.id));
     OK(regraph_pool_destroy(e, it.pool));
@@ -503,6 +507,97 @@ static void journals(void) {
     CHECK(!report.verified);
     regraph_engine_destroy(without.engine);
     regraph_engine_destroy(with.engine);
+}
+
+/* Blocks of 8 MiB on two streams in turn, of which one is in use at a time, and one that never moves.
+   Returns what the end of the capture answers. */
+static regraph_error planned(bench it, regraph_capture_report *report) {
+    regraph_graph under_capture = NULL, graph = NULL;
+    regraph_error error;
+    regraph_block block, fixed;
+    int i;
+    OK(regraph_allocate_fixed(it.engine, it.pool, 4 * MIB, it.a, &fixed));
+    for (i = 0; i < 10; i++) {
+        OK(regraph_allocate(it.engine, it.pool, 8 * MIB, it.a, &block));
+        CHECK(block.address != fixed.address);
+        OK(regraph_sim_launch(it.engine, it.a, false));
+        OK(regraph_free(it.engine, block.id));
+        OK(regraph_sim_wait(it.engine, it.b, it.a));
+        OK(regraph_allocate(it.engine, it.pool, 8 * MIB, it.b, &block));
+        OK(regraph_sim_launch(it.engine, it.b, false));
+        OK(regraph_free(it.engine, block.id));
+        OK(regraph_sim_wait(it.engine, it.a, it.b));
+    }
+    OK(regraph_free(it.engine, fixed.id));
+    OK(regraph_sim_capture_info(it.engine, it.a, NULL, &under_capture));
+    error = regraph_end_capture(it.engine, it.capture, under_capture, report);
+    OK(regraph_sim_end_capture(it.engine, it.a, &graph));
+    if (error == REGRAPH_OK) {
+        regraph_executable executable = NULL;
+        OK(regraph_sim_instantiate(it.engine, graph, &executable));
+        OK(regraph_sim_launch_graph(it.engine, executable, it.a));
+        OK(regraph_sim_synchronize(it.engine));
+        OK(regraph_sim_destroy_executable(it.engine, executable));
+        OK(regraph_release_graph(it.engine, report->graph));
+    }
+    OK(regraph_sim_destroy_graph(it.engine, graph));
+    return error;
+}
+
+static void plans(void) {
+    bench it = begin("", false);
+    regraph_plan_options options;
+    regraph_capture_report report;
+    uint64_t most;
+    memset(&options, 0, sizeof options);
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_plan_capture(it.engine, it.capture + 1, &options));
+    OK(regraph_plan_capture(it.engine, it.capture, &options));
+    OK(planned(it, &report));
+    CHECK(report.verified && report.planned_bytes == 8 * MIB);
+    CHECK(report.planned_minimum_bytes == 8 * MIB && report.planned_new_bytes == 8 * MIB);
+    most = report.mappings;
+    CHECK(most > 1);
+    regraph_engine_destroy(it.engine);
+
+    /* Small pieces are mapped more often. */
+    it = begin("", false);
+    options.max_piece_bytes = 2 * MIB;
+    OK(regraph_plan_capture(it.engine, it.capture, &options));
+    OK(planned(it, &report));
+    CHECK(report.planned_bytes == 8 * MIB && report.mappings == 4 * most);
+    regraph_engine_destroy(it.engine);
+
+    /* By the settings; and not, whatever they say. */
+    it = begin("plan:exact,plan_max_piece_mb:2", false);
+    OK(planned(it, &report));
+    CHECK(report.planned_bytes == 8 * MIB && report.mappings == 4 * most);
+    regraph_engine_destroy(it.engine);
+    it = begin("plan:exact", false);
+    OK(regraph_plan_capture(it.engine, it.capture, NULL));
+    {
+        regraph_block block;
+        regraph_graph under_capture = NULL, graph = NULL;
+        OK(regraph_allocate(it.engine, it.pool, 8 * MIB, it.a, &block));
+        OK(regraph_sim_launch(it.engine, it.a, false));
+        OK(regraph_sim_capture_info(it.engine, it.a, NULL, &under_capture));
+        OK(regraph_end_capture(it.engine, it.capture, under_capture, &report));
+        OK(regraph_sim_end_capture(it.engine, it.a, &graph));
+        CHECK(report.verified && report.planned_bytes == 0);
+        OK(regraph_free(it.engine, block.id));
+        OK(regraph_release_graph(it.engine, report.graph));
+        OK(regraph_sim_destroy_graph(it.engine, graph));
+    }
+    regraph_engine_destroy(it.engine);
+
+    /* Where it does not fit, and where nothing can be mapped later. */
+    it = begin("memory_limit_mb:8,plan:exact", false);
+    IS(REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, planned(it, &report));
+    SAYS("8388608");
+    regraph_engine_destroy(it.engine);
+    it = begin("caching:False", false);
+    IS(REGRAPH_ERROR_CANNOT_PLAN, regraph_plan_capture(it.engine, it.capture, &options));
+    regraph_engine_destroy(it.engine);
+    CHECK(strcmp(regraph_error_name(REGRAPH_ERROR_UNPLANNED), "REGRAPH_ERROR_UNPLANNED") == 0);
 }
 
 static void suspending(void) {
@@ -592,6 +687,7 @@ int main(void) {
     a_refused_capture();
     a_ruined_capture();
     journals();
+    plans();
     suspending();
     snapshots();
     failures_of_the_driver_and_panics();
