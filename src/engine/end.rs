@@ -70,7 +70,9 @@ impl State {
         };
         let refused = config.refuse_late_uses && !late_uses.is_empty();
         let mut plan = None;
-        if judged.is_ok() && !refused && unbound {
+        // One that has lost memory is rolled back, and its pool may be suspended.
+        let lost = self.recording(slot).lost.is_some();
+        if judged.is_ok() && !refused && unbound && !lost {
             match self.bind_plans(driver, slot, ready) {
                 Ok(report) => plan = report,
                 Err(error) => judged = Err(error),

@@ -5,7 +5,6 @@ use super::recording::Planning;
 use super::report::PoolId;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, Driver, StreamHandle};
-use crate::journal::Journal;
 use crate::plan::{Options, Plan};
 
 impl<D: Driver> Engine<D> {
@@ -35,9 +34,9 @@ impl<D: Driver> Engine<D> {
                 if recording.blocks > 0 {
                     return Err(Error::CannotPlan { capture });
                 }
-                recording.journal = Some(Journal::new());
+                state.begin_journal(slot);
             }
-            recording.planning = options.map_or(Planning::Off, Planning::On);
+            state.recording(slot).planning = options.map_or(Planning::Off, Planning::On);
             Ok(())
         })
     }

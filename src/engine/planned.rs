@@ -62,6 +62,12 @@ impl State {
             return Ok(None);
         }
         let capture = self.recording(slot).id;
+        let config_of_pool = self.pools[pool.0 as usize].as_ref().map(|row| &row.config);
+        let most = config_of_pool.and_then(|config| config.max_bytes).into_iter().chain(self.limit);
+        if most.min().is_some_and(|most| bytes > most) {
+            // It would never get its memory.
+            return Ok(None);
+        }
         let heap = self.planned_heap(pool);
         let limit = self.room(pool).min(self.room_of_all());
         let learned = self.recording(slot).capture.learned(stream);
@@ -149,6 +155,7 @@ impl State {
             // turn.
             let sharable = if beside { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
+            let mine = mine.held_to(journal, config.settings.reuse);
             let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
             (heap, (sharable, plan))
         };
@@ -204,7 +211,14 @@ impl State {
             let plan = prepared.plan();
             let pool = self.pool_of(heap);
             let scratch = self.heap(heap).scratch_of(capture);
-            let room = self.room(pool).min(self.room_of_all()).saturating_add(scratch);
+            let room = |state: &mut Self| {
+                state.room(pool).min(state.room_of_all()).saturating_add(scratch)
+            };
+            if plan.new_bytes() > room(self) {
+                self.settle_everything(driver, None);
+                self.give_back(driver, super::reclaim::Amount::ALL);
+            }
+            let room = room(self);
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
             let started = Instant::now();
@@ -214,6 +228,7 @@ impl State {
                 match self.heap(heap).bind(driver, capture, &prepared) {
                     Err(error) if error.is_out_of_memory() => {
                         // What is free elsewhere is of no use there.
+                        self.settle_everything(driver, None);
                         self.give_back(driver, super::reclaim::Amount::ALL);
                         match self.heap(heap).bind(driver, capture, &prepared) {
                             Err(error) if error.is_out_of_memory() => None,
@@ -266,13 +281,24 @@ impl State {
         heaps.into_iter().fold(false, |any, heap| self.heap(heap).keep_ground(capture) | any)
     }
 
-    /// Gives memory back that live blocks kept, and that none keeps any more.
-    pub(super) fn sweep_planned<D: Driver + ?Sized>(&mut self, driver: &D) {
-        for heap in self.pools.iter().flatten().filter_map(|pool| pool.planned).collect::<Vec<_>>()
-        {
+    /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more.
+    /// Returns how much.
+    pub(super) fn sweep_planned<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pool: Option<PoolId>,
+    ) -> u64 {
+        let pools = self.pools.iter().enumerate();
+        let wanted = pools.filter(|(row, _)| pool.is_none_or(|pool| pool.0 as usize == *row));
+        let heaps: Vec<u32> = wanted.filter_map(|(_, row)| row.as_ref()?.planned).collect();
+        let mut gone = 0;
+        for heap in heaps {
+            let before = self.heap(heap).reserved();
             self.heap(heap).sweep(driver);
+            gone += before - self.heap(heap).reserved();
             self.touch(heap);
         }
+        gone
     }
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {

@@ -123,6 +123,7 @@ impl State {
     /// Gives memory that is wholly free back to the driver, what was unused longest first, and
     /// returns how much. Nothing is waited for. What the driver refuses to take stays.
     pub(super) fn give_back<D: Driver + ?Sized>(&mut self, driver: &D, amount: Amount) -> u64 {
+        let mut gone = self.sweep_planned(driver, amount.pool);
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
         for heap in self.heaps_of(amount.pool) {
             // Of a suspended pool there is nothing to give back.
@@ -135,7 +136,6 @@ impl State {
         surplus.sort_by_key(|&(age, heap, it)| {
             (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
         });
-        let mut gone = 0;
         for (_, heap, Surplus { id, .. }) in surplus {
             if gone >= amount.most {
                 break;
@@ -199,7 +199,7 @@ impl State {
     ) -> Emptied {
         self.settle_everything(driver, None);
         let before = self.reserved_by_all();
-        self.sweep_planned(driver);
+        self.sweep_planned(driver, None);
         if before > keep {
             // A pool that loses memory says so: it is suspended.
             let _ = self.trim_all(driver, config, None);

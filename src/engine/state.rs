@@ -229,25 +229,42 @@ impl State {
             return;
         }
         self.hold_ordered(driver, pool);
-        let strangers = self.strangers(pool);
-        let recording = self.recording(slot);
-        recording.pools.push(pool);
-        if let Some(journal) = &mut recording.journal {
-            for (block, address, bytes) in strangers {
-                journal.push(Entry::Standing { block, address, bytes });
-            }
+        let row = self.pools.get(pool.0 as usize).and_then(Option::as_ref);
+        let planned = row.is_some_and(|row| row.config.plan.is_some());
+        if planned && self.recording(slot).blocks == 0 {
+            // What is planned is planned from the record.
+            self.begin_journal(slot);
         }
+        self.note_strangers(slot, pool);
+        self.recording(slot).pools.push(pool);
         let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { return };
         row.recordings += 1;
-        let (beside, plan) = (row.recordings > 1, row.config.plan.is_some());
+        let beside = row.recordings > 1;
         let recordings = self.recordings.iter_mut().flatten();
         for recording in recordings.filter(|it| beside && it.pools.contains(&pool)) {
             recording.beside = true;
         }
+    }
+
+    /// Has a capture keep a record from now on, if it keeps none.
+    pub(super) fn begin_journal(&mut self, slot: CaptureSlot) {
         let recording = self.recording(slot);
-        if plan && recording.journal.is_none() && recording.blocks == 0 {
-            // What is planned is planned from the record.
-            recording.journal = Some(Journal::new());
+        if recording.journal.is_some() {
+            return;
+        }
+        recording.journal = Some(Journal::new());
+        for pool in recording.pools.clone() {
+            self.note_strangers(slot, pool);
+        }
+    }
+
+    /// Writes into a capture's record what lies in a pool and is not its own.
+    fn note_strangers(&mut self, slot: CaptureSlot, pool: PoolId) {
+        if self.recording(slot).journal.is_none() {
+            return;
+        }
+        for (block, address, bytes) in self.strangers(pool) {
+            self.note(slot, Entry::Standing { block, address, bytes });
         }
     }
 

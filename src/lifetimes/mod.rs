@@ -14,6 +14,7 @@
 mod clocks;
 mod nodes;
 mod read;
+mod reuse;
 mod streams;
 
 use crate::journal::BlockNumber;

@@ -81,6 +81,9 @@ struct Reader<'a> {
     nodes: Nodes<'a>,
     numbers: Map<StreamHandle, usize>,
     streams: Vec<Stream>,
+    /// How many of them have been looked at, and by stream the how-manyeth it was.
+    sights: u32,
+    sight: Vec<Option<u32>>,
     live: Map<BlockNumber, Live>,
     told: Vec<Told>,
 }
@@ -92,6 +95,8 @@ impl<'a> Reader<'a> {
             nodes: Nodes::new(policy, nodes, blocks),
             numbers: new_map(),
             streams: Vec::new(),
+            sights: 0,
+            sight: Vec::new(),
             live: new_map(),
             told: Vec::with_capacity(blocks),
         }
@@ -102,8 +107,18 @@ impl<'a> Reader<'a> {
         let number = *self.numbers.entry(handle).or_insert(next);
         if number == next {
             self.streams.push(Stream::default());
+            self.sight.push(None);
         }
         number
+    }
+
+    /// A stream's number by order of first sight. One that is only named as a user is not seen by that.
+    fn sighted(&mut self, stream: usize) -> u32 {
+        let Self { sights, sight, .. } = self;
+        *sight[stream].get_or_insert_with(|| {
+            *sights += 1;
+            *sights - 1
+        })
     }
 
     fn entry(&mut self, at: Moment, entry: Entry<'a>) {
@@ -111,6 +126,7 @@ impl<'a> Reader<'a> {
             Entry::Node { node, dependencies } => self.nodes.say(node, dependencies),
             Entry::Terminals { stream, terminals } => {
                 let stream = self.stream(stream);
+                self.sighted(stream);
                 self.streams[stream].look(&mut self.nodes, stream, terminals, at);
             }
             Entry::Allocate { block, stream, address, bytes } => {
@@ -162,7 +178,8 @@ impl<'a> Reader<'a> {
         let mut known = vec![0; self.nodes.clocks.chains()];
         self.streams[stream].know(&self.nodes, self.lag, &mut known);
         let place = (address, bytes);
-        let lifetime = Lifetime::new(block, place, stream as u32, false);
+        let sight = self.sighted(stream);
+        let lifetime = Lifetime::new(block, place, sight, false);
         let live = Live {
             row: self.told.len(),
             at,

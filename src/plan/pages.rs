@@ -181,5 +181,5 @@ fn occupies(block: &Lifetime) -> bool {
 ///
 /// Whatever else may forbid that belongs here.
 fn gives(block: &Lifetime) -> bool {
-    block.freed
+    block.freed && block.covered
 }

@@ -14,12 +14,13 @@ _REUSE = "graph_capture_record_stream_reuse:True"
 
 @dataclass(frozen=True)
 class Allocator:
-    """An allocator with its settings. `settings` are PyTorch's."""
+    """An allocator with its settings: `settings` are PyTorch's, `of_regraph` regraph's."""
 
     name: str
     title: str
     settings: str = ""
     regraph: bool = False
+    of_regraph: str = ""
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The environment of a process that is to run under this allocator.
@@ -43,7 +44,7 @@ class Allocator:
         if self.regraph:
             import regraph.torch
 
-            regraph.torch.enable()
+            regraph.torch.enable(settings=self.of_regraph or None)
 
 
 ALLOCATORS = {
@@ -57,5 +58,6 @@ ALLOCATORS = {
             f"{_REUSE},expandable_segments:True",
         ),
         Allocator("regraph", "regraph", regraph=True),
+        Allocator("exact", "regraph, exact plan", regraph=True, of_regraph="plan:exact"),
     )
 }

@@ -315,6 +315,16 @@ impl SimDriver {
         info.total - info.free
     }
 
+    /// The physical memory behind some of this device's addresses now: its number, and offset and size
+    /// in bytes, in order; `None` where the device may not touch all of it. Numbers are never used
+    /// again. No call of the engine's either.
+    pub fn behind(&self, address: u64, bytes: u64) -> Option<Vec<(u32, u64, u64)>> {
+        let range = super::Tagged { address, bytes, tag: 0 };
+        let mut stretches = Vec::new();
+        self.lock().memory.translate(self.device, &range, &mut stretches)?;
+        Some(stretches.iter().map(|it| (it.physical, it.offset, it.bytes)).collect())
+    }
+
     /// The stream whose launch made a node; `None` for a node that was added raw.
     pub fn launched(&self, node: NodeHandle) -> Option<StreamHandle> {
         let stream = self.lock().graphs.launched(node)?;

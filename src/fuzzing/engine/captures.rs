@@ -195,7 +195,9 @@ impl World {
                 self.captures[capture].report = Some(report.graph);
                 let policy = self.programmatic;
                 self.captures[capture].nodes.finish(&*self.driver, graph, policy);
+                self.note_memory(capture);
             }
+            Err(Error::PlanOutOfMemory { .. }) => self.kill(capture),
             Err(Error::UnknownCapture { .. }) if !seen => {
                 self.captures[capture].fate = Fate::Accepted;
                 let policy = self.programmatic;

@@ -10,7 +10,14 @@ impl World {
     pub(super) fn finish(&mut self) {
         self.judge_figures();
         if self.flaw.is_none() {
-            super::super::judge_snapshot(&self.engine);
+            match self.plan {
+                None => super::super::judge_snapshot(&self.engine),
+                // The history does not tell where memory came at a capture's end.
+                Some(_) => {
+                    let snapshot = self.engine.snapshot().expect("no thread panicked");
+                    snapshot.validate().expect("the snapshot agrees with itself");
+                }
+            }
         }
         for capture in self.under_way().into_iter().rev() {
             self.end_one(capture, true, false, capture.is_multiple_of(2));

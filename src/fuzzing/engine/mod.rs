@@ -2,7 +2,7 @@
 //!
 //! * [`world`]: the host: its streams, captures and blocks, and a log of every launch.
 //! * [`steps`]: what the host may do next, by the bytes of the input.
-//! * [`launch`], [`memory`], [`captures`], [`edits`]: the things it does, by kind.
+//! * [`launch`], [`memory`], [`captures`], [`planned`], [`edits`]: the things it does, by kind.
 //! * [`graph`]: who comes before whom, by brute force on the simulated graph.
 //! * [`truth`]: the safety theorem over all pairs of blocks.
 //! * [`free_list`]: which free memory each stream should be able to take.
@@ -17,6 +17,7 @@ mod free_list;
 mod graph;
 mod launch;
 mod memory;
+mod planned;
 mod steps;
 mod truth;
 mod world;

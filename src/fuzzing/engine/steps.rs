@@ -66,7 +66,7 @@ impl World {
             }
             82 | 83 => self.begin(u, stream)?,
             84 => self.begin_body(u, stream)?,
-            85 => match u.int_in_range(0..=7u8)? {
+            85 => match u.int_in_range(0..=if self.plan.is_some() { 11 } else { 7 })? {
                 0 => self.observe(stream),
                 1 => {
                     let pool = u.choose_index(self.pools.len())?;
@@ -81,6 +81,12 @@ impl World {
                 6 => {
                     let marked = self.engine.mark_stream(self.streams[stream]);
                     marked.expect("a stream of its own");
+                }
+                8 | 9 => self.plan_capture(stream, u.ratio(3, 4)?),
+                10 => self.preview(stream),
+                11 => {
+                    let pool = u.choose_index(self.pools.len())?;
+                    self.suspend(pool);
                 }
                 _ => {
                     let limit = u64::from(u.arbitrary::<u8>()?) << 20;

@@ -77,7 +77,7 @@ impl World {
         let users: Vec<_> = (0..self.blocks.len()).map(|block| self.users(block)).collect();
         for (later, block) in self.blocks.iter().enumerate() {
             for (earlier, other) in self.blocks[..later].iter().enumerate() {
-                if other.end() <= block.address || block.end() <= other.address {
+                if !block.meets(other) {
                     continue;
                 }
                 for &first in &users[earlier] {

@@ -13,6 +13,7 @@ use crate::driver::{
     MemorySupport, NodeHandle, Program, StreamHandle,
 };
 use crate::engine::{BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
+use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
 use crate::settings::Settings;
 
@@ -107,6 +108,8 @@ pub(super) struct Block {
     /// What its first launch writes, and the launch.
     pub tag: u64,
     pub writer: Option<usize>,
+    /// The physical memory behind it since its capture's end: memory, offset and bytes.
+    pub behind: Vec<(u32, u64, u64)>,
 }
 
 impl Block {
@@ -117,6 +120,18 @@ impl Block {
     pub(super) fn end(&self) -> u64 {
         self.address + self.bytes
     }
+
+    /// Whether two blocks share an address, or physical memory.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        let addresses = other.address < self.end() && self.address < other.end();
+        addresses
+            || self.behind.iter().any(|&(memory, offset, bytes)| {
+                let shared = |&(its, start, length): &(u32, u64, u64)| {
+                    its == memory && start < offset + bytes && offset < start + length
+                };
+                other.behind.iter().any(shared)
+            })
+    }
 }
 
 /// Everything that a program has made so far.
@@ -125,6 +140,8 @@ pub(super) struct World {
     pub engine: Engine<Arc<SimDriver>>,
     pub programmatic: Programmatic,
     pub reuse: Reuse,
+    /// Of captures that get their memory at their end.
+    pub plan: Option<Options>,
     pub flaw: Option<Flaw>,
     pub pools: Vec<PoolId>,
     pub streams: Vec<StreamHandle>,
@@ -152,6 +169,20 @@ pub(super) struct World {
 /// What a driver call gave that a legal program makes.
 pub(super) fn must<T>(result: Result<T, DriverError>) -> T {
     result.expect("a legal call on the simulated driver succeeds")
+}
+
+/// The bounds of plans, if there are to be any.
+fn plan(byte: u8) -> Option<Options> {
+    let mut options = Options::default();
+    match byte % 4 {
+        0 | 1 => return None,
+        2 => {}
+        _ => {
+            options.max_mappings = Some(usize::from(byte / 16));
+            options.max_piece_bytes = (byte & 4 > 0).then_some(2 << 20);
+        }
+    }
+    Some(options)
 }
 
 impl World {
@@ -186,19 +217,23 @@ impl World {
         }
         settings.growth_step_bytes = (ways % 8 != 1).then_some(64 << 20);
         settings.history = if ways >= 192 { 32 } else { 0 };
+        let plan = plan(next());
         let config = Config::default().settings(settings).report_leaks(false);
         let config = config.find_late_uses(true);
         let config = config.programmatic(programmatic).reuse(reuse).flaw(flaw);
         let engine = Engine::new(driver.clone(), config);
         let pools: Vec<_> = (0..pools)
-            .map(|_| {
+            .map(|number: usize| {
                 let config = PoolConfig::default();
+                let plan = plan.as_ref().filter(|_| number == 0);
+                let config = plan.map_or(config.clone(), |plan| config.plan(plan.clone()));
                 engine.create_pool(limit.map_or(config.clone(), |limit| config.max_bytes(limit)))
             })
             .collect();
         Self {
             programmatic,
             reuse,
+            plan,
             flaw,
             streams: (0..streams).map(|_| must(driver.create_stream())).collect(),
             observer: must(driver.create_stream()),

@@ -65,13 +65,17 @@ impl Heap {
         let mut sharable = Sharable::default();
         let Some(planned) = &self.planned else { return sharable };
         let mut lasts = vec![false; planned.pieces.len()];
+        // What only grounds that are over have may go before the plan is carried out.
+        let mut stays = vec![false; planned.pieces.len()];
         for ground in &planned.grounds {
             for bound in &ground.bound {
                 lasts[bound.piece] |= ground.is_live((bound.address, bound.bytes));
+                stays[bound.piece] |= ground.tenure == Tenure::Graph;
             }
         }
         for (row, piece) in planned.pieces.iter().enumerate() {
-            let Some(piece) = piece.as_ref().filter(|it| !it.fixed && !lasts[row]) else {
+            let wanted = |it: &&Physical| !it.fixed && !lasts[row] && stays[row];
+            let Some(piece) = piece.as_ref().filter(wanted) else {
                 continue;
             };
             sharable.rows.push(row);

@@ -1,7 +1,7 @@
 //! Addresses for a block.
 //!
 //! Each stream has a run of addresses of its own and goes along it. A block begins on a page of its
-//! own, unless it saves a page by beginning on the last page of the stream's latest block: then both
+//! own, unless it is small, or saves a page, and begins on the last page of the stream's latest block: then both
 //! are on one page and it serves whoever is first to whoever is last, so that is done only where the
 //! latest block is live or not proven to be done with, and the two overlap in time anyway.
 
@@ -64,8 +64,10 @@ impl Heap {
         }
         let room = run.at.next_multiple_of(unit) - run.at;
         let pages = |bytes: u64| bytes.div_ceil(unit);
-        let saves = room > 0 && pages(bytes.saturating_sub(room)) < pages(bytes);
-        let beside = saves && (run.last.is_some() || !prove(&run.markers));
+        let (on_both, alone) = (pages(bytes.saturating_sub(room)), pages(bytes));
+        // Of what is smaller than two pages too much would be left over.
+        let saves = on_both < alone || on_both == alone && bytes < 2 * unit && bytes % unit != 0;
+        let beside = room > 0 && saves && (run.last.is_some() || !prove(&run.markers));
         let skipped = if beside { 0 } else { room };
         if !self.lengthen(driver, asker, skipped + bytes, unit)? {
             return Ok(None);
@@ -170,6 +172,8 @@ impl Heap {
         let ground = self.enter_ground(asker.capture, unit);
         let run = (how != Place::Fixed).then_some(asker.stream.index());
         ground.live.insert(address, Live { bytes, run, followed: false });
+        ground.held += bytes;
+        ground.peak = ground.peak.max(ground.held);
         // For pictures alone.
         let segment = ground.segments.last().copied().unwrap_or(SegmentId::new(0));
         let range = self.ranges.insert(place, segment, (None, None), State::Allocated);
@@ -211,6 +215,7 @@ impl Heap {
         unit: u64,
     ) -> Result<bool, DriverError> {
         let Asker { capture, stream, limit, .. } = asker;
+        let before = self.reserved;
         loop {
             let ground = self.ground_of(capture);
             let &mut Run { at, end, .. } = ground.run(stream);
@@ -229,6 +234,7 @@ impl Heap {
                 run.markers.clear();
                 (address, self.room_behind(capture))
             };
+            let limit = limit.saturating_sub(self.reserved - before);
             let laid = self.lay(driver, capture, (address, wanted), unit, limit)?;
             if laid == 0 {
                 return Ok(false);

@@ -122,6 +122,9 @@ struct Ground {
     runs: Vec<Run>,
     /// Blocks that are not free yet, by address.
     live: BTreeMap<u64, Live>,
+    /// How many bytes of them there are, and the most that there have been.
+    held: u64,
+    peak: u64,
     /// The device's granularity, in bytes.
     unit: u64,
     scratch: Scratch,
@@ -151,6 +154,8 @@ impl Ground {
             taken: 0,
             runs: Vec::new(),
             live: BTreeMap::new(),
+            held: 0,
+            peak: 0,
             unit,
             scratch: Scratch::default(),
             bound: Vec::new(),
@@ -187,10 +192,11 @@ impl Heap {
         self.planned.is_some()
     }
 
-    /// Whether a block here belongs to a capture whose memory is still to come.
+    /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
+    /// theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.is_some_and(|ground| ground.tenure == Tenure::Capture)
+        ground.is_some_and(|it| it.tenure == Tenure::Capture && it.scratch.is_mapped())
     }
 
     /// Takes a block out of use. Its stream may have whole pages of its again that it gave back with
@@ -203,6 +209,7 @@ impl Heap {
         let Some(planned) = self.planned.as_mut() else { return };
         for ground in &mut planned.grounds {
             let Some(live) = ground.live.remove(&address) else { continue };
+            ground.held -= live.bytes;
             let unit = ground.unit;
             let Some(run) = live.run.and_then(|run| ground.runs.get_mut(run)) else { return };
             let (markers, since) = given.unwrap_or_default();

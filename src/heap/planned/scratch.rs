@@ -1,15 +1,15 @@
 //! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
 //! over and over. Nothing is ever read from it or written to it.
 //!
-//! A mapping costs the same whatever its size, so the pieces grow with what has been mapped, up to a
-//! bound: they are memory too.
+//! A mapping costs the same whatever its size, so the pieces grow with what has been mapped. They are
+//! memory too: together they are no more than what the capture's blocks have held at once, which it will
+//! take in any case.
 
 use super::super::{Heap, MemoryHandle};
 use crate::driver::{CaptureId, Driver, DriverError};
 
-/// Sizes of scratch pieces, in units of the device's granularity, and from how many mapped units on
-/// each is used.
-const SIZES: [(u64, u64); 4] = [(1, 0), (4, 16), (16, 64), (32, 1024)];
+/// Sizes of scratch pieces, in units of the device's granularity.
+const SIZES: [u64; 4] = [1, 4, 16, 64];
 
 /// Scratch memory of one capture.
 #[derive(Debug, Default)]
@@ -19,6 +19,13 @@ pub(super) struct Scratch {
     /// Where they are mapped: address and size.
     mapped: Vec<(u64, u64)>,
     bytes: u64,
+}
+
+impl Scratch {
+    /// Whether it lies behind any addresses.
+    pub(super) fn is_mapped(&self) -> bool {
+        !self.mapped.is_empty()
+    }
 }
 
 impl Heap {
@@ -35,12 +42,15 @@ impl Heap {
         limit: u64,
     ) -> Result<u64, DriverError> {
         let planned = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
-        let Some(Scratch { pieces, mapped, bytes: laid }) = planned.map(|it| &mut it.scratch)
-        else {
-            return Ok(0);
+        let Some(ground) = planned else { return Ok(0) };
+        let Scratch { pieces, mapped, bytes: laid } = &mut ground.scratch;
+        let held: u64 = pieces.iter().map(|(size, _)| size).sum();
+        let pays = |size: &u64| {
+            let known = pieces.iter().any(|(piece, _)| piece == size);
+            *laid >= *size && (known || held + size <= ground.peak)
         };
-        let step = SIZES.iter().rev().find(|(_, from)| *laid >= from * unit);
-        let wanted = step.map_or(unit, |(units, _)| units * unit).min(bytes);
+        let mut sizes = SIZES.iter().rev().map(|units| units * unit);
+        let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
         let fits = pieces.iter().copied().filter(|&(size, _)| size <= bytes);
         let fits = fits.max_by_key(|&(size, _)| size);
         let (size, memory) = match fits {

@@ -28,6 +28,7 @@ impl Heap {
     /// those with live blocks; pieces that are mapped nowhere; addresses of grounds without either.
     /// What the driver does not take stays for the next time.
     pub(crate) fn sweep<D: Driver + ?Sized>(&mut self, driver: &D) {
+        self.release_orphans(driver);
         let Some(planned) = self.planned.as_ref() else { return };
         let over = planned.grounds.iter().filter(|ground| ground.tenure == Tenure::Over);
         let over: Vec<CaptureId> = over.map(|ground| ground.capture).collect();
@@ -51,8 +52,8 @@ impl Heap {
         }
     }
 
-    /// Unmaps what a ground has mapped, but for what holds live blocks of it, and drops pieces that
-    /// are mapped nowhere then.
+    /// Unmaps what a ground has mapped and drops pieces that are mapped nowhere then. What holds live
+    /// blocks of a ground that is over stays, and what is fixed of one that is not.
     pub(super) fn unbind<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
         let Some(planned) = self.planned.as_mut() else { return };
         let row = planned.grounds.iter().position(|ground| ground.capture == capture);
@@ -62,7 +63,8 @@ impl Heap {
         let all = std::mem::take(&mut ground.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there }| {
             let fixed = planned.pieces[piece].as_ref().is_some_and(|piece| piece.fixed);
-            let kept = (is_over || fixed) && ground.is_live((address, bytes));
+            // Nodes of a capture that may still stand use what is fixed, freed or not.
+            let kept = if is_over { ground.is_live((address, bytes)) } else { fixed };
             if kept || (there && driver.unmap(address, bytes).is_err()) {
                 return true;
             }

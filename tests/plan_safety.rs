@@ -1,0 +1,270 @@
+//! Captures whose memory comes at their end, where something goes wrong or comes at an odd moment.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::MIB;
+use regraph::driver::sim::{Call, SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureId, CaptureMode, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle,
+    Tagged, Work,
+};
+use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
+use regraph::plan::Options;
+use regraph::policy::Reuse;
+
+/// The granularity of the device, in bytes.
+const PAGE: u64 = 2 * MIB;
+
+struct Bench {
+    driver: Arc<SimDriver>,
+    engine: Engine<Arc<SimDriver>>,
+    pool: PoolId,
+    s: StreamHandle,
+    t: StreamHandle,
+}
+
+impl Bench {
+    fn new(config: Config, pool: PoolConfig) -> Self {
+        let support = MemorySupport::Mapped { granularity: PAGE };
+        let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 256 * MIB, support }));
+        let engine = Engine::new(driver.clone(), config);
+        let pool = engine.create_pool(pool);
+        let [s, t] = std::array::from_fn(|_| driver.create_stream().unwrap());
+        Self { driver, engine, pool, s, t }
+    }
+
+    fn planned() -> Self {
+        Self::new(Config::default(), PoolConfig::default().plan(Options::default()))
+    }
+
+    fn begin(&self) -> CaptureId {
+        self.driver.begin_capture(self.s, CaptureMode::Relaxed).unwrap();
+        self.engine.begin_capture(self.pool, self.s).unwrap()
+    }
+
+    fn end(&self, capture: CaptureId) -> Result<(CaptureReport, ExecutableHandle), Error> {
+        let graph = self.driver.end_capture(self.s).unwrap();
+        let report = self.engine.end_capture(capture, graph)?;
+        Ok((report, self.driver.instantiate(graph).unwrap()))
+    }
+
+    fn allocate(&self, bytes: u64) -> Block {
+        self.engine.allocate(self.pool, bytes, self.s).unwrap()
+    }
+
+    fn fixed(&self, bytes: u64) -> Block {
+        self.engine.allocate_fixed(self.pool, bytes, self.s).unwrap()
+    }
+
+    fn work(&self, stream: StreamHandle, inputs: &[(&Block, u64)], outputs: &[(&Block, u64)]) {
+        let of = |blocks: &[(&Block, u64)]| -> Vec<Tagged> {
+            let tagged = |(block, tag): &(&Block, u64)| Tagged {
+                address: block.address,
+                bytes: block.bytes,
+                tag: *tag,
+            };
+            blocks.iter().map(tagged).collect()
+        };
+        let (inputs, outputs) = (of(inputs), of(outputs));
+        let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
+        self.driver.launch(stream, work, false).unwrap();
+    }
+
+    fn runs_well(&self, executable: ExecutableHandle) {
+        self.driver.replay(executable, self.s).unwrap();
+        self.driver.synchronize().unwrap();
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+
+    fn reserved(&self) -> u64 {
+        self.engine.statistics().unwrap().all.reserved_bytes.current
+    }
+}
+
+/// A map that fails for want of memory is tried again; what was bound before stays.
+#[test]
+fn a_fixed_block_outlives_a_plan_that_is_mapped_twice() {
+    for call in [Call::Map, Call::SetAccess, Call::Create] {
+        let bench = Bench::planned();
+        let capture = bench.begin();
+        let fixed = bench.fixed(PAGE);
+        bench.work(bench.s, &[], &[(&fixed, 1)]);
+        let block = bench.allocate(3 * PAGE);
+        bench.work(bench.s, &[(&fixed, 1)], &[(&block, 2)]);
+        bench.engine.free(fixed.id).unwrap();
+        bench.engine.free(block.id).unwrap();
+        bench.driver.fail_nth(call, 0, ErrorKind::OutOfMemory);
+        let (report, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+        assert_eq!(bench.reserved(), 4 * PAGE);
+        bench.engine.release_graph(report.graph).unwrap();
+        assert_eq!(bench.reserved(), 0);
+        bench.engine.destroy_pool(bench.pool).unwrap();
+        assert_eq!(bench.driver.used_bytes(), 0);
+    }
+}
+
+/// Fixed memory asks for no plan of other blocks, and for no check of them.
+#[test]
+fn fixed_memory_is_there_without_a_check() {
+    let bench = Bench::new(Config::default().check(false), PoolConfig::default());
+    let capture = bench.begin();
+    let before = bench.allocate(PAGE);
+    bench.work(bench.s, &[], &[(&before, 1)]);
+    let fixed = bench.fixed(PAGE);
+    bench.work(bench.s, &[(&before, 1)], &[(&fixed, 2)]);
+    bench.engine.free(before.id).unwrap();
+    bench.engine.free(fixed.id).unwrap();
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.destroy_pool(bench.pool).unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+/// Memory that the driver would not take back is nobody's.
+#[test]
+fn what_could_not_be_unmapped_is_not_shared() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    let block = bench.allocate(4 * PAGE);
+    bench.work(bench.s, &[], &[(&block, 1)]);
+    bench.engine.free(block.id).unwrap();
+    let (report, _) = bench.end(capture).unwrap();
+    bench.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
+    bench.engine.release_graph(report.graph).unwrap();
+    assert_eq!(bench.reserved(), 4 * PAGE);
+
+    let capture = bench.begin();
+    let first = bench.allocate(4 * PAGE);
+    bench.work(bench.s, &[], &[(&first, 2)]);
+    let second = bench.allocate(2 * PAGE);
+    bench.work(bench.s, &[(&first, 2)], &[(&second, 3)]);
+    bench.work(bench.s, &[(&first, 2), (&second, 3)], &[]);
+    bench.engine.free(first.id).unwrap();
+    bench.engine.free(second.id).unwrap();
+    // The first attempt fails, and what can go goes before the second.
+    bench.driver.fail_nth(Call::Map, 0, ErrorKind::OutOfMemory);
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.empty_cache().unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+/// A pool's limit holds while a capture is under way too.
+#[test]
+fn scratch_memory_keeps_to_the_limit() {
+    let limit = 17 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    // Never so much at once.
+    let too_much = bench.engine.allocate(bench.pool, limit + PAGE, bench.s);
+    assert!(matches!(too_much, Err(Error::OutOfMemory(_))), "{too_much:?}");
+    let blocks: Vec<_> = (0..8).map(|_| bench.allocate(limit)).collect();
+    assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
+    let outputs: Vec<_> = blocks.iter().zip(1..).collect();
+    bench.work(bench.s, &[], &outputs);
+    blocks.iter().for_each(|block| bench.engine.free(block.id).unwrap());
+    let ended = bench.end(capture).map(drop);
+    assert!(matches!(ended, Err(Error::PlanOutOfMemory { .. })), "{ended:?}");
+    assert_eq!(bench.reserved(), 0);
+}
+
+/// What lay in the pool before is in the record, though that began late: an engine that hands it out
+/// too early is found out.
+#[test]
+fn a_late_record_knows_what_stands_in_the_pool() {
+    for early in [false, true] {
+        let config = PoolConfig::default();
+        let config = if early { config.plan(Options::default()) } else { config };
+        let flawed = Config::default().check(false).flaw(Some(Flaw::OlderBlocks));
+        let bench = Bench::new(flawed, config);
+        let standing = bench.engine.allocate(bench.pool, 4096, bench.t).unwrap();
+        let capture = bench.begin();
+        if !early {
+            bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+        }
+        bench.work(bench.t, &[], &[(&standing, 1)]);
+        bench.engine.record_stream(standing.id, bench.s).unwrap();
+        bench.engine.free(standing.id).unwrap();
+        let small = bench.allocate(4096);
+        assert_eq!(small.address, standing.address);
+        let block = bench.allocate(PAGE);
+        bench.work(bench.s, &[], &[(&block, 2), (&small, 3)]);
+        let ended = bench.end(capture).map(drop);
+        assert!(matches!(ended, Err(Error::Refused(_))), "early: {early}");
+    }
+}
+
+/// Streams share memory as the policy has it, whoever decides.
+#[test]
+fn plans_keep_to_the_policy() {
+    let new_bytes = |reuse: Reuse, stranger: bool, user: bool| {
+        let bench = Bench::new(
+            Config::default().reuse(reuse),
+            PoolConfig::default().plan(Options::default()),
+        );
+        let capture = bench.begin();
+        bench.driver.wait(bench.t, bench.s).unwrap();
+        let first = bench.allocate(4 * PAGE);
+        bench.work(bench.s, &[], &[(&first, 1)]);
+        if user {
+            bench.engine.record_stream(first.id, bench.t).unwrap();
+            bench.driver.wait(bench.t, bench.s).unwrap();
+            bench.work(bench.t, &[(&first, 1)], &[]);
+            bench.driver.wait(bench.s, bench.t).unwrap();
+        }
+        bench.engine.free(first.id).unwrap();
+        bench.driver.wait(bench.t, bench.s).unwrap();
+        let stream = if stranger { bench.t } else { bench.s };
+        let second = bench.engine.allocate(bench.pool, 4 * PAGE, stream).unwrap();
+        bench.work(stream, &[], &[(&second, 2)]);
+        bench.engine.free(second.id).unwrap();
+        bench.driver.wait(bench.s, bench.t).unwrap();
+        let (report, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+        report.plan.unwrap().new_bytes / PAGE
+    };
+    let all = |reuse| {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(a, b)| new_bytes(reuse, a, b))
+    };
+    assert_eq!(all(Reuse::CrossStream), [4, 4, 4, 4]);
+    assert_eq!(all(Reuse::OwnStream), [4, 4, 8, 8]);
+    assert_eq!(all(Reuse::Deferred), [4, 8, 8, 8]);
+}
+
+/// What a graph's blocks kept goes once memory is short, as all that is free does.
+#[test]
+fn memory_of_graphs_that_are_gone_is_there_for_others() {
+    let limit = 8 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    let output = bench.allocate(6 * PAGE);
+    bench.work(bench.s, &[], &[(&output, 1)]);
+    let (report, _) = bench.end(capture).unwrap();
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.free(output.id).unwrap();
+    bench.driver.complete_all();
+    // Outside captures, and then for a plan.
+    let block = bench.engine.allocate(bench.pool, 7 * PAGE, bench.t).unwrap();
+    bench.engine.free(block.id).unwrap();
+    bench.driver.complete_all();
+    let capture = bench.begin();
+    let block = bench.allocate(8 * PAGE);
+    bench.work(bench.s, &[], &[(&block, 2)]);
+    bench.engine.free(block.id).unwrap();
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+}
