@@ -27,6 +27,10 @@ struct Open {
     known: Vec<u32>,
     uses: Vec<usize>,
     needed: Option<Vec<u32>>,
+    /// How many nodes each stream had at its allocation.
+    nodes: Vec<u32>,
+    /// Whether any stream that used it launched anything since.
+    worked: bool,
 }
 
 fn raise(point: &mut [u32], other: &[u32]) {
@@ -67,7 +71,9 @@ pub fn lifetimes(shape: &Shape) -> Lifetimes {
                     stream,
                     place: (address, end - address),
                     known: clocks[stream].clone(),
+                    nodes: nodes(&clocks),
                     uses: vec![stream],
+                    worked: true,
                     needed: None,
                 });
             }
@@ -86,6 +92,9 @@ pub fn lifetimes(shape: &Shape) -> Lifetimes {
                         raise(&mut needed, &clocks[*stream]);
                     }
                     blocks[block].needed = Some(needed);
+                    let (before, now) = (&blocks[block].nodes, nodes(&clocks));
+                    let gained = |stream: &usize| now[*stream] > before[*stream];
+                    blocks[block].worked = blocks[block].uses.iter().any(gained);
                 }
             }
             _ => {}
@@ -99,8 +108,13 @@ pub fn lifetimes(shape: &Shape) -> Lifetimes {
             block.stream as u32,
             block.needed.is_some(),
         );
-        lifetime.worked = block.needed.as_ref() != Some(&block.known);
+        lifetime.worked = block.worked;
         lifetimes.push(lifetime, &block.known, block.needed.as_ref().unwrap_or(&block.known));
     }
     lifetimes
+}
+
+/// How many nodes each stream has launched.
+fn nodes(clocks: &[Vec<u32>]) -> Vec<u32> {
+    clocks.iter().enumerate().map(|(stream, clock)| clock[stream]).collect()
 }
