@@ -66,7 +66,8 @@ impl Heap {
         let pages = |bytes: u64| bytes.div_ceil(unit);
         let (on_both, alone) = (pages(bytes.saturating_sub(room)), pages(bytes));
         // Of what is smaller than two pages too much would be left over.
-        let saves = on_both < alone || on_both == alone && bytes < 2 * unit && !bytes.is_multiple_of(unit);
+        let saves =
+            on_both < alone || on_both == alone && bytes < 2 * unit && !bytes.is_multiple_of(unit);
         let beside = room > 0 && saves && (run.last.is_some() || !prove(&run.markers));
         let skipped = if beside { 0 } else { room };
         if !self.lengthen(driver, asker, skipped + bytes, unit)? {
