@@ -175,7 +175,7 @@ impl<D: Driver + Program> Plugin<D> {
     }
 
     /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
-    /// their end, as [`Settings::plan`] has it.
+    /// their end, as [`Settings::plan`](crate::settings::Settings::plan) has it.
     pub fn plans_captures(&self) -> bool {
         self.plan.is_some()
     }
