@@ -939,7 +939,6 @@ mod naive {
     struct Log {
         /// Possible launches by step; step 0 is what lies behind the first look.
         steps: Vec<Set>,
-        clean: Vec<bool>,
         ever: Set,
         tail: Set,
     }
@@ -1065,8 +1064,7 @@ mod naive {
         }
         let mut logs: BTreeMap<usize, Log> = BTreeMap::new();
         for (&stream, looks) in &streams {
-            let mut log =
-                Log { steps: Vec::new(), clean: Vec::new(), ever: Set::new(), tail: Set::new() };
+            let mut log = Log { steps: Vec::new(), ever: Set::new(), tail: Set::new() };
             for (index, look) in looks.iter().enumerate() {
                 let now = past(&look.terminals);
                 let gained: Set = now.difference(&log.ever).copied().collect();
@@ -1099,7 +1097,6 @@ mod naive {
                     }
                 }
                 log.steps.push(launches);
-                log.clean.push(clean);
             }
             logs.insert(stream, log);
         }
@@ -1149,8 +1146,7 @@ mod naive {
                 if until.is_none() {
                     mine.extend(log.tail.iter().copied().filter(new));
                 }
-                let clean = acyclic && (first..end).all(|step| log.clean[step]);
-                if stream != block.own && clean {
+                if stream != block.own && acyclic {
                     mine.retain(|&n| point.iter().all(|&p| any[p][n]));
                 }
                 users.extend(mine);

@@ -454,3 +454,35 @@ fn deferred_blocks_serve_the_next_capture() {
     b.launch(s);
     b.finish(s, capture);
 }
+
+/// A stream without blocks is set to follow another, is looked at before and after, and then uses a
+/// block of that one. What the other stream launched before the block's allocation is no user.
+#[test]
+fn a_stream_that_was_set_to_follow_another_may_use_its_blocks() {
+    for keeps_its_own in [false, true] {
+        let b = bench(Config::default());
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        b.launch(s);
+        let x = b.allocate(t);
+        b.launch(t);
+        b.engine.free(x.id).unwrap();
+        let y = b.allocate(t);
+        assert_eq!(x.address, y.address);
+        b.engine.observe(s).unwrap();
+        let mut terminals = b.driver.terminals(t).unwrap();
+        if keeps_its_own {
+            terminals.extend(b.driver.terminals(s).unwrap());
+        }
+        b.driver.set_terminals(s, &terminals).unwrap();
+        b.engine.observe(s).unwrap();
+        b.engine.record_stream(y.id, s).unwrap();
+        b.launch(s);
+        b.driver.wait(s, t).unwrap();
+        b.engine.free(y.id).unwrap();
+        b.launch(s);
+        b.finish(s, capture);
+    }
+}

@@ -132,6 +132,30 @@ fn tags_hold_on_the_simulated_driver() {
     everything(&driver, 1, 150);
 }
 
+/// The engine calls of this trace look at stream 0 long before and long after it is set back.
+const SET_BACK: &str = r#"{"op":"begin","stream":0,"pool":0}
+{"op":"kernel","stream":0}
+{"op":"wait","stream":1,"on":0}
+{"op":"alloc","id":0,"bytes":4194304,"stream":1}
+{"op":"kernel","stream":1,"uses":[0]}
+{"op":"free","id":0}
+{"op":"alloc","id":1,"bytes":4194304,"stream":1}
+{"op":"kernel","stream":1,"uses":[1]}
+{"op":"free","id":1}
+{"op":"kernel","stream":0}
+{"op":"terminals","stream":0,"nodes":[2]}
+{"op":"kernel","stream":0}
+{"op":"wait","stream":0,"on":1}
+{"op":"end"}
+"#;
+
+#[test]
+fn set_backs_of_a_trace_are_observed() {
+    let trace = read(SET_BACK.as_bytes()).unwrap();
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    every_policy_keeps_tags(&driver, &trace, 1);
+}
+
 #[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs an NVIDIA GPU"]

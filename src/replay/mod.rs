@@ -122,7 +122,7 @@ pub struct Output {
 /// capture enters by that; one that only allocates or uses blocks stays outside. A `wait` for a
 /// stream outside adds nothing, as its terminals are empty. Before `end` every stream joins the
 /// origin. Allocations outside captures come from the pool of the last capture that began (or of
-/// the first one).
+/// the first one). The engine observes a stream before and after a `terminals` line.
 ///
 /// # Errors
 /// The first call that fails, and wrong tags. Whatever was created is given back.

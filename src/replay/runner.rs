@@ -332,9 +332,11 @@ impl<'a, P: Program> Runner<'a, P> {
                     return Ok(());
                 };
                 let terminals = dependencies(&capture.nodes, nodes, &[]);
-                self.driver
-                    .set_terminals(self.streams[&stream], &terminals)
-                    .map_err(|e| self.driver_failed(e))
+                let handle = self.streams[&stream];
+                // What a set-back leaves behind cannot be told from other streams' work later.
+                self.engine.observe(handle).map_err(|e| self.engine_failed(e))?;
+                self.driver.set_terminals(handle, &terminals).map_err(|e| self.driver_failed(e))?;
+                self.engine.observe(handle).map_err(|e| self.engine_failed(e))
             }
             Operation::Alloc { id, bytes, stream } => self.allocate(id, bytes, stream),
             Operation::Use { id, stream } => self

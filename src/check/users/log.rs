@@ -5,6 +5,16 @@ use super::least::Least;
 
 pub(super) const NONE: u32 = u32::MAX;
 
+/// A range of steps of a log: either clean ones only, or a single unclean one.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// The look that the first of the steps begins at; `None` for step 0.
+    pub start: Option<u32>,
+    /// The last of the steps; may be the tail.
+    pub end: u32,
+    pub clean: bool,
+}
+
 /// The possible launches of one stream, in steps; topological within a step, each node once.
 #[derive(Default)]
 pub(super) struct Log {
@@ -48,6 +58,28 @@ impl Log {
             0 => 0,
             step => self.unclean[step.min(self.tail() - 1) as usize],
         }
+    }
+
+    /// Cuts the steps after the look `start` until `end` into runs.
+    pub fn runs(&self, start: Option<u32>, end: u32) -> impl Iterator<Item = Run> + '_ {
+        let mut next = Some(Run { start, end, clean: true });
+        std::iter::from_fn(move || {
+            let Run { start, .. } = next.take()?;
+            let from = start.unwrap_or(0);
+            let before = self.unclean_until(from);
+            if self.unclean_until(end) == before {
+                return Some(Run { start, end, clean: true });
+            }
+            let unclean = self.unclean.partition_point(|&count| count <= before) as u32;
+            if start == Some(unclean - 1) {
+                let rest =
+                    (unclean < end).then_some(Run { start: Some(unclean), end, clean: true });
+                next = rest;
+                return Some(Run { start, end: unclean, clean: false });
+            }
+            next = Some(Run { start: Some(unclean - 1), end, clean: true });
+            Some(Run { start, end: unclean - 1, clean: true })
+        })
     }
 
     /// Finds out which nodes follow which. `places` has [`NONE`] for every node, before and after.

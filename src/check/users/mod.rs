@@ -214,20 +214,10 @@ fn users(
                 NEVER => log.tail(),
                 _ => used.looks_until.saturating_sub(1),
             };
-            let told_apart = place > 0 && {
-                let unclean = start.map_or(0, |start| log.unclean_until(start));
-                let clean = log.unclean_until(end) == unclean;
-                clean && graph.any_ordered && !history.allocation_point(index as u32).is_empty()
-            };
-            if told_apart {
-                let turn = start.unwrap_or(0);
-                foreign.push(Foreign {
-                    block: index as u32,
-                    stream: used.stream,
-                    start,
-                    end,
-                    turn,
-                });
+            let point = history.allocation_point(index as u32);
+            if place > 0 && graph.any_ordered && !point.is_empty() {
+                let (block, stream) = (index as u32, used.stream);
+                foreign.extend(log.runs(start, end).map(|run| Foreign { block, stream, run }));
                 continue;
             }
             let new = |node: &u32| first_seen[*node as usize] > block.allocated;
