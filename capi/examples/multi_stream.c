@@ -2,9 +2,10 @@
  * Two streams of one capture share memory: who takes over whose place, when, and why not before.
  * Runs without a GPU. From the repository's root:
  *
- *     cargo build --release -p regraph-capi
- *     cc -std=c99 -Iinclude capi/examples/multi_stream.c -Ltarget/release -lregraph_c \
- *        -Wl,-rpath,target/release -o multi_stream && ./multi_stream
+ *     cargo xtask install --prefix /tmp/regraph
+ *     export PKG_CONFIG_PATH=/tmp/regraph/lib/pkgconfig LD_LIBRARY_PATH=/tmp/regraph/lib
+ *     cc -std=c99 capi/examples/multi_stream.c $(pkg-config --cflags --libs regraph) -o multi_stream
+ *     ./multi_stream
  *
  * On a GPU the engine comes from regraph_engine_create_cuda(), and the regraph_sim calls are the CUDA
  * driver's own.

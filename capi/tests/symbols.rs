@@ -23,3 +23,19 @@ fn every_exported_symbol_is_a_call_of_the_header() {
         assert!(header.contains(&format!("{name}(")), "{name} is exported and in no header");
     }
 }
+
+/// Programs ask for the version that they were linked to.
+#[test]
+fn the_shared_library_has_its_version_in_its_name() {
+    let bytes = std::fs::read(support::libraries().join("libregraph_c.so")).unwrap();
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(&*bytes).unwrap();
+    let (endian, sections) = (file.endian(), file.elf_section_table());
+    let (entries, link) = sections.dynamic(endian, &*bytes).unwrap().unwrap();
+    let strings = sections.strings(endian, &*bytes, link).unwrap();
+    let name = entries
+        .iter()
+        .find(|entry| entry.d_tag.get(endian) == object::elf::DT_SONAME)
+        .and_then(|entry| strings.get(entry.d_val.get(endian) as u32).ok());
+    let expected = support::so_name();
+    assert_eq!(name.map(String::from_utf8_lossy).as_deref(), Some(&*expected));
+}

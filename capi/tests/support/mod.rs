@@ -44,13 +44,24 @@ pub fn libraries() -> PathBuf {
     folder
 }
 
-/// Compiles a file with all warnings as errors.
+/// What programs that are linked to the shared library look for.
+pub fn so_name() -> String {
+    format!("libregraph_c.so.{}", xtask::so_version(env!("CARGO_PKG_VERSION")))
+}
+
+/// Compiles a file with the header of the sources and all warnings as errors.
 pub fn compile(language: Language, source: &Path, output: &Path, arguments: &[&str]) {
+    let include = format!("-I{}", include().display());
+    compile_alone(language, source, output, &[&[&*include], arguments].concat());
+}
+
+/// The same with no header but those that the arguments name.
+pub fn compile_alone(language: Language, source: &Path, output: &Path, arguments: &[&str]) {
     let (variable, usual) = language.compiler();
     let compiler = std::env::var(variable).unwrap_or_else(|_| usual.to_owned());
     let mut command = Command::new(&compiler);
     command.args([language.standard(), "-Wall", "-Wextra", "-pedantic", "-Werror", "-g"]);
-    command.arg("-I").arg(include()).arg(source).arg("-o").arg(output).args(arguments);
+    command.arg(source).arg("-o").arg(output).args(arguments);
     let done = command.output().unwrap_or_else(|error| {
         panic!(
             "this test needs a compiler and `{compiler}` cannot be run ({error}); install one, or \
@@ -72,8 +83,11 @@ pub enum Linked {
 pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> (String, TempDir) {
     let (folder, libraries) = (tempfile::tempdir().unwrap(), libraries());
     let program = folder.path().join("program");
+    // Programs look for the library by its SONAME, which cargo's file does not have.
+    let named = folder.path().join(so_name());
+    std::os::unix::fs::symlink(libraries.join("libregraph_c.so"), named).unwrap();
     let path = libraries.to_str().unwrap();
-    let run_path = format!("-Wl,-rpath,{path}");
+    let run_path = format!("-Wl,-rpath,{}", folder.path().display());
     let archive = format!("{path}/libregraph_c.a");
     let arguments: &[&str] = match linked {
         Linked::Shared => &["-pthread", "-L", path, "-lregraph_c", "-ldl", &run_path],

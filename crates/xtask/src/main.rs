@@ -1,0 +1,74 @@
+//! `cargo xtask install`: builds the C library and installs it with its headers.
+
+use std::env;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use xtask::{install, Layout};
+
+const USAGE: &str = "\
+usage: cargo xtask install --prefix DIR [--libdir NAME]
+
+Builds the C library, optimized and without debug symbols, and installs below DIR:
+  include/   regraph.h, regraph.hpp
+  NAME/      libregraph_c.so, libregraph_c.a, pkgconfig/regraph.pc, cmake/regraph/
+NAME is lib unless --libdir says otherwise, such as lib64 or lib/x86_64-linux-gnu.
+The installed tree can be moved as a whole.";
+
+/// The build profile in the workspace's Cargo.toml.
+const PROFILE: &str = "dist";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let mut arguments = arguments.iter();
+    match arguments.next().map(String::as_str) {
+        Some("install") => {}
+        Some("--help" | "-h") => {
+            println!("{USAGE}");
+            return Ok(());
+        }
+        _ => return Err(USAGE.into()),
+    }
+    let (mut prefix, mut libdir) = (None, "lib".to_owned());
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().ok_or(USAGE)?.clone();
+        match option.as_str() {
+            "--prefix" => prefix = Some(PathBuf::from(value)),
+            "--libdir" => libdir = value,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let prefix = prefix.ok_or(USAGE)?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("no workspace")?;
+    let libraries = build(root)?;
+    for path in install(&Layout { root, libraries: &libraries, prefix: &prefix, libdir: &libdir })? {
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Builds the library and returns the folder that holds it.
+fn build(root: &Path) -> Result<PathBuf, Box<dyn Error>> {
+    // This program is in TARGET/debug.
+    let program = env::current_exe()?;
+    let target = program.ancestors().nth(2).ok_or("this program is not in a target folder")?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args(["build", "--package", "regraph-capi", "--profile", PROFILE]);
+    let built = command.arg("--target-dir").arg(target).status()?;
+    if !built.success() {
+        return Err(format!("{command:?}: {built}").into());
+    }
+    Ok(target.join(PROFILE))
+}
