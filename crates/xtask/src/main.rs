@@ -52,7 +52,8 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let prefix = prefix.ok_or(USAGE)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("no workspace")?;
     let libraries = build(root)?;
-    for path in install(&Layout { root, libraries: &libraries, prefix: &prefix, libdir: &libdir })? {
+    for path in install(&Layout { root, libraries: &libraries, prefix: &prefix, libdir: &libdir })?
+    {
         println!("{}", path.display());
     }
     Ok(())
