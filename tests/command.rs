@@ -276,6 +276,14 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
     }
 }
 
+/// A stream is set back before the end of a block that took over pages: what it allocates then begins
+/// elsewhere.
+#[test]
+fn a_planned_capture_with_a_set_back_is_accepted() {
+    let output = replay_sim(&["--plan", "exact", &trace("planned_after_set_back")]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
 #[test]
 fn a_sweep_with_plans_comes_to_the_least_memory() {
     let rows = |sizes: &str| {

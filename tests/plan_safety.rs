@@ -164,17 +164,147 @@ fn scratch_memory_keeps_to_the_limit() {
         PoolConfig::default().plan(Options::default()).max_bytes(limit),
     );
     let capture = bench.begin();
-    // Never so much at once.
-    let too_much = bench.engine.allocate(bench.pool, limit + PAGE, bench.s);
-    assert!(matches!(too_much, Err(Error::OutOfMemory(_))), "{too_much:?}");
-    let blocks: Vec<_> = (0..8).map(|_| bench.allocate(limit)).collect();
-    assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
-    let outputs: Vec<_> = blocks.iter().zip(1..).collect();
-    bench.work(bench.s, &[], &outputs);
-    blocks.iter().for_each(|block| bench.engine.free(block.id).unwrap());
+    bench.work(bench.s, &[], &[]);
+    bench.driver.wait(bench.t, bench.s).unwrap();
+    // One at a time for the host, but the graph may run both streams at once.
+    for turn in 0..8 {
+        for stream in [bench.s, bench.t] {
+            let block = bench.engine.allocate(bench.pool, limit, stream).unwrap();
+            bench.work(stream, &[], &[(&block, turn + 1)]);
+            bench.engine.free(block.id).unwrap();
+            assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
+        }
+    }
+    bench.driver.wait(bench.s, bench.t).unwrap();
     let ended = bench.end(capture).map(drop);
     assert!(matches!(ended, Err(Error::PlanOutOfMemory { .. })), "{ended:?}");
     assert_eq!(bench.reserved(), 0);
+}
+
+/// A device of 256 MiB, and pool and engine with and without a limit of 64 MiB.
+fn capacities(pool: PoolConfig) -> [(Bench, u64); 3] {
+    let least = 64 * MIB;
+    let limited = Bench::new(Config::default(), pool.clone());
+    limited.engine.set_memory_limit(Some(least)).unwrap();
+    [
+        (Bench::new(Config::default(), pool.clone()), 256 * MIB),
+        (Bench::new(Config::default(), pool.max_bytes(least)), least),
+        (limited, least),
+    ]
+}
+
+/// One block that is larger than all the memory there is, with and without a plan, in a capture and
+/// outside.
+#[test]
+fn a_block_beyond_the_capacity_is_refused_without_a_call_for_memory() {
+    let planned = PoolConfig::default().plan(Options::default());
+    for (bench, capacity) in [PoolConfig::default(), planned].into_iter().flat_map(capacities) {
+        let refused = |bytes: u64, fixed: bool| {
+            let calls = [Call::Create, Call::Release, Call::Map, Call::Unmap, Call::Reserve];
+            let count = || calls.map(|call| bench.driver.calls(call));
+            let before = count();
+            let result = if fixed {
+                bench.engine.allocate_fixed(bench.pool, bytes, bench.s)
+            } else {
+                bench.engine.allocate(bench.pool, bytes, bench.s)
+            };
+            assert!(matches!(result, Err(Error::OutOfMemory(_))), "{bytes}: {result:?}");
+            assert_eq!(count(), before, "{bytes}: what is idle stays, and nothing is tried");
+        };
+        let idle = bench.allocate(capacity / 2);
+        bench.engine.free(idle.id).unwrap();
+        bench.driver.complete_all();
+        for bytes in [capacity + 512, 16 << 40, 100 << 40, u64::MAX] {
+            refused(bytes, false);
+        }
+        bench.engine.empty_cache().unwrap();
+        let capture = bench.begin();
+        for bytes in [capacity + 512, 16 << 40, 100 << 40, u64::MAX] {
+            refused(bytes, false);
+            refused(bytes, true);
+        }
+        let all = bench.allocate(capacity);
+        bench.work(bench.s, &[], &[(&all, 1)]);
+        bench.engine.free(all.id).unwrap();
+        let (_, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+    }
+}
+
+/// Blocks that are live at one time need memory each; blocks after each other do not.
+#[test]
+fn planned_blocks_that_can_never_have_memory_together_are_refused() {
+    for (bench, capacity) in capacities(PoolConfig::default().plan(Options::default())) {
+        let capture = bench.begin();
+        for turn in 0..3 {
+            let most = (capacity / (5 * PAGE)) as usize;
+            let blocks: Vec<Block> = (0..most).map(|_| bench.allocate(5 * PAGE)).collect();
+            let fixed = turn == 1;
+            let more = if fixed {
+                bench.engine.allocate_fixed(bench.pool, 5 * PAGE, bench.s)
+            } else {
+                bench.engine.allocate(bench.pool, 5 * PAGE, bench.s)
+            };
+            assert!(matches!(more, Err(Error::OutOfMemory(_))), "{most} and one: {more:?}");
+            let outputs: Vec<_> = blocks.iter().zip(1..).collect();
+            bench.work(bench.s, &[], &outputs);
+            bench.work(bench.s, &outputs, &[]);
+            blocks.iter().for_each(|block| bench.engine.free(block.id).unwrap());
+        }
+        let (_, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+    }
+}
+
+/// The same where the blocks lie in several pools.
+#[test]
+fn planned_blocks_of_several_pools_share_the_device() {
+    let bench = Bench::planned();
+    let other = bench.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let capture = bench.begin();
+    let first = bench.allocate(160 * MIB);
+    let more = bench.engine.allocate(other, 160 * MIB, bench.s);
+    assert!(matches!(more, Err(Error::OutOfMemory(_))), "{more:?}");
+    bench.engine.free(first.id).unwrap();
+    let block = bench.engine.allocate(other, 160 * MIB, bench.s).unwrap();
+    bench.work(bench.s, &[], &[(&block, 1)]);
+    bench.engine.free(block.id).unwrap();
+    let (_, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+}
+
+/// A block that takes over the pages of an earlier one has the rest of the last page too: after the
+/// stream was set back before the earlier block's last use, no other block begins there.
+#[test]
+fn live_blocks_never_overlap_after_a_set_back() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    bench.work(bench.s, &[], &[]);
+    let start = bench.driver.terminals(bench.s).unwrap();
+    let earlier = bench.allocate(5 * MIB);
+    bench.work(bench.s, &[], &[(&earlier, 1)]);
+    bench.engine.free(earlier.id).unwrap();
+    let live = bench.allocate(6 * MIB);
+    assert_eq!(live.address, earlier.address);
+    bench.work(bench.s, &[], &[(&live, 2)]);
+    bench.engine.record_use(live.id, bench.s).unwrap();
+    let end = bench.driver.terminals(bench.s).unwrap();
+    bench.driver.set_terminals(bench.s, &start).unwrap();
+    bench.engine.observe(bench.s).unwrap();
+    let beside = bench.allocate(MIB);
+    let apart = beside.address >= live.address + live.bytes
+        || beside.address + beside.bytes <= live.address;
+    assert!(apart, "{live:?} {beside:?}");
+    bench.work(bench.s, &[], &[(&beside, 3)]);
+    let mut both = end;
+    both.extend(bench.driver.terminals(bench.s).unwrap());
+    bench.driver.set_terminals(bench.s, &both).unwrap();
+    bench.engine.observe(bench.s).unwrap();
+    bench.work(bench.s, &[(&live, 2), (&beside, 3)], &[]);
+    bench.engine.free(beside.id).unwrap();
+    bench.engine.free(live.id).unwrap();
+    let (_, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
 }
 
 /// What lay in the pool before is in the record, though that began late: an engine that hands it out

@@ -8,7 +8,7 @@ use super::block::{Home, LiveBlock, Origin};
 use super::config::{Config, Flaw};
 use super::explain::View;
 use super::history::{Action, Frames};
-use super::planned::has_own_memory;
+use super::planned::Found;
 use super::report::{Block, OutOfMemory, PoolId};
 use super::state::{State, GONE};
 use super::Error;
@@ -57,16 +57,14 @@ impl State {
         let homes = self.pool(pool, CALL)?.homes(bytes, claim);
         self.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.touch(heap));
-        let planned = match self.find_planned(driver, config, &request, claim) {
-            Err(error) if !error.is_out_of_memory() => return Err(error.into()),
-            planned => planned.unwrap_or(None),
-        };
-        if request.fixed && planned.is_none() && has_own_memory(driver, config, claim) {
-            return Err(self.out_of_memory(driver, config, &request, claim));
-        }
-        let found = match planned.or_else(|| self.follow(driver, config, &request, claim)) {
-            Some(place) => Ok(Some(place)),
-            None => self.find(driver, config, &request, homes, claim),
+        let found = match self.find_planned(driver, config, &request, claim) {
+            Err(error) => Err(error),
+            Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
+            Ok(Found::Never) => Ok(None),
+            Ok(Found::Unplanned) => match self.follow(driver, config, &request, claim) {
+                Some(place) => Ok(Some(place)),
+                None => self.find(driver, config, &request, homes, claim),
+            },
         };
         match found {
             Ok(Some((heap, placed))) => Ok(self.hand_out(config, request, heap, claim, placed)),

@@ -49,6 +49,9 @@ impl State {
                 return Ok(Some(placed));
             }
         }
+        if bytes > self.capacity(driver, pool) {
+            return Ok(None);
+        }
         self.collect_garbage(driver, config, bytes, Some(pool))?;
         let mut first = match self.grow(driver, config, request, homes.grows, claim) {
             Ok(None) => None,
@@ -142,6 +145,21 @@ impl State {
             self.give_back(driver, Amount { pool: None, most: excess });
         }
         Ok(())
+    }
+
+    /// The most that a pool can ever hold, in bytes.
+    pub(super) fn capacity<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> u64 {
+        let of_pool = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
+        of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all(driver))
+    }
+
+    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
+    /// memory.
+    pub(super) fn capacity_of_all<D: Driver + ?Sized>(&mut self, driver: &D) -> u64 {
+        if self.device_bytes.is_none() {
+            self.device_bytes = driver.memory_info().ok().map(|info| info.total);
+        }
+        self.limit.into_iter().chain(self.device_bytes).min().unwrap_or(u64::MAX)
     }
 
     /// How much more the pool may hold, in bytes.

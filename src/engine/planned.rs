@@ -34,13 +34,14 @@ pub(super) fn can_plan<D: Driver + ?Sized>(driver: &D, config: &Config) -> bool 
     mapped && config.settings.caching
 }
 
-/// Whether fixed blocks of a claim have memory of their own.
-pub(super) fn has_own_memory<D: Driver + ?Sized>(
-    driver: &D,
-    config: &Config,
-    claim: Claim,
-) -> bool {
-    matches!(claim, Claim::Capture { .. }) && can_plan(driver, config)
+/// What became of a request in a capture whose memory comes at its end.
+pub(super) enum Found {
+    /// It has this heap's addresses.
+    At(u32, Placed),
+    /// It is to have memory at once: it is small, or the capture is not planned.
+    Unplanned,
+    /// It cannot have any memory.
+    Never,
 }
 
 impl State {
@@ -51,23 +52,22 @@ impl State {
         config: &Config,
         request: &Request,
         claim: Claim,
-    ) -> Result<Option<(u32, Placed)>, DriverError> {
-        let Claim::Capture { capture: slot, stream, .. } = claim else { return Ok(None) };
+    ) -> Result<Found, DriverError> {
+        let Claim::Capture { capture: slot, stream, .. } = claim else {
+            return Ok(Found::Unplanned);
+        };
         let &Request { pool, bytes, fixed, .. } = request;
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
-            return Ok(None);
+            return Ok(Found::Unplanned);
         };
         let large = bytes >= granularity / 2 && self.options(config, slot, pool).is_some();
         if !config.settings.caching || !(fixed || large) {
-            return Ok(None);
+            return Ok(Found::Unplanned);
+        }
+        if !self.can_bind(driver, slot, pool, bytes) {
+            return Ok(Found::Never);
         }
         let capture = self.recording(slot).id;
-        let config_of_pool = self.pools[pool.0 as usize].as_ref().map(|row| &row.config);
-        let most = config_of_pool.and_then(|config| config.max_bytes).into_iter().chain(self.limit);
-        if most.min().is_some_and(|most| bytes > most) {
-            // It would never get its memory.
-            return Ok(None);
-        }
         let heap = self.planned_heap(pool);
         let limit = self.room(pool).min(self.room_of_all());
         let learned = self.recording(slot).capture.learned(stream);
@@ -81,10 +81,36 @@ impl State {
             }
         });
         match placed {
+            Err(error) if error.is_out_of_memory() && fixed => Ok(Found::Never),
             // What is free otherwise may still do.
-            Err(error) if error.is_out_of_memory() && !fixed => Ok(None),
-            placed => Ok(placed?.map(|placed| (heap, placed))),
+            Err(error) if error.is_out_of_memory() => Ok(Found::Unplanned),
+            placed => Ok(match placed? {
+                Some(placed) => Found::At(heap, placed),
+                None if fixed => Found::Never,
+                None => Found::Unplanned,
+            }),
         }
+    }
+
+    /// Whether limits and device have room for a block of `bytes` and all that the capture has live
+    /// without memory. Blocks that are live at one time share none.
+    fn can_bind<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        slot: CaptureSlot,
+        pool: PoolId,
+        bytes: u64,
+    ) -> bool {
+        let recording = self.recording(slot);
+        let (capture, pools) = (recording.id, recording.pools.clone());
+        let live = |pool: &PoolId| {
+            let heap = self.pools.get(pool.0 as usize)?.as_ref()?.planned?;
+            Some(self.heaps[heap as usize].as_ref()?.planned_live(capture))
+        };
+        let own = live(&pool).unwrap_or(0);
+        let all: u64 = pools.iter().filter_map(live).sum();
+        own + bytes <= self.capacity(driver, pool)
+            && all + bytes <= self.capacity_of_all(driver)
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.

@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) history: Option<Box<Ring>>,
     /// The most that all pools may hold, in bytes.
     pub(super) limit: Option<u64>,
+    /// The device's memory in bytes, once the driver has told it.
+    pub(super) device_bytes: Option<u64>,
     /// Captures that were ended or abandoned here: the driver may still report them as active.
     pub(super) ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
@@ -108,6 +110,7 @@ impl State {
             counts: Counts::default(),
             history: None,
             limit: None,
+            device_bytes: None,
             ended: BTreeSet::new(),
             graphs: new_map(),
             grounds: new_map(),

@@ -59,7 +59,13 @@ impl Heap {
             let address = free.address;
             free.address += bytes.next_multiple_of(unit);
             free.bytes -= bytes.next_multiple_of(unit);
+            let taken_until = free.address;
             run.free.pop_if(|free| free.bytes == 0);
+            // The rest of the last page is this block's now, whatever becomes of the order that the
+            // block before it was proven by.
+            if taken_until - unit < run.at && run.at < taken_until {
+                run.at = taken_until;
+            }
             return Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Again)));
         }
         let room = run.at.next_multiple_of(unit) - run.at;

@@ -199,6 +199,12 @@ impl Heap {
         ground.is_some_and(|it| it.tenure == Tenure::Capture && it.scratch.is_mapped())
     }
 
+    /// Live blocks of a capture here, in bytes.
+    pub(crate) fn planned_live(&self, capture: CaptureId) -> u64 {
+        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
+        ground.map_or(0, |ground| ground.held)
+    }
+
     /// Takes a block out of use. Its stream may have whole pages of its again that it gave back with
     /// markers.
     pub(super) fn vanish(&mut self, id: RangeId, given: Option<(Markers, Moment)>) {
