@@ -109,8 +109,7 @@ impl State {
         };
         let own = live(&pool).unwrap_or(0);
         let all: u64 = pools.iter().filter_map(live).sum();
-        own + bytes <= self.capacity(driver, pool)
-            && all + bytes <= self.capacity_of_all(driver)
+        own + bytes <= self.capacity(driver, pool) && all + bytes <= self.capacity_of_all(driver)
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
