@@ -57,8 +57,8 @@ pub mod gpu {
     use regraph::driver::cuda::CudaDriver;
     use regraph::driver::StreamHandle;
 
-    /// One test at a time: a capture in the global mode forbids calls to all other threads, and
-    /// what is free on the device is everybody's.
+    /// One test at a time: a capture in the global mode forbids calls to all other threads, event
+    /// tracking is a state of the whole context, and all tests share the device's free memory.
     static TURN: Mutex<()> = Mutex::new(());
 
     pub struct Gpu {

@@ -1,0 +1,1490 @@
+//! The checker against hand-made captures, and against its own definition spelt out naively.
+
+mod memory;
+mod random_memory;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbtest::arbitrary::{Result as Drawn, Unstructured};
+use regraph::check::{check, Flaw, Summary, Violation};
+use regraph::driver::{
+    CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle, GraphHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+};
+use regraph::journal::{BlockNumber, Entry, Journal};
+use regraph::policy::Programmatic;
+
+const GRAPH: GraphHandle = GraphHandle::from_bits(0x9);
+const FULL: EdgeData = EdgeData::FULL;
+const LATE: EdgeData = EdgeData::PROGRAMMATIC;
+
+fn node(number: usize) -> NodeHandle {
+    NodeHandle::from_bits(0x1000 + number)
+}
+
+fn stream(number: usize) -> StreamHandle {
+    StreamHandle::from_bits(0x50 + number)
+}
+
+fn full(nodes: &[usize]) -> Vec<Dependency> {
+    nodes.iter().map(|&n| Dependency::full(node(n))).collect()
+}
+
+/// A finished graph that answers questions about itself and nothing else.
+#[derive(Clone, Default)]
+struct Finished {
+    /// In the order in which the driver names them.
+    nodes: Vec<(usize, Vec<(usize, EdgeData)>)>,
+    broken: bool,
+}
+
+fn refuse<T>(call: &'static str) -> Result<T> {
+    Err(DriverError::new(call, 1, ErrorKind::NotSupported))
+}
+
+impl Driver for Finished {
+    fn capture_of(&self, _: StreamHandle) -> Result<CaptureStatus> {
+        refuse("cuStreamGetCaptureInfo")
+    }
+
+    fn is_capturing(&self, _: StreamHandle) -> Result<bool> {
+        refuse("cuStreamGetCaptureInfo")
+    }
+
+    fn dependencies(&self, wanted: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()> {
+        dependencies.clear();
+        let is = |found: &&(usize, _)| node(found.0) == wanted;
+        let likely = self.nodes.get(wanted.bits().wrapping_sub(0x1000));
+        let found = likely.filter(is).or_else(|| self.nodes.iter().find(is));
+        let Some((_, edges)) = found.filter(|_| !self.broken) else {
+            return refuse("cuGraphNodeGetDependencies");
+        };
+        dependencies
+            .extend(edges.iter().map(|&(from, edge)| Dependency { node: node(from), edge }));
+        Ok(())
+    }
+
+    fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()> {
+        assert_eq!(graph, GRAPH);
+        nodes.clear();
+        nodes.extend(self.nodes.iter().map(|&(number, _)| node(number)));
+        Ok(())
+    }
+
+    fn capture_status(&self, _: StreamHandle, _: &mut Vec<Dependency>) -> Result<CaptureStatus> {
+        refuse("cuStreamGetCaptureInfo")
+    }
+    fn node_kind(&self, _: NodeHandle) -> Result<NodeKind> {
+        refuse("cuGraphNodeGetType")
+    }
+    fn memory_support(&self) -> MemorySupport {
+        MemorySupport::Allocated
+    }
+    fn memory_info(&self) -> Result<MemoryInfo> {
+        refuse("cuMemGetInfo")
+    }
+    fn reserve(&self, _: u64) -> Result<u64> {
+        refuse("cuMemAddressReserve")
+    }
+    fn unreserve(&self, _: u64, _: u64) -> Result<()> {
+        refuse("cuMemAddressFree")
+    }
+    fn create(&self, _: u64) -> Result<MemoryHandle> {
+        refuse("cuMemCreate")
+    }
+    fn release(&self, _: MemoryHandle) -> Result<()> {
+        refuse("cuMemRelease")
+    }
+    fn map(&self, _: u64, _: u64, _: MemoryHandle) -> Result<()> {
+        refuse("cuMemMap")
+    }
+    fn set_access(&self, _: u64, _: u64) -> Result<()> {
+        refuse("cuMemSetAccess")
+    }
+    fn unmap(&self, _: u64, _: u64) -> Result<()> {
+        refuse("cuMemUnmap")
+    }
+    fn allocate(&self, _: u64) -> Result<u64> {
+        refuse("cuMemAlloc")
+    }
+    fn free(&self, _: u64) -> Result<()> {
+        refuse("cuMemFree")
+    }
+    fn create_event(&self) -> Result<EventHandle> {
+        refuse("cuEventCreate")
+    }
+    fn record_event(&self, _: EventHandle, _: StreamHandle) -> Result<()> {
+        refuse("cuEventRecord")
+    }
+    fn query_event(&self, _: EventHandle) -> Result<bool> {
+        refuse("cuEventQuery")
+    }
+    fn synchronize_event(&self, _: EventHandle) -> Result<()> {
+        refuse("cuEventSynchronize")
+    }
+    fn destroy_event(&self, _: EventHandle) -> Result<()> {
+        refuse("cuEventDestroy")
+    }
+}
+
+/// A capture written down by hand.
+#[derive(Clone, Default)]
+struct Scene {
+    journal: Journal,
+    finished: Finished,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn edges(&mut self, number: usize, edges: &[(usize, EdgeData)]) -> &mut Self {
+        self.finished.nodes.push((number, edges.to_vec()));
+        self
+    }
+
+    /// A node by full edges.
+    fn node(&mut self, number: usize, from: &[usize]) -> &mut Self {
+        let edges: Vec<_> = from.iter().map(|&from| (from, FULL)).collect();
+        self.edges(number, &edges)
+    }
+
+    /// What the engine saw a node depend on.
+    fn seen(&mut self, number: usize, from: &[usize]) -> &mut Self {
+        self.journal.push(Entry::Node { node: node(number), dependencies: &full(from) });
+        self
+    }
+
+    fn look(&mut self, number: usize, terminals: &[usize]) -> &mut Self {
+        self.journal.push(Entry::Terminals { stream: stream(number), terminals: &full(terminals) });
+        self
+    }
+
+    fn allocate_at(&mut self, block: u64, on: usize, address: u64, bytes: u64) -> &mut Self {
+        self.journal.push(Entry::Allocate {
+            block: BlockNumber(block),
+            stream: stream(on),
+            address,
+            bytes,
+        });
+        self
+    }
+
+    fn allocate(&mut self, block: u64, on: usize) -> &mut Self {
+        self.allocate_at(block, on, 0x10000, 0x1000)
+    }
+
+    fn used(&mut self, block: u64, on: usize) -> &mut Self {
+        self.journal.push(Entry::Use { block: BlockNumber(block), stream: stream(on) });
+        self
+    }
+
+    fn last_use(&mut self, block: u64, on: usize) -> &mut Self {
+        self.journal.push(Entry::LastUse { block: BlockNumber(block), stream: stream(on) });
+        self
+    }
+
+    fn outside(&mut self, block: u64) -> &mut Self {
+        self.journal.push(Entry::Outside { block: BlockNumber(block) });
+        self
+    }
+
+    fn free(&mut self, block: u64) -> &mut Self {
+        self.journal.push(Entry::Free { block: BlockNumber(block) });
+        self
+    }
+
+    fn standing_at(&mut self, block: u64, address: u64, bytes: u64) -> &mut Self {
+        self.journal.push(Entry::Standing { block: BlockNumber(block), address, bytes });
+        self
+    }
+
+    fn settled(&mut self, block: u64) -> &mut Self {
+        self.journal.push(Entry::Settled { block: BlockNumber(block) });
+        self
+    }
+
+    fn bound(&mut self, address: u64, bytes: u64, memory: u64, offset: u64) -> &mut Self {
+        self.journal.push(Entry::Bound { address, bytes, memory, offset });
+        self
+    }
+
+    fn shared(&mut self, memory: u64, bytes: u64) -> &mut Self {
+        self.journal.push(Entry::Shared { memory, bytes });
+        self
+    }
+
+    fn check(&self, policy: Programmatic) -> std::result::Result<Summary, Violation> {
+        check(&self.journal, policy, &self.finished, GRAPH)
+    }
+
+    fn deny(&self) -> std::result::Result<Summary, Violation> {
+        self.check(Programmatic::Deny)
+    }
+
+    #[track_caller]
+    fn legal(&self, pairs: usize) {
+        let summary = self.deny().expect("legal");
+        assert_eq!(summary.pairs, pairs);
+        assert_eq!(summary.nodes, self.finished.nodes.len());
+    }
+
+    #[track_caller]
+    fn not_ordered(&self, x: usize, y: usize) {
+        not_ordered(self.deny(), x, y);
+    }
+}
+
+#[track_caller]
+fn not_ordered(answer: std::result::Result<Summary, Violation>, x: usize, y: usize) {
+    match answer {
+        Err(Violation::NotOrdered { earlier_node, later_node, .. }) => {
+            assert_eq!((earlier_node, later_node), (node(x), node(y)))
+        }
+        other => panic!("expected node {x} not before node {y}, got {other:?}"),
+    }
+}
+
+/// Block 1 used on stream 0 by node 1, then block 2 on the same stream by node 2.
+fn reuse_in_place() -> Scene {
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, &[1]);
+    scene.look(0, &[0]).allocate(1, 0);
+    scene.look(0, &[1]).free(1).allocate(2, 0);
+    scene.look(0, &[2]).free(2);
+    scene
+}
+
+/// Node 0 forks to streams 0 and 1; block 1 used by node 1 on stream 0, block 2 by node 2 on
+/// stream 1, which waits for the nodes given.
+fn reuse_across(from: &[usize]) -> Scene {
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, from);
+    scene.look(0, &[0]).look(1, &[0]).allocate(1, 0);
+    scene.look(0, &[1]).free(1);
+    scene.look(1, from).allocate(2, 1);
+    scene.look(1, &[2]).free(2);
+    scene
+}
+
+#[test]
+fn same_stream_reuse_is_legal() {
+    reuse_in_place().legal(1);
+}
+
+#[test]
+fn cross_stream_reuse_needs_a_path() {
+    reuse_across(&[0, 1]).legal(1);
+    reuse_across(&[0]).not_ordered(1, 2);
+}
+
+#[test]
+fn messages_name_what_is_concerned() {
+    let violation = reuse_across(&[0]).deny().expect_err("unordered");
+    assert_eq!(
+        violation.to_string(),
+        "block 1 at 0x10000+4096 (stream 0x50) may be used by node 0x1001, and block 2 at \
+         0x10000+4096 (stream 0x51), which shares its address, by node 0x1002: no path of the \
+         graph makes the second wait for the first to complete; if edges were removed or made \
+         programmatic after the blocks were handed out, put them back, or switch cross-stream \
+         reuse off for this capture"
+    );
+}
+
+#[test]
+fn live_blocks_do_not_overlap() {
+    let mut scene = Scene::new();
+    scene.look(0, &[]).allocate(1, 0);
+    let mut apart = scene.clone();
+    apart.allocate_at(2, 0, 0x11000, 0x1000).legal(0);
+    scene.allocate_at(2, 0, 0x10fff, 0x10);
+    let answer = scene.deny();
+    assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{answer:?}");
+}
+
+#[test]
+fn outside_use_is_never_followed() {
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, &[1]);
+    scene.look(0, &[0]).allocate(1, 0).outside(1);
+    scene.look(0, &[1]).free(1).allocate(2, 0);
+    // Nothing uses block 2 yet.
+    scene.free(2).allocate(3, 0);
+    let mut idle = scene.clone();
+    idle.free(3).look(0, &[2]).legal(0);
+    scene.look(0, &[2]).free(3);
+    let answer = scene.deny();
+    assert!(matches!(answer, Err(Violation::OutsideUse { .. })), "{answer:?}");
+    // A block with users outside may itself follow another.
+    let mut after = reuse_in_place();
+    after.outside(2).legal(1);
+}
+
+#[test]
+fn standing_blocks_are_kept_clear_of() {
+    let standing = |answer: std::result::Result<Summary, Violation>| {
+        assert!(matches!(answer, Err(Violation::Standing { .. })), "{answer:?}");
+    };
+    let mut before = Scene::new();
+    before.look(0, &[]).standing_at(9, 0x10800, 0x100);
+    let mut settled = before.clone();
+    settled.settled(9).allocate(1, 0).legal(0);
+    standing(before.allocate(1, 0).deny());
+
+    let mut over_live = Scene::new();
+    over_live.look(0, &[]).allocate(1, 0);
+    standing(over_live.standing_at(9, 0x10000, 1).deny());
+
+    let mut over_freed = reuse_in_place();
+    over_freed.standing_at(9, 0x10000, 1);
+    standing(over_freed.deny());
+    over_freed.settled(9).legal(1);
+
+    // Two standing blocks may lie over one another; both must go.
+    let mut two = Scene::new();
+    two.look(0, &[]).standing_at(8, 0x10000, 0x800).standing_at(9, 0x10400, 0x800);
+    two.settled(8);
+    let mut one_left = two.clone();
+    standing(one_left.allocate(1, 0).deny());
+    two.settled(9).allocate(1, 0).legal(0);
+}
+
+#[test]
+fn unknown_nodes_are_refused() {
+    let unknown = |scene: &Scene| {
+        let answer = scene.deny();
+        assert!(matches!(answer, Err(Violation::UnknownNode { node: n }) if n == node(7)));
+    };
+    unknown(reuse_in_place().look(0, &[7]));
+    unknown(reuse_in_place().seen(7, &[]));
+    unknown(reuse_in_place().seen(1, &[7]));
+    unknown(reuse_in_place().node(3, &[7]));
+}
+
+#[test]
+fn stray_nodes_are_refused_where_addresses_are_shared() {
+    // Node 3 was launched behind node 1, and the stream was set back before anybody looked again.
+    let mut scene = reuse_in_place();
+    scene.node(3, &[1]);
+    let answer = scene.deny();
+    assert!(
+        matches!(answer, Err(Violation::Unattributed { node: n, .. }) if n == node(3)),
+        "{answer:?}"
+    );
+    let mut alone = Scene::new();
+    alone.node(0, &[]).node(1, &[0]).node(2, &[0]);
+    alone.look(0, &[0]).allocate(1, 0).look(0, &[1]).legal(0);
+    // Behind the last look nothing is stray.
+    let mut later = reuse_in_place();
+    later.node(3, &[2]).legal(1);
+}
+
+#[test]
+fn journals_must_not_contradict_themselves() {
+    let flaw = |scene: &Scene, wanted: Flaw| {
+        let answer = scene.deny();
+        assert!(
+            matches!(answer, Err(Violation::Malformed { flaw, .. }) if flaw == wanted),
+            "{answer:?}"
+        );
+    };
+    flaw(reuse_in_place().free(1), Flaw::Freed);
+    flaw(reuse_in_place().free(5), Flaw::Unknown);
+    flaw(reuse_in_place().used(1, 0), Flaw::Freed);
+    flaw(reuse_in_place().used(5, 0), Flaw::Unknown);
+    flaw(reuse_in_place().last_use(5, 0), Flaw::Unknown);
+    flaw(reuse_in_place().outside(5), Flaw::Unknown);
+    flaw(reuse_in_place().allocate(1, 0), Flaw::NumberTaken);
+    flaw(reuse_in_place().settled(1), Flaw::NotStanding);
+    // Gone before it was ever told of.
+    reuse_in_place().settled(5).legal(1);
+    let standing = |bytes| {
+        let mut scene = reuse_in_place();
+        scene.standing_at(9, 0x50000, bytes);
+        scene
+    };
+    flaw(standing(1).free(9), Flaw::NotOurs);
+    flaw(standing(1).settled(9).settled(9), Flaw::Settled);
+    flaw(&standing(u64::MAX), Flaw::Wraps);
+    standing(1).used(9, 3).outside(9).legal(1);
+}
+
+#[test]
+fn lives_rest_on_looks() {
+    let never = |scene: &Scene, wanted: usize| {
+        let answer = scene.deny();
+        assert!(
+            matches!(answer, Err(Violation::NeverLooked { stream: s, .. }) if s == stream(wanted)),
+            "{answer:?}"
+        );
+    };
+    never(Scene::new().allocate(1, 0), 0);
+    never(Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).free(1), 1);
+    never(Scene::new().look(0, &[]).allocate(1, 0).last_use(1, 1), 1);
+    Scene::new().look(0, &[]).allocate(1, 0).used(1, 1).legal(0);
+}
+
+#[test]
+fn driver_errors_and_cycles_are_passed_on() {
+    let mut scene = reuse_in_place();
+    scene.finished.broken = true;
+    assert!(matches!(scene.deny(), Err(Violation::Driver(_))));
+    let mut scene = Scene::new();
+    scene.node(0, &[1]).node(1, &[0]);
+    assert!(matches!(scene.deny(), Err(Violation::Cyclic { .. })));
+}
+
+/// Block 1 used by node 1, block 2 by the last node of a line with these edges after node 1.
+fn line(edges: &[EdgeData]) -> Scene {
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]);
+    for (index, &edge) in edges.iter().enumerate() {
+        scene.edges(2 + index, &[(1 + index, edge)]);
+    }
+    let last = 1 + edges.len();
+    scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+    scene.look(0, &[last - 1]).allocate(2, 0);
+    scene.look(0, &[last]).free(2);
+    scene
+}
+
+#[test]
+fn programmatic_edges_count_by_policy() {
+    use Programmatic::{Deny, Lag, Trust};
+    let order = EdgeData::LAUNCH_ORDER;
+    let odd = EdgeData { from_port: 1, to_port: 1, kind: 1 };
+    let cases: &[(&[EdgeData], [bool; 3])] = &[
+        (&[FULL], [true, true, true]),
+        (&[LATE], [false, false, true]),
+        (&[LATE, FULL], [false, true, true]),
+        (&[FULL, LATE], [false, true, true]),
+        (&[LATE, LATE], [false, false, true]),
+        (&[LATE, FULL, LATE], [false, true, true]),
+        (&[LATE, LATE, FULL], [false, true, true]),
+        (&[order, FULL], [false, false, false]),
+        (&[FULL, odd], [false, false, false]),
+        (&[FULL, FULL], [true, true, true]),
+    ];
+    for (edges, legal) in cases {
+        for (policy, legal) in [Deny, Lag, Trust].into_iter().zip(legal) {
+            let answer = line(edges).check(policy);
+            assert_eq!(answer.is_ok(), *legal, "{edges:?} {policy}: {answer:?}");
+            if !legal {
+                not_ordered(answer, 1, 1 + edges.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn lag_joins_chains() {
+    // 1 -late-> 2 -full-> 4, where 4 lies on another chain, and 1 -late-> 3 alone.
+    let scene = |last: &[(usize, EdgeData)]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).edges(1, &[(0, FULL)]).edges(2, &[(1, LATE)]).node(5, &[0]);
+        scene.edges(4, last);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+        scene.look(0, &[2]).look(1, &[5]).look(1, &[5, 2]).allocate(2, 1).look(1, &[4]).free(2);
+        scene
+    };
+    let by_full = scene(&[(5, FULL), (2, FULL)]);
+    by_full.check(Programmatic::Lag).expect("completed by 2");
+    by_full.not_ordered(1, 4);
+    not_ordered(scene(&[(5, FULL), (2, LATE)]).check(Programmatic::Lag), 1, 4);
+}
+
+#[test]
+fn the_finished_graph_decides_not_the_remembered_one() {
+    let mut removed = reuse_across(&[0, 1]);
+    removed.seen(1, &[0]).seen(2, &[0, 1]);
+    removed.legal(1);
+    removed.finished.nodes[2].1.pop();
+    removed.not_ordered(1, 2);
+
+    // An edge that was added makes an order too.
+    let mut added = reuse_across(&[0]);
+    added.seen(1, &[0]).seen(2, &[0]);
+    added.finished.nodes[2].1.push((1, FULL));
+    added.legal(1);
+
+    // Taken away and put back the other way round: no order of both graphs exists.
+    let mut turned = reuse_across(&[0, 1]);
+    turned.seen(1, &[0]).seen(2, &[0, 1]);
+    turned.finished.nodes[2].1.pop();
+    turned.finished.nodes[1].1.push((2, FULL));
+    turned.not_ordered(1, 2);
+}
+
+#[test]
+fn nodes_may_come_in_any_order() {
+    let mut scene = reuse_across(&[0, 1]);
+    scene.finished.nodes.reverse();
+    scene.legal(1);
+    let mut scene = reuse_across(&[0]);
+    scene.finished.nodes.reverse();
+    scene.not_ordered(1, 2);
+}
+
+#[test]
+fn stream_order_is_no_proof_after_a_set_back() {
+    // Stream 0 launches 1 with block 1, is set back to 0, and launches 2 with block 2.
+    let scene = |looked: bool| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
+        scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+        if looked {
+            scene.look(0, &[0]);
+        }
+        scene.allocate(2, 0).look(0, &[2]).free(2);
+        scene
+    };
+    scene(true).not_ordered(1, 2);
+    scene(false).not_ordered(1, 2);
+}
+
+#[test]
+fn a_block_used_across_a_set_back_has_all_the_launches() {
+    // Block 1 lives over both branches; only one of them leads to block 2.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
+        scene.look(0, &[0]).allocate(1, 0).look(0, &[1]).look(0, &[2]).free(1);
+        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
+        scene
+    };
+    scene(&[1, 2]).legal(1);
+    scene(&[2]).not_ordered(1, 3);
+}
+
+#[test]
+fn blocks_without_users_neither_need_nor_break_order() {
+    // Block 2 lies between on another stream that does nothing.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, from);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1);
+        scene.allocate(2, 1).free(2);
+        scene.look(1, from).allocate(3, 1).look(1, &[2]).free(3);
+        scene
+    };
+    scene(&[0, 1]).legal(1);
+    scene(&[0]).not_ordered(1, 2);
+}
+
+#[test]
+fn a_last_use_cuts_the_users_short() {
+    // Block 1 is used by 1 on stream 0; 3 comes after; block 2 waits for 1 only.
+    let scene = |last: bool, again: bool| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0, 1]).node(3, &[1]);
+        scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]);
+        if last {
+            scene.last_use(1, 0);
+        }
+        if again {
+            scene.used(1, 0);
+        }
+        scene.look(0, &[3]).free(1);
+        scene.look(1, &[0, 1]).allocate(2, 1).look(1, &[2]).free(2);
+        scene
+    };
+    scene(true, false).legal(1);
+    scene(false, false).not_ordered(3, 2);
+    scene(true, true).not_ordered(3, 2);
+}
+
+#[test]
+fn foreign_users_count_from_the_allocation_point() {
+    // Stream 1 launches 2 beside the allocation, then waits for 1 and launches 3 with block 1.
+    // Block 2 follows on stream 0 behind the nodes given.
+    let scene = |looks: bool, from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, from);
+        scene.look(0, &[0]).look(1, &[0]).look(0, &[1]).allocate(1, 0).used(1, 1);
+        if looks {
+            scene.look(1, &[2]).look(1, &[2, 1]);
+        }
+        scene.look(1, &[3]).free(1);
+        scene.look(0, from).allocate(2, 0).look(0, &[4]).free(2);
+        scene
+    };
+    for looks in [false, true] {
+        scene(looks, &[1, 3]).legal(1);
+        scene(looks, &[1]).not_ordered(3, 4);
+    }
+    // What the stream launched beside the point is no user, even of the block's successor.
+    let mut beside = Scene::new();
+    beside.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, &[2, 1]).node(4, &[3]);
+    beside.look(0, &[0]).look(1, &[0]).allocate(9, 0).look(0, &[1]).free(9).allocate(1, 0);
+    beside.used(1, 1).look(1, &[3]).free(1);
+    beside.legal(1);
+}
+
+#[test]
+fn foreign_users_before_the_first_look_count() {
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
+        scene.look(0, &[0]).allocate(1, 0).used(1, 1).look(0, &[1]).look(1, &[2]).free(1);
+        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
+        scene
+    };
+    scene(&[1, 2]).legal(1);
+    scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn every_block_has_its_own_reach_before_the_first_look() {
+    // Stream 1 is first looked at after both allocations; another look saw 2 between them.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from);
+        scene.look(0, &[0]).allocate(1, 0).used(1, 1);
+        scene.look(0, &[1]).last_use(1, 0).look(0, &[1, 2]);
+        scene.allocate_at(5, 0, 0x50000, 0x1000).used(5, 1);
+        scene.look(1, &[2]).free(1).free(5);
+        scene.look(0, from).allocate(2, 0).look(0, &[3]).free(2);
+        scene
+    };
+    scene(&[1, 2]).legal(1);
+    scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn a_foreign_use_may_begin_many_looks_later() {
+    // Stream 1 goes its own way for 20 nodes before it waits for 1, which used the address before.
+    let scene = |last: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
+        scene.look(0, &[0]).look(1, &[0]).allocate(8, 0).look(0, &[1]).free(8);
+        scene.allocate(9, 0).used(9, 1).look(1, &[2]);
+        for number in 3..22 {
+            scene.node(number, &[number - 1]).look(1, &[number]);
+        }
+        scene.node(22, &[21, 1]).node(23, &[22]).look(1, &[23]).free(9);
+        scene.look(0, last).allocate(10, 0).node(24, last).look(0, &[24]).free(10);
+        scene
+    };
+    scene(&[1, 23]).legal(2);
+    scene(&[1]).not_ordered(22, 24);
+}
+
+#[test]
+fn users_behind_the_last_look_count() {
+    // Block 2 is never freed, and stream 1 is not looked at after it.
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, &[0]);
+    scene.look(0, &[0]).look(1, &[0]).allocate(1, 0).look(0, &[1]).free(1).allocate(2, 1);
+    scene.not_ordered(1, 2);
+    scene.finished.nodes[2].1.push((1, FULL));
+    scene.legal(1);
+}
+
+#[test]
+fn waits_are_not_launches() {
+    // Stream 1 launches 2; stream 0 only waits for it while block 1 lives; then 3 on stream 1
+    // follows 1 and takes the block. Were 2 a user, it would not be ordered before 5.
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(5, &[1]);
+    scene.look(0, &[0]).look(1, &[0]).look(2, &[0]);
+    scene.allocate(1, 0).look(0, &[1]).look(0, &[1, 2]).free(1);
+    scene.look(2, &[0, 1]).allocate(2, 2).look(2, &[5]).free(2).look(1, &[2]);
+    scene.legal(1);
+}
+
+#[test]
+fn partial_overlaps_are_judged_piece_by_piece() {
+    // Blocks 1 and 2 lie side by side; block 3 takes the end of one and the start of the other.
+    let scene = |from: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).node(2, &[0]).node(3, from).node(4, &[3]);
+        scene.look(0, &[0]).look(1, &[0]);
+        scene.allocate_at(1, 0, 0x1000, 0x1000).allocate_at(2, 1, 0x2000, 0x1000);
+        scene.look(0, &[1]).free(1).look(1, &[2]).free(2);
+        scene.look(0, from).allocate_at(3, 0, 0x1800, 0x1000).look(0, &[3]).free(3);
+        scene.allocate_at(4, 0, 0x1000, 0x2000).look(0, &[4]).free(4);
+        scene
+    };
+    // Block 4 follows 1, 3 and 2 at three places.
+    scene(&[1, 2]).legal(5);
+    scene(&[1]).not_ordered(2, 3);
+}
+
+#[test]
+fn many_chains_take_several_batches() {
+    // A wide fork: every branch frees a block that the branch after next takes behind a join.
+    let width = 700;
+    let scene = |missing: usize| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]);
+        for branch in 0..width {
+            scene.node(1 + branch, &[0]).look(branch, &[0]);
+        }
+        for branch in 0..width {
+            scene.allocate_at(branch as u64, branch, 0x1000 * branch as u64, 0x1000);
+            scene.look(branch, &[1 + branch]).free(branch as u64);
+        }
+        for branch in 0..width {
+            let mut from = vec![1 + branch];
+            if branch != missing {
+                from.push(1 + (branch + 2) % width);
+            }
+            let number = (width + branch) as u64;
+            scene.node(1 + width + branch, &from).look(branch, &from);
+            scene.allocate_at(number, branch, 0x1000 * ((branch as u64 + 2) % width as u64), 64);
+            scene.look(branch, &[1 + width + branch]).free(number);
+        }
+        scene
+    };
+    scene(width).legal(width);
+    for missing in [3, 300, width - 1] {
+        scene(missing).not_ordered(1 + (missing + 2) % width, 1 + width + missing);
+    }
+}
+
+#[test]
+fn journals_give_back_what_they_were_given() {
+    let [wide, last] = [1 << 59, u64::MAX].map(BlockNumber);
+    let (on, dependencies) = (stream(1), full(&[1, 2]));
+    let entries = [
+        Entry::Node { node: node(3), dependencies: &dependencies },
+        Entry::Terminals { stream: on, terminals: &dependencies[..1] },
+        Entry::Terminals { stream: on, terminals: &[] },
+        Entry::Allocate { block: wide, stream: on, address: u64::MAX, bytes: 1 },
+        Entry::Allocate { block: BlockNumber(wide.0 - 1), stream: on, address: 0, bytes: 0 },
+        Entry::Use { block: last, stream: on },
+        Entry::LastUse { block: wide, stream: on },
+        Entry::Outside { block: BlockNumber(0) },
+        Entry::Free { block: last },
+        Entry::Standing { block: last, address: 1, bytes: u64::MAX },
+        Entry::Settled { block: BlockNumber(1) },
+        Entry::Bound { address: 1, bytes: 2, memory: 3, offset: u64::MAX },
+        Entry::Bound { address: u64::MAX, bytes: 0, memory: last.0, offset: 0 },
+        Entry::Shared { memory: wide.0, bytes: 5 },
+        Entry::Shared { memory: 0, bytes: u64::MAX },
+        Entry::Free { block: wide },
+    ];
+    let mut journal = Journal::new();
+    assert!(journal.is_empty());
+    entries.iter().for_each(|&entry| journal.push(entry));
+    assert_eq!(journal.len(), entries.len());
+    assert!(journal.iter().eq(entries));
+}
+
+/// A capture of `count` nodes on 16 streams; every third node has a block, every fourth of those a
+/// foreign user; blocks wait in line until a stream behind all their users takes the address.
+fn large(count: usize) -> Scene {
+    let streams = 16;
+    let mut scene = Scene::new();
+    scene.node(0, &[]);
+    let mut ends = vec![vec![0]; streams];
+    let mut live: Vec<Vec<(u64, Option<usize>)>> = vec![Vec::new(); streams];
+    let mut free: Vec<Vec<u64>> = vec![Vec::new(); streams];
+    let (mut numbers, mut addresses) = (0, 0);
+    let mut places = BTreeMap::new();
+    let mut seed = 1_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % below
+    };
+    for stream in 0..streams {
+        scene.look(stream, &[0]);
+    }
+    for number in 1..count {
+        let on = random(streams);
+        if number % 3 == 0 {
+            scene.look(on, &ends[on]);
+            let address = free[on].pop().unwrap_or_else(|| {
+                addresses += 0x1000;
+                addresses
+            });
+            numbers += 1;
+            places.insert(numbers, address);
+            scene.allocate_at(numbers, on, address, 0x1000);
+            live[on].push((numbers, None));
+        }
+        scene.node(number, &ends[on]).seen(number, &ends[on]);
+        ends[on] = vec![number];
+        let other = random(streams);
+        if number % 4 == 0 && other != on {
+            let from = ends[on].clone();
+            ends[other].extend(from);
+            if let Some(block) = live[on].last_mut().filter(|block| block.1.is_none()) {
+                block.1 = Some(other);
+                scene.used(block.0, other);
+            }
+        }
+        if live[on].len() > 20 {
+            let at = random(20);
+            let (block, user) = live[on].remove(at);
+            scene.look(on, &ends[on]);
+            if let Some(user) = user {
+                scene.look(user, &ends[user]);
+                // The own stream joins the user's.
+                let from = ends[user].clone();
+                ends[on].extend(from);
+                ends[on].sort_unstable();
+                ends[on].dedup();
+            }
+            scene.free(block);
+            free[on].push(places[&block]);
+        }
+    }
+    for (stream, ends) in ends.iter().enumerate() {
+        scene.look(stream, ends);
+    }
+    scene
+}
+
+#[test]
+fn large_captures_are_judged_whole() {
+    let scene = large(20_000);
+    for policy in [Programmatic::Deny, Programmatic::Lag] {
+        let summary = scene.check(policy).expect("legal");
+        assert!(summary.pairs > 1_000, "{summary:?}");
+    }
+}
+
+/// The definition spelt out: whole matrices, all pairs, every user by name.
+mod naive {
+    use super::*;
+
+    type Matrix = Vec<Vec<bool>>;
+    type Set = BTreeSet<usize>;
+
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Wrong {
+        Live(u64, u64),
+        Standing(u64, u64),
+        Outside(u64, u64),
+        Order(u64, u64, usize, usize),
+        Stray(usize),
+        Folded(u64),
+        /// A block and a memory.
+        Overwritten(u64, u64),
+        /// An address.
+        Twice(u64),
+        /// A memory.
+        Beyond(u64),
+    }
+
+    /// What lies where: a byte of memory and its offset for each address.
+    #[derive(Default)]
+    struct Memory {
+        bytes: BTreeMap<u64, (u64, u64)>,
+        shared: BTreeMap<u64, u64>,
+    }
+
+    impl Memory {
+        fn read(scene: &Scene, wrong: &mut BTreeSet<Wrong>) -> Self {
+            let mut all = Self::default();
+            for entry in scene.journal.iter() {
+                match entry {
+                    Entry::Bound { address, bytes, memory, offset } => {
+                        for byte in 0..bytes {
+                            let here = (memory, offset + byte);
+                            if *all.bytes.entry(address + byte).or_insert(here) != here {
+                                wrong.insert(Wrong::Twice(address + byte));
+                            }
+                        }
+                    }
+                    Entry::Shared { memory, bytes } => {
+                        let size = all.shared.entry(memory).or_insert(bytes);
+                        *size = bytes.min(*size);
+                    }
+                    _ => {}
+                }
+            }
+            for (memory, offset) in all.bytes.values() {
+                if all.shared.get(memory).is_some_and(|size| offset >= size) {
+                    wrong.insert(Wrong::Beyond(*memory));
+                }
+            }
+            all
+        }
+
+        /// The bytes of memory behind a range, those that are behind it twice so often.
+        fn of(&self, (address, bytes): (u64, u64)) -> Vec<(u64, u64)> {
+            (address..address + bytes).filter_map(|at| self.bytes.get(&at)).copied().collect()
+        }
+
+        fn meet(&self, a: (u64, u64), b: (u64, u64)) -> bool {
+            let b = self.of(b);
+            self.of(a).iter().any(|byte| b.contains(byte))
+        }
+    }
+
+    struct Look {
+        entry: usize,
+        terminals: Set,
+    }
+
+    struct Block {
+        number: u64,
+        address: u64,
+        bytes: u64,
+        allocated: usize,
+        freed: Option<usize>,
+        outside: bool,
+        own: usize,
+        uses: BTreeMap<usize, Option<usize>>,
+    }
+
+    /// Number, range, from, until.
+    type Stander = (u64, (u64, u64), usize, Option<usize>);
+
+    struct Log {
+        /// Possible launches by step; step 0 is what lies behind the first look.
+        steps: Vec<Set>,
+        ever: Set,
+        tail: Set,
+    }
+
+    fn find(blocks: &mut [Block], number: BlockNumber) -> &mut Block {
+        let found = blocks.iter_mut().find(|block| block.number == number.0);
+        found.expect("well-formed")
+    }
+
+    fn close(matrix: &mut Matrix) {
+        for k in 0..matrix.len() {
+            for i in 0..matrix.len() {
+                for j in 0..matrix.len() {
+                    matrix[i][j] |= matrix[i][k] && matrix[k][j];
+                }
+            }
+        }
+    }
+
+    fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+        a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+    }
+
+    /// Everything wrong with a well-formed journal. Nodes are numbered from zero.
+    pub fn judge(scene: &Scene, policy: Programmatic) -> BTreeSet<Wrong> {
+        let count = scene.finished.nodes.len();
+        let empty = || vec![vec![false; count]; count];
+        let (mut any, mut reach, mut fulls) = (empty(), empty(), Vec::new());
+        let mut seen: Vec<Set> = vec![Set::new(); count];
+        for (to, edges) in &scene.finished.nodes {
+            for &(from, edge) in edges {
+                any[from][*to] = true;
+                seen[*to].insert(from);
+                let programmatic = edge == LATE;
+                if edge == FULL || (programmatic && policy == Programmatic::Trust) {
+                    fulls.push((from, *to));
+                    reach[from][*to] = true;
+                } else if programmatic && policy == Programmatic::Lag {
+                    reach[from][*to] = true;
+                }
+            }
+        }
+        let mut streams: BTreeMap<usize, Vec<Look>> = BTreeMap::new();
+        let mut blocks: Vec<Block> = Vec::new();
+        let mut standing: Vec<Stander> = Vec::new();
+        let mut wrong = BTreeSet::new();
+        let memory = Memory::read(scene, &mut wrong);
+        let plain = |handle: NodeHandle| handle.bits() - 0x1000;
+        for (at, entry) in scene.journal.iter().enumerate() {
+            match entry {
+                Entry::Terminals { stream, terminals } => {
+                    streams.entry(stream.bits()).or_default().push(Look {
+                        entry: at,
+                        terminals: terminals.iter().map(|d| plain(d.node)).collect(),
+                    });
+                }
+                Entry::Node { node, dependencies } => {
+                    let to = plain(node);
+                    seen[to] = dependencies.iter().map(|d| plain(d.node)).collect();
+                    for &from in &seen[to] {
+                        any[from][to] = true;
+                    }
+                }
+                Entry::Allocate { block, stream, address, bytes } => blocks.push(Block {
+                    number: block.0,
+                    address,
+                    bytes,
+                    allocated: at,
+                    freed: None,
+                    outside: false,
+                    own: stream.bits(),
+                    uses: BTreeMap::from([(stream.bits(), None)]),
+                }),
+                Entry::Use { block, stream } => {
+                    find(&mut blocks, block).uses.insert(stream.bits(), None);
+                }
+                Entry::LastUse { block, stream } => {
+                    find(&mut blocks, block).uses.insert(stream.bits(), Some(at));
+                }
+                Entry::Outside { block } => find(&mut blocks, block).outside = true,
+                Entry::Free { block } => find(&mut blocks, block).freed = Some(at),
+                Entry::Standing { block, address, bytes } => {
+                    standing.push((block.0, (address, bytes), at, None))
+                }
+                Entry::Settled { block } => {
+                    let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
+                    found.expect("well-formed").3 = Some(at);
+                }
+                Entry::Bound { .. } | Entry::Shared { .. } => {}
+            }
+        }
+
+        let direct: Vec<Set> =
+            (0..count).map(|to| (0..count).filter(|&from| any[from][to]).collect()).collect();
+        close(&mut any);
+        let acyclic = (0..count).all(|n| !any[n][n]);
+        close(&mut reach);
+        let completed = |x: usize, y: usize| {
+            fulls.iter().any(|&(u, v)| (x == u || reach[x][u]) && (v == y || reach[v][y]))
+        };
+        let mut behind = empty();
+        for (to, from) in seen.iter().enumerate() {
+            for &from in from {
+                behind[from][to] = true;
+            }
+        }
+        close(&mut behind);
+        let past = |terminals: &Set| -> Set {
+            (0..count).filter(|&n| terminals.iter().any(|&t| t == n || behind[n][t])).collect()
+        };
+        let mut first_seen = vec![usize::MAX; count];
+        for look in streams.values().flatten() {
+            for node in past(&look.terminals) {
+                first_seen[node] = first_seen[node].min(look.entry);
+            }
+        }
+
+        // Blocks may be used on streams that were never looked at.
+        for block in &blocks {
+            for &stream in block.uses.keys() {
+                streams.entry(stream).or_default();
+            }
+        }
+        let mut logs: BTreeMap<usize, Log> = BTreeMap::new();
+        for (&stream, looks) in &streams {
+            let mut log = Log { steps: Vec::new(), ever: Set::new(), tail: Set::new() };
+            for (index, look) in looks.iter().enumerate() {
+                let now = past(&look.terminals);
+                let gained: Set = now.difference(&log.ever).copied().collect();
+                log.ever.extend(now.iter().copied());
+                let (mut launches, mut clean) = (gained.clone(), true);
+                if index > 0 {
+                    let before = &looks[index - 1].terminals;
+                    clean = acyclic && before.is_subset(&now);
+                    if clean && !gained.is_empty() && !before.is_empty() {
+                        let firsts = gained.iter().filter(|&&n| before.is_subset(&direct[n]));
+                        let firsts: Set = firsts.copied().collect();
+                        if firsts.is_empty() {
+                            clean = before.is_subset(&look.terminals);
+                            launches.retain(|_| !clean);
+                        } else {
+                            launches = firsts;
+                            loop {
+                                let more: Set = gained
+                                    .iter()
+                                    .copied()
+                                    .filter(|&n| !direct[n].is_disjoint(&launches))
+                                    .collect();
+                                let size = launches.len();
+                                launches.extend(more);
+                                if launches.len() == size {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                }
+                log.steps.push(launches);
+            }
+            logs.insert(stream, log);
+        }
+        let launched: Set =
+            logs.values().flat_map(|log| log.steps.iter().skip(1).flatten().copied()).collect();
+        for (stream, log) in &mut logs {
+            let last = streams[stream].last();
+            let later = |n: &usize| {
+                !log.ever.contains(n) && last.is_none_or(|look| first_seen[*n] > look.entry)
+            };
+            let last = last.map_or(Set::new(), |look| look.terminals.clone());
+            let firsts = |n: &usize| !last.is_empty() && last.is_subset(&direct[*n]) && later(n);
+            let firsts: Set = (0..count).filter(firsts).collect();
+            let follows = |n: &usize| last.is_empty() || firsts.iter().any(|&f| any[f][*n]);
+            log.tail = (0..count)
+                .filter(|n| firsts.contains(n) || (follows(n) && later(n) && !launched.contains(n)))
+                .collect();
+        }
+
+        let users = |block: &Block| -> Set {
+            let mut users = Set::new();
+            let look_before = |stream: usize, entry: usize| {
+                streams[&stream].iter().rposition(|look| look.entry < entry)
+            };
+            let new = |n: &usize| first_seen[*n] > block.allocated;
+            let point = look_before(block.own, block.allocated).expect("looked at");
+            let point = &streams[&block.own][point].terminals;
+            for (&stream, last) in &block.uses {
+                let log = &logs[&stream];
+                let start = look_before(stream, block.allocated);
+                let until = last.or(block.freed);
+                // A stream that was never looked at is outside, and so are its users.
+                let looked = look_before(stream, until.unwrap_or(usize::MAX)).is_some();
+                if block.outside && stream != block.own && !looked {
+                    continue;
+                }
+                let end = match until {
+                    Some(entry) => look_before(stream, entry).expect("looked at") + 1,
+                    None => log.steps.len(),
+                };
+                let first = start.map_or(0, |look| look + 1);
+                let mut mine = Set::new();
+                for step in first..end {
+                    let nodes = log.steps[step].iter().copied();
+                    mine.extend(nodes.filter(|n| step > 0 || new(n)));
+                }
+                if until.is_none() {
+                    mine.extend(log.tail.iter().copied().filter(new));
+                }
+                if stream != block.own && acyclic {
+                    mine.retain(|&n| point.iter().all(|&p| any[p][n]));
+                }
+                users.extend(mine);
+            }
+            users
+        };
+        let users: Vec<Set> = blocks.iter().map(users).collect();
+
+        let mut shared = false;
+        let any_user = |at: usize| blocks[at].outside || !users[at].is_empty();
+        // What was never used and is gone never had memory.
+        let has_memory = |at: usize| any_user(at) || blocks[at].freed.is_none();
+        let range = |at: usize| (blocks[at].address, blocks[at].bytes);
+        for (b, later) in blocks.iter().enumerate() {
+            for (a, earlier) in blocks[..b].iter().enumerate() {
+                let at_address = overlap(range(a), range(b));
+                let meet = has_memory(a) && has_memory(b) && memory.meet(range(a), range(b));
+                if !at_address && !meet {
+                    continue;
+                }
+                // On memory that came at the end it is the users' order that counts.
+                let live = |freed| at_address && freed > later.allocated;
+                if earlier.freed.is_none_or(live) {
+                    wrong.insert(Wrong::Live(earlier.number, later.number));
+                }
+                if !any_user(a) || !any_user(b) {
+                    continue;
+                }
+                shared = true;
+                if earlier.outside {
+                    wrong.insert(Wrong::Outside(earlier.number, later.number));
+                }
+                for &x in &users[a] {
+                    for &y in users[b].iter().filter(|&&y| !completed(x, y)) {
+                        wrong.insert(Wrong::Order(earlier.number, later.number, x, y));
+                    }
+                }
+            }
+        }
+        for (index, block) in blocks.iter().enumerate() {
+            let bytes = memory.of(range(index));
+            let different: BTreeSet<_> = bytes.iter().collect();
+            if has_memory(index) && different.len() < bytes.len() {
+                wrong.insert(Wrong::Folded(block.number));
+            }
+            if block.freed.is_none() || block.outside {
+                let of = different.iter().map(|byte| byte.0);
+                let of = of.filter(|memory_of| memory.shared.contains_key(memory_of));
+                wrong.extend(of.map(|memory| Wrong::Overwritten(block.number, memory)));
+            }
+        }
+        for &(number, stands, from, until) in &standing {
+            for (index, block) in blocks.iter().enumerate() {
+                if until.is_none() && has_memory(index) && memory.meet(stands, range(index)) {
+                    wrong.insert(Wrong::Standing(number, block.number));
+                }
+                if !overlap(stands, range(index)) {
+                    continue;
+                }
+                let meets = until.is_none_or(|until| block.allocated < until)
+                    && block.freed.is_none_or(|freed| from < freed);
+                let used = block.outside || !users[index].is_empty();
+                if meets || (until.is_none() && used) {
+                    wrong.insert(Wrong::Standing(number, block.number));
+                }
+            }
+        }
+        if shared {
+            let ends = streams.values().filter_map(|looks| looks.last());
+            let ends: Vec<&Set> = ends.map(|look| &look.terminals).collect();
+            for node in (0..count).collect::<Set>() {
+                let known = logs.values().any(|log| log.ever.contains(&node));
+                let later = |&t: &usize| t == node || any[t][node];
+                if !known && ends.iter().all(|end| !end.is_empty() && !end.iter().any(later)) {
+                    wrong.insert(Wrong::Stray(node));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+/// A live block.
+#[derive(Clone)]
+struct Live {
+    number: u64,
+    users: BTreeSet<usize>,
+    range: (u64, u64),
+}
+
+/// Plays a capture at random, edits and sloppy hosts included.
+struct Player {
+    scene: Scene,
+    /// Terminals of each stream that is in the capture.
+    streams: Vec<Option<BTreeSet<usize>>>,
+    written: BTreeSet<usize>,
+    live: Vec<Live>,
+    standing: Vec<u64>,
+    numbers: u64,
+    /// Where blocks may begin: from zero to here.
+    reach: u64,
+}
+
+impl Player {
+    fn pick<T: Clone>(u: &mut Unstructured<'_>, from: &[T]) -> Drawn<Option<T>> {
+        match from.is_empty() {
+            true => Ok(None),
+            false => u.choose(from).map(|picked| Some(picked.clone())),
+        }
+    }
+
+    fn active(&self) -> Vec<usize> {
+        (0..self.streams.len()).filter(|&s| self.streams[s].is_some()).collect()
+    }
+
+    fn before(&self, x: usize, y: usize) -> bool {
+        let edges = &self.scene.finished.nodes[y].1;
+        x == y || edges.iter().any(|&(from, _)| self.before(x, from))
+    }
+
+    fn look(&mut self, number: usize) {
+        let Some(terminals) = self.streams[number].clone() else {
+            return;
+        };
+        for n in 0..self.scene.finished.nodes.len() {
+            let behind = terminals.iter().any(|&t| self.before(n, t));
+            if behind && self.written.insert(n) {
+                let from: Vec<_> = self.scene.finished.nodes[n].1.iter().map(|e| e.0).collect();
+                self.scene.seen(n, &from);
+            }
+        }
+        let terminals: Vec<usize> = terminals.into_iter().collect();
+        self.scene.look(number, &terminals);
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>, tidy: bool) -> Drawn<()> {
+        let active = self.active();
+        let s = *u.choose(&active)?;
+        let terminals = self.streams[s].clone().unwrap_or_default();
+        let count = self.scene.finished.nodes.len();
+        match u.int_in_range(0..=if tidy { 20 } else { 27 })? {
+            0..=5 => {
+                let late = terminals.len() == 1 && u.ratio(1, 4)?;
+                let edge = if late { LATE } else { FULL };
+                let edges: Vec<_> = terminals.iter().map(|&from| (from, edge)).collect();
+                self.scene.edges(count, &edges);
+                self.streams[s] = Some(BTreeSet::from([count]));
+            }
+            6..=8 => {
+                let t = u.choose_index(self.streams.len())?;
+                self.streams[t].get_or_insert_default().extend(terminals);
+            }
+            9..=10 => self.look(s),
+            11..=14 => {
+                let range = (u.int_in_range(0..=self.reach)?, u.int_in_range(1..=2)?);
+                let taken = self.live.iter().any(|block| {
+                    block.range.0 < range.0 + range.1 && range.0 < block.range.0 + block.range.1
+                });
+                if taken && (tidy || !u.ratio(1, 30)?) {
+                    return Ok(());
+                }
+                self.look(s);
+                self.numbers += 1;
+                self.scene.allocate_at(self.numbers, s, range.0, range.1);
+                self.live.push(Live { number: self.numbers, users: BTreeSet::from([s]), range });
+            }
+            15..=17 => {
+                if self.live.is_empty() {
+                    return Ok(());
+                }
+                let index = u.choose_index(self.live.len())?;
+                let block = self.live.remove(index);
+                for stream in block.users {
+                    self.look(stream);
+                }
+                self.scene.free(block.number);
+            }
+            18 => {
+                if self.live.is_empty() {
+                    return Ok(());
+                }
+                let index = u.choose_index(self.live.len())?;
+                self.live[index].users.insert(s);
+                self.scene.used(self.live[index].number, s);
+            }
+            19..=20 => {
+                if let Some(block) = Self::pick(u, &self.live)? {
+                    let user = Self::pick(u, &block.users.into_iter().collect::<Vec<_>>())?;
+                    if let Some(user) = user {
+                        self.look(user);
+                        self.scene.last_use(block.number, user);
+                    }
+                }
+            }
+            21..=22 if count > 0 => {
+                self.streams[s] = Some(BTreeSet::from([u.choose_index(count)?]));
+            }
+            23 if count > 0 => {
+                let to = u.choose_index(count)?;
+                let edges = &mut self.scene.finished.nodes[to].1;
+                if !edges.is_empty() {
+                    let at = u.choose_index(edges.len())?;
+                    edges.remove(at);
+                }
+            }
+            24 if count > 0 => {
+                let (from, to) = (u.choose_index(count)?, u.choose_index(count)?);
+                let edges = &self.scene.finished.nodes[to].1;
+                if !edges.iter().any(|edge| edge.0 == from) && !self.before(to, from) {
+                    self.scene.finished.nodes[to].1.push((from, FULL));
+                }
+            }
+            25 => {
+                if let (Some(block), true) = (Self::pick(u, &self.live)?, u.ratio(1, 3)?) {
+                    self.scene.outside(block.number);
+                }
+            }
+            26 => {
+                self.numbers += 1;
+                let range = (u.int_in_range(0..=20)?, u.int_in_range(1..=2)?);
+                self.scene.standing_at(self.numbers, range.0, range.1);
+                self.standing.push(self.numbers);
+            }
+            _ => {
+                if let Some(number) = self.standing.pop() {
+                    self.scene.settled(number);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn play(u: &mut Unstructured<'_>, reach: u64) -> Drawn<Scene> {
+    // Streams are taken in batches of different sizes.
+    let mut streams = vec![None; *u.choose(&[4, 4, 4, 1, 9, 24])?];
+    streams[0] = Some(BTreeSet::new());
+    let mut player = Player {
+        scene: Scene::new(),
+        streams,
+        written: BTreeSet::new(),
+        live: Vec::new(),
+        standing: Vec::new(),
+        numbers: 0,
+        reach,
+    };
+    let tidy = u.arbitrary()?;
+    let steps = u.int_in_range(5..=60)?;
+    for _ in 0..steps {
+        player.step(u, tidy)?;
+    }
+    if u.ratio(2, 3)? {
+        for stream in 0..player.streams.len() {
+            player.look(stream);
+        }
+    }
+    // The driver promises no order.
+    let nodes = &mut player.scene.finished.nodes;
+    if u.arbitrary()? {
+        nodes.reverse();
+    }
+    Ok(player.scene)
+}
+
+fn name(violation: &Violation) -> naive::Wrong {
+    use naive::Wrong;
+    let plain = |handle: NodeHandle| handle.bits() - 0x1000;
+    match *violation {
+        Violation::LiveOverlap { earlier, later, .. } => {
+            Wrong::Live(earlier.block.0, later.block.0)
+        }
+        Violation::OutsideUse { earlier, later, .. } => {
+            Wrong::Outside(earlier.block.0, later.block.0)
+        }
+        Violation::Standing { standing, block, .. } => {
+            Wrong::Standing(standing.block.0, block.block.0)
+        }
+        Violation::NotOrdered { earlier, later, earlier_node, later_node, .. } => {
+            Wrong::Order(earlier.block.0, later.block.0, plain(earlier_node), plain(later_node))
+        }
+        Violation::Unattributed { node, .. } => Wrong::Stray(plain(node)),
+        Violation::Folded { block, .. } => Wrong::Folded(block.block.0),
+        Violation::Overwritten { block, memory } => Wrong::Overwritten(block.block.0, memory),
+        Violation::BoundTwice { address, .. } => Wrong::Twice(address),
+        Violation::BoundBeyond { memory, .. } => Wrong::Beyond(memory),
+        ref other => panic!("unexpected: {other}"),
+    }
+}
+
+/// The checker's answer, which the naive definition has to confirm.
+fn agree(scene: &Scene, policy: Programmatic) -> std::result::Result<Summary, Violation> {
+    let wrong = naive::judge(scene, policy);
+    let answer = scene.check(policy);
+    match &answer {
+        Ok(_) => assert!(wrong.is_empty(), "{policy}: missed {wrong:?}\n{}", show(scene)),
+        Err(violation) => {
+            let named = name(violation);
+            assert!(
+                wrong.contains(&named),
+                "{policy}: {named:?} is not among {wrong:?}\n{}",
+                show(scene)
+            );
+        }
+    }
+    answer
+}
+
+#[test]
+fn agrees_with_the_naive_definition() {
+    let budget = std::env::var("REGRAPH_CHECK_MS").map_or(1500, |ms| ms.parse().expect("a number"));
+    let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
+    arbtest::arbtest(|u| {
+        let scene = play(u, 3)?;
+        for &policy in Programmatic::ALL {
+            let kind = match agree(&scene, policy) {
+                Ok(Summary { pairs: 0, .. }) => "legal, no pairs",
+                Ok(_) => "legal",
+                Err(Violation::NotOrdered { .. }) => "not ordered",
+                Err(Violation::Unattributed { .. }) => "stray",
+                Err(_) => "other",
+            };
+            *tally.entry(kind).or_default() += 1;
+        }
+        Ok(())
+    })
+    .size_min(512)
+    .size_max(4096)
+    .budget_ms(budget);
+    println!("{tally:?}");
+    assert!(tally.contains_key("legal") && tally.contains_key("not ordered"));
+}
+
+fn show(scene: &Scene) -> String {
+    let mut text = String::new();
+    for (number, edges) in &scene.finished.nodes {
+        text +=
+            &format!("node {number} after {:?}\n", edges.iter().map(|e| e.0).collect::<Vec<_>>());
+    }
+    for (index, entry) in scene.journal.iter().enumerate() {
+        text += &format!("{index}: {entry:?}\n");
+    }
+    text
+}

@@ -1,0 +1,9 @@
+//! What the checker of finished captures accepts, refuses and finds.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod flaws;
+mod late_uses;

@@ -1,0 +1,28 @@
+//! The engine outside captures, and beside them, on a real GPU.
+//!
+//! ```text
+//! cargo test --release --test gpu eager:: -- --ignored
+//! ```
+//!
+//! Every test has a twin on the simulated driver, where work is run in a random order that is free
+//! in every way in which streams leave it free; that one runs without `--ignored`.
+//!
+//! * [`random`]: tagged kernels of random programs, eager work and captures at once;
+//! * [`giving_back`]: memory that goes back to the device under a running kernel;
+//! * [`limits`]: limits as the device sees them;
+//! * [`captures`]: calls of the engine beside captures of other threads and of its own;
+//! * [`handles`]: streams that come and go while their work runs;
+//! * [`suspend`]: pools that give their memory back while their graphs stay.
+
+mod captures;
+mod giving_back;
+mod handles;
+mod host;
+mod limits;
+mod random;
+mod suspend;
+
+use crate::device::{launch, tagged, Device};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;

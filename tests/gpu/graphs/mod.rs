@@ -1,0 +1,107 @@
+//! Graphs that own their memory, on a real GPU.
+//!
+//! ```text
+//! cargo test --release --test gpu graphs:: -- --ignored
+//! ```
+//!
+//! Every test has a twin on the simulated driver, where work is run in a random order that is free
+//! in every way in which streams and events leave it free; that one runs without `--ignored`.
+//!
+//! * [`callables`]: shapes, parts and pools of callables;
+//! * [`captures`]: how captures end, well or not;
+//! * [`launches`]: graphs of one pool, launched on many streams;
+//! * [`lives`]: outputs, graphs and pools that go while work runs.
+
+mod callables;
+mod captures;
+mod launches;
+mod lives;
+
+use std::sync::Arc;
+
+use crate::device::{launch, Device};
+use regraph::driver::{CaptureMode, StreamHandle, Tagged};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Error, Graph, Memory, Pool};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+type Shared<P> = Arc<P>;
+type Chain<P> = (Graph<Shared<P>>, Memory<Shared<P>>);
+
+/// An engine with a pool and some streams.
+struct Bench<P: Device> {
+    driver: Arc<P>,
+    engine: Arc<Engine<Shared<P>>>,
+    pool: Pool<Shared<P>>,
+}
+
+impl<P: Device> Bench<P> {
+    fn new(driver: &Arc<P>) -> Self {
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pool = Pool::new(&engine, PoolConfig::default());
+        Self { driver: driver.clone(), engine, pool }
+    }
+
+    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
+        std::array::from_fn(|_| self.driver.create_stream().unwrap())
+    }
+
+    fn reserved(&self) -> u64 {
+        self.engine.statistics().unwrap().all.reserved_bytes.current
+    }
+
+    /// Waits for everything and says how many tags were wrong.
+    fn wrong(&self) -> u64 {
+        self.driver.synchronize().unwrap();
+        self.driver.take_wrong_tags().unwrap()
+    }
+
+    /// Ends everything: all memory is to be given back.
+    fn close(self) {
+        let Self { driver, engine, pool } = self;
+        driver.synchronize().unwrap();
+        pool.synchronize().unwrap();
+        drop(pool);
+        engine.empty_cache().unwrap();
+        assert_eq!(engine.statistics().unwrap().all.reserved_bytes.current, 0);
+    }
+
+    /// A graph on two streams whose blocks hold tags of its own: a chain of `steps` blocks of about
+    /// `bytes`, each written by one stream and read by the other. The last one is its output.
+    fn chain(
+        &self,
+        [first, second]: [StreamHandle; 2],
+        (tag, steps, bytes, delay): (u64, usize, u64, u32),
+    ) -> Result<Chain<P>, Error> {
+        let driver = &*self.driver;
+        let body = |capture: &regraph::graphs::Capture<Shared<P>>| {
+            let mut last: Option<(Memory<_>, u64)> = None;
+            for step in 0..steps {
+                let (writer, reader) =
+                    if step % 2 == 0 { (first, second) } else { (second, first) };
+                if step == 0 {
+                    driver.wait(second, first)?;
+                }
+                let memory = capture.allocate(bytes + step as u64 * 64 * KIB, &writer)?;
+                let own = tag + step as u64;
+                let inputs: Vec<_> = last.iter().map(|(memory, tag)| range(memory, *tag)).collect();
+                launch(driver, writer, (&inputs, &[range(&memory, own)]), delay);
+                if let Some((last, _)) = &last {
+                    last.record_stream(&writer)?;
+                }
+                driver.wait(reader, writer)?;
+                last = Some((memory, own));
+            }
+            driver.wait(first, second)?;
+            Ok::<_, Error>(last.unwrap().0)
+        };
+        self.engine.capture(&first, &self.pool, CaptureMode::ThreadLocal, body)
+    }
+}
+
+/// All of a block, with what it holds or is to hold.
+fn range<P: Device>(memory: &Memory<Arc<P>>, tag: u64) -> Tagged {
+    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
+}

@@ -1,0 +1,24 @@
+//! Everything that runs on a GPU:
+//!
+//! ```text
+//! cargo test --release --test gpu -- --ignored
+//! ```
+//!
+//! Most of these tests have a twin on the simulated driver, which runs without `--ignored`.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+#[path = "../common/device.rs"]
+mod device;
+
+#[cfg(feature = "cudarc")]
+mod buf;
+mod devices;
+#[cfg(feature = "cuda")]
+mod driver;
+mod eager;
+mod graphs;
+#[cfg(feature = "cuda")]
+mod late_uses;
+mod plans;
+mod tagged_replay;

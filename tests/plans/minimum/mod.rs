@@ -1,0 +1,9 @@
+//! The least memory of captures, from the journal to the check of certificates.
+
+mod certificates;
+mod definition;
+mod journals;
+mod lifetimes;
+mod reports;
+mod shapes;
+mod traces;

@@ -1,0 +1,397 @@
+//! Captures whose memory comes at their end, where something goes wrong or comes at an odd moment.
+
+use std::sync::Arc;
+
+use crate::common::MIB;
+use regraph::driver::sim::{Call, SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureId, CaptureMode, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle,
+    Tagged, Work,
+};
+use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
+use regraph::plan::Options;
+use regraph::policy::Reuse;
+
+/// The granularity of the device, in bytes.
+const PAGE: u64 = 2 * MIB;
+
+struct Bench {
+    driver: Arc<SimDriver>,
+    engine: Engine<Arc<SimDriver>>,
+    pool: PoolId,
+    s: StreamHandle,
+    t: StreamHandle,
+}
+
+impl Bench {
+    fn new(config: Config, pool: PoolConfig) -> Self {
+        let support = MemorySupport::Mapped { granularity: PAGE };
+        let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 256 * MIB, support }));
+        let engine = Engine::new(driver.clone(), config);
+        let pool = engine.create_pool(pool);
+        let [s, t] = std::array::from_fn(|_| driver.create_stream().unwrap());
+        Self { driver, engine, pool, s, t }
+    }
+
+    fn planned() -> Self {
+        Self::new(Config::default(), PoolConfig::default().plan(Options::default()))
+    }
+
+    fn begin(&self) -> CaptureId {
+        self.driver.begin_capture(self.s, CaptureMode::Relaxed).unwrap();
+        self.engine.begin_capture(self.pool, self.s).unwrap()
+    }
+
+    fn end(&self, capture: CaptureId) -> Result<(CaptureReport, ExecutableHandle), Error> {
+        let graph = self.driver.end_capture(self.s).unwrap();
+        let report = self.engine.end_capture(capture, graph)?;
+        Ok((report, self.driver.instantiate(graph).unwrap()))
+    }
+
+    fn allocate(&self, bytes: u64) -> Block {
+        self.engine.allocate(self.pool, bytes, self.s).unwrap()
+    }
+
+    fn fixed(&self, bytes: u64) -> Block {
+        self.engine.allocate_fixed(self.pool, bytes, self.s).unwrap()
+    }
+
+    fn work(&self, stream: StreamHandle, inputs: &[(&Block, u64)], outputs: &[(&Block, u64)]) {
+        let of = |blocks: &[(&Block, u64)]| -> Vec<Tagged> {
+            let tagged = |(block, tag): &(&Block, u64)| Tagged {
+                address: block.address,
+                bytes: block.bytes,
+                tag: *tag,
+            };
+            blocks.iter().map(tagged).collect()
+        };
+        let (inputs, outputs) = (of(inputs), of(outputs));
+        let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
+        self.driver.launch(stream, work, false).unwrap();
+    }
+
+    fn runs_well(&self, executable: ExecutableHandle) {
+        self.driver.replay(executable, self.s).unwrap();
+        self.driver.synchronize().unwrap();
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+
+    fn reserved(&self) -> u64 {
+        self.engine.statistics().unwrap().all.reserved_bytes.current
+    }
+}
+
+/// A map that fails for want of memory is tried again; what was bound before stays.
+#[test]
+fn a_fixed_block_outlives_a_plan_that_is_mapped_twice() {
+    for call in [Call::Map, Call::SetAccess, Call::Create] {
+        let bench = Bench::planned();
+        let capture = bench.begin();
+        let fixed = bench.fixed(PAGE);
+        bench.work(bench.s, &[], &[(&fixed, 1)]);
+        let block = bench.allocate(3 * PAGE);
+        bench.work(bench.s, &[(&fixed, 1)], &[(&block, 2)]);
+        bench.engine.free(fixed.id).unwrap();
+        bench.engine.free(block.id).unwrap();
+        bench.driver.fail_nth(call, 0, ErrorKind::OutOfMemory);
+        let (report, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+        assert_eq!(bench.reserved(), 4 * PAGE);
+        bench.engine.release_graph(report.graph).unwrap();
+        assert_eq!(bench.reserved(), 0);
+        bench.engine.destroy_pool(bench.pool).unwrap();
+        assert_eq!(bench.driver.used_bytes(), 0);
+    }
+}
+
+/// Fixed memory asks for no plan of other blocks, and for no check of them.
+#[test]
+fn fixed_memory_is_there_without_a_check() {
+    let bench = Bench::new(Config::default().check(false), PoolConfig::default());
+    let capture = bench.begin();
+    let before = bench.allocate(PAGE);
+    bench.work(bench.s, &[], &[(&before, 1)]);
+    let fixed = bench.fixed(PAGE);
+    bench.work(bench.s, &[(&before, 1)], &[(&fixed, 2)]);
+    bench.engine.free(before.id).unwrap();
+    bench.engine.free(fixed.id).unwrap();
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.destroy_pool(bench.pool).unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+/// Memory that the driver would not take back is nobody's.
+#[test]
+fn what_could_not_be_unmapped_is_not_shared() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    let block = bench.allocate(4 * PAGE);
+    bench.work(bench.s, &[], &[(&block, 1)]);
+    bench.engine.free(block.id).unwrap();
+    let (report, _) = bench.end(capture).unwrap();
+    bench.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
+    bench.engine.release_graph(report.graph).unwrap();
+    assert_eq!(bench.reserved(), 4 * PAGE);
+
+    let capture = bench.begin();
+    let first = bench.allocate(4 * PAGE);
+    bench.work(bench.s, &[], &[(&first, 2)]);
+    let second = bench.allocate(2 * PAGE);
+    bench.work(bench.s, &[(&first, 2)], &[(&second, 3)]);
+    bench.work(bench.s, &[(&first, 2), (&second, 3)], &[]);
+    bench.engine.free(first.id).unwrap();
+    bench.engine.free(second.id).unwrap();
+    // The first attempt fails, and what can go goes before the second.
+    bench.driver.fail_nth(Call::Map, 0, ErrorKind::OutOfMemory);
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.empty_cache().unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+/// A pool's limit holds while a capture is under way too.
+#[test]
+fn scratch_memory_keeps_to_the_limit() {
+    let limit = 17 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    bench.work(bench.s, &[], &[]);
+    bench.driver.wait(bench.t, bench.s).unwrap();
+    // One at a time for the host, but the graph may run both streams at once.
+    for turn in 0..8 {
+        for stream in [bench.s, bench.t] {
+            let block = bench.engine.allocate(bench.pool, limit, stream).unwrap();
+            bench.work(stream, &[], &[(&block, turn + 1)]);
+            bench.engine.free(block.id).unwrap();
+            assert!(bench.reserved() <= limit, "{} of {limit}", bench.reserved());
+        }
+    }
+    bench.driver.wait(bench.s, bench.t).unwrap();
+    let ended = bench.end(capture).map(drop);
+    assert!(matches!(ended, Err(Error::PlanOutOfMemory { .. })), "{ended:?}");
+    assert_eq!(bench.reserved(), 0);
+}
+
+/// A device of 256 MiB, and pool and engine with and without a limit of 64 MiB.
+fn capacities(pool: PoolConfig) -> [(Bench, u64); 3] {
+    let least = 64 * MIB;
+    let limited = Bench::new(Config::default(), pool.clone());
+    limited.engine.set_memory_limit(Some(least)).unwrap();
+    [
+        (Bench::new(Config::default(), pool.clone()), 256 * MIB),
+        (Bench::new(Config::default(), pool.max_bytes(least)), least),
+        (limited, least),
+    ]
+}
+
+/// One block that is larger than all the memory there is, with and without a plan, in a capture and
+/// outside.
+#[test]
+fn a_block_beyond_the_capacity_is_refused_without_a_call_for_memory() {
+    let planned = PoolConfig::default().plan(Options::default());
+    for (bench, capacity) in [PoolConfig::default(), planned].into_iter().flat_map(capacities) {
+        let refused = |bytes: u64, fixed: bool| {
+            let calls = [Call::Create, Call::Release, Call::Map, Call::Unmap, Call::Reserve];
+            let count = || calls.map(|call| bench.driver.calls(call));
+            let before = count();
+            let result = if fixed {
+                bench.engine.allocate_fixed(bench.pool, bytes, bench.s)
+            } else {
+                bench.engine.allocate(bench.pool, bytes, bench.s)
+            };
+            assert!(matches!(result, Err(Error::OutOfMemory(_))), "{bytes}: {result:?}");
+            assert_eq!(count(), before, "{bytes}: what is idle stays, and nothing is tried");
+        };
+        let idle = bench.allocate(capacity / 2);
+        bench.engine.free(idle.id).unwrap();
+        bench.driver.complete_all();
+        for bytes in [capacity + 512, 16 << 40, 100 << 40, u64::MAX] {
+            refused(bytes, false);
+        }
+        bench.engine.empty_cache().unwrap();
+        let capture = bench.begin();
+        for bytes in [capacity + 512, 16 << 40, 100 << 40, u64::MAX] {
+            refused(bytes, false);
+            refused(bytes, true);
+        }
+        let all = bench.allocate(capacity);
+        bench.work(bench.s, &[], &[(&all, 1)]);
+        bench.engine.free(all.id).unwrap();
+        let (_, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+    }
+}
+
+/// Blocks that are live at one time need memory each; blocks after each other do not.
+#[test]
+fn planned_blocks_that_can_never_have_memory_together_are_refused() {
+    for (bench, capacity) in capacities(PoolConfig::default().plan(Options::default())) {
+        let capture = bench.begin();
+        for turn in 0..3 {
+            let most = (capacity / (5 * PAGE)) as usize;
+            let blocks: Vec<Block> = (0..most).map(|_| bench.allocate(5 * PAGE)).collect();
+            let fixed = turn == 1;
+            let more = if fixed {
+                bench.engine.allocate_fixed(bench.pool, 5 * PAGE, bench.s)
+            } else {
+                bench.engine.allocate(bench.pool, 5 * PAGE, bench.s)
+            };
+            assert!(matches!(more, Err(Error::OutOfMemory(_))), "{most} and one: {more:?}");
+            let outputs: Vec<_> = blocks.iter().zip(1..).collect();
+            bench.work(bench.s, &[], &outputs);
+            bench.work(bench.s, &outputs, &[]);
+            blocks.iter().for_each(|block| bench.engine.free(block.id).unwrap());
+        }
+        let (_, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+    }
+}
+
+/// The same where the blocks lie in several pools.
+#[test]
+fn planned_blocks_of_several_pools_share_the_device() {
+    let bench = Bench::planned();
+    let other = bench.engine.create_pool(PoolConfig::default().plan(Options::default()));
+    let capture = bench.begin();
+    let first = bench.allocate(160 * MIB);
+    let more = bench.engine.allocate(other, 160 * MIB, bench.s);
+    assert!(matches!(more, Err(Error::OutOfMemory(_))), "{more:?}");
+    bench.engine.free(first.id).unwrap();
+    let block = bench.engine.allocate(other, 160 * MIB, bench.s).unwrap();
+    bench.work(bench.s, &[], &[(&block, 1)]);
+    bench.engine.free(block.id).unwrap();
+    let (_, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+}
+
+/// A block that takes over the pages of an earlier one has the rest of the last page too: after the
+/// stream was set back before the earlier block's last use, no other block begins there.
+#[test]
+fn live_blocks_never_overlap_after_a_set_back() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    bench.work(bench.s, &[], &[]);
+    let start = bench.driver.terminals(bench.s).unwrap();
+    let earlier = bench.allocate(5 * MIB);
+    bench.work(bench.s, &[], &[(&earlier, 1)]);
+    bench.engine.free(earlier.id).unwrap();
+    let live = bench.allocate(6 * MIB);
+    assert_eq!(live.address, earlier.address);
+    bench.work(bench.s, &[], &[(&live, 2)]);
+    bench.engine.record_use(live.id, bench.s).unwrap();
+    let end = bench.driver.terminals(bench.s).unwrap();
+    bench.driver.set_terminals(bench.s, &start).unwrap();
+    bench.engine.observe(bench.s).unwrap();
+    let beside = bench.allocate(MIB);
+    let apart = beside.address >= live.address + live.bytes
+        || beside.address + beside.bytes <= live.address;
+    assert!(apart, "{live:?} {beside:?}");
+    bench.work(bench.s, &[], &[(&beside, 3)]);
+    let mut both = end;
+    both.extend(bench.driver.terminals(bench.s).unwrap());
+    bench.driver.set_terminals(bench.s, &both).unwrap();
+    bench.engine.observe(bench.s).unwrap();
+    bench.work(bench.s, &[(&live, 2), (&beside, 3)], &[]);
+    bench.engine.free(beside.id).unwrap();
+    bench.engine.free(live.id).unwrap();
+    let (_, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+}
+
+/// What lay in the pool before is in the record, though that began late: an engine that hands it out
+/// too early is found out.
+#[test]
+fn a_late_record_knows_what_stands_in_the_pool() {
+    for early in [false, true] {
+        let config = PoolConfig::default();
+        let config = if early { config.plan(Options::default()) } else { config };
+        let flawed = Config::default().check(false).flaw(Some(Flaw::OlderBlocks));
+        let bench = Bench::new(flawed, config);
+        let standing = bench.engine.allocate(bench.pool, 4096, bench.t).unwrap();
+        let capture = bench.begin();
+        if !early {
+            bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+        }
+        bench.work(bench.t, &[], &[(&standing, 1)]);
+        bench.engine.record_stream(standing.id, bench.s).unwrap();
+        bench.engine.free(standing.id).unwrap();
+        let small = bench.allocate(4096);
+        assert_eq!(small.address, standing.address);
+        let block = bench.allocate(PAGE);
+        bench.work(bench.s, &[], &[(&block, 2), (&small, 3)]);
+        let ended = bench.end(capture).map(drop);
+        assert!(matches!(ended, Err(Error::Refused(_))), "early: {early}");
+    }
+}
+
+/// Streams share memory as the policy has it, whoever decides.
+#[test]
+fn plans_keep_to_the_policy() {
+    let new_bytes = |reuse: Reuse, stranger: bool, user: bool| {
+        let bench = Bench::new(
+            Config::default().reuse(reuse),
+            PoolConfig::default().plan(Options::default()),
+        );
+        let capture = bench.begin();
+        bench.driver.wait(bench.t, bench.s).unwrap();
+        let first = bench.allocate(4 * PAGE);
+        bench.work(bench.s, &[], &[(&first, 1)]);
+        if user {
+            bench.engine.record_stream(first.id, bench.t).unwrap();
+            bench.driver.wait(bench.t, bench.s).unwrap();
+            bench.work(bench.t, &[(&first, 1)], &[]);
+            bench.driver.wait(bench.s, bench.t).unwrap();
+        }
+        bench.engine.free(first.id).unwrap();
+        bench.driver.wait(bench.t, bench.s).unwrap();
+        let stream = if stranger { bench.t } else { bench.s };
+        let second = bench.engine.allocate(bench.pool, 4 * PAGE, stream).unwrap();
+        bench.work(stream, &[], &[(&second, 2)]);
+        bench.engine.free(second.id).unwrap();
+        bench.driver.wait(bench.s, bench.t).unwrap();
+        let (report, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+        report.plan.unwrap().new_bytes / PAGE
+    };
+    let all = |reuse| {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(a, b)| new_bytes(reuse, a, b))
+    };
+    assert_eq!(all(Reuse::CrossStream), [4, 4, 4, 4]);
+    assert_eq!(all(Reuse::OwnStream), [4, 4, 8, 8]);
+    assert_eq!(all(Reuse::Deferred), [4, 8, 8, 8]);
+}
+
+/// What a graph's blocks kept goes once memory is short, as all that is free does.
+#[test]
+fn memory_of_graphs_that_are_gone_is_there_for_others() {
+    let limit = 8 * PAGE;
+    let bench = Bench::new(
+        Config::default(),
+        PoolConfig::default().plan(Options::default()).max_bytes(limit),
+    );
+    let capture = bench.begin();
+    let output = bench.allocate(6 * PAGE);
+    bench.work(bench.s, &[], &[(&output, 1)]);
+    let (report, _) = bench.end(capture).unwrap();
+    bench.engine.release_graph(report.graph).unwrap();
+    bench.engine.free(output.id).unwrap();
+    bench.driver.complete_all();
+    // Outside captures, and then for a plan.
+    let block = bench.engine.allocate(bench.pool, 7 * PAGE, bench.t).unwrap();
+    bench.engine.free(block.id).unwrap();
+    bench.driver.complete_all();
+    let capture = bench.begin();
+    let block = bench.allocate(8 * PAGE);
+    bench.work(bench.s, &[], &[(&block, 2)]);
+    bench.engine.free(block.id).unwrap();
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    bench.engine.release_graph(report.graph).unwrap();
+}

@@ -1,0 +1,403 @@
+//! Capturing twice: the second capture lies by a layout that was planned from the first one, where
+//! it is the same, and is as good as any other where it is not.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::common::{bench_on, Bench, MIB};
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{
+    AsStream, CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Work,
+};
+use regraph::engine::{BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Why};
+use regraph::graphs::{self, Pool};
+use regraph::layout::Layout;
+use regraph::policy::{Programmatic, Reuse};
+use regraph::replay::{replay, Options, Plan};
+use regraph::sweep::{Sizes, Workload};
+use regraph::trace::{read, Trace};
+
+const SUPPORTS: [MemorySupport; 2] =
+    [MemorySupport::Mapped { granularity: 2 * MIB }, MemorySupport::Allocated];
+
+/// What a host does in a capture. Streams and blocks by number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Launch(usize, bool),
+    Wait(usize, usize),
+    Allocate(usize, u64, usize),
+    Use(usize, usize),
+    LastUse(usize, usize),
+    Free(usize),
+}
+
+/// A small generator.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {
+    let mut draw = Draw(seed);
+    let mut made = Vec::new();
+    let (mut live, mut next) = (Vec::new(), 0);
+    while made.len() < steps {
+        let stream = draw.below(streams) as usize;
+        let other = draw.below(streams) as usize;
+        let picked = |draw: &mut Draw, live: &[usize]| live[draw.below(live.len() as u64) as usize];
+        match draw.below(10) {
+            0..=2 => made.push(Step::Launch(stream, early && draw.below(4) == 0)),
+            3 if other != stream => made.push(Step::Wait(stream, other)),
+            4..=6 => {
+                let bytes = [700, 40 << 10, 3 * MIB, 5 * MIB, 512][draw.below(5) as usize];
+                made.push(Step::Allocate(next, bytes, stream));
+                if draw.below(5) > 0 {
+                    made.push(Step::Launch(stream, false));
+                }
+                live.push(next);
+                next += 1;
+            }
+            7 if !live.is_empty() => {
+                let block = picked(&mut draw, &live);
+                made.push(Step::Use(block, stream));
+                if draw.below(3) == 0 {
+                    made.push(Step::LastUse(block, stream));
+                }
+            }
+            8..=9 if live.len() > 3 => {
+                let block = live.remove(draw.below(live.len() as u64) as usize);
+                made.push(Step::Free(block));
+            }
+            _ => {}
+        }
+    }
+    made
+}
+
+/// Does the steps in a capture that has begun on the first stream, which all others have joined.
+fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
+    let Bench { engine, driver, pool } = bench;
+    let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
+    for &stream in &streams[1..] {
+        driver.wait(stream, streams[0]).unwrap();
+    }
+    for &step in steps {
+        match step {
+            Step::Launch(stream, early) => {
+                driver.launch(streams[stream], Work::default(), early).unwrap();
+            }
+            Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
+            Step::Allocate(block, bytes, stream) => {
+                let id = engine.allocate(*pool, bytes, streams[stream]).unwrap().id;
+                live.insert(block, id);
+            }
+            Step::Use(block, stream) => {
+                if let Some(&id) = live.get(&block) {
+                    engine.record_stream(id, streams[stream]).unwrap();
+                }
+            }
+            Step::LastUse(block, stream) => {
+                if let Some(&id) = live.get(&block) {
+                    engine.record_use(id, streams[stream]).unwrap();
+                }
+            }
+            Step::Free(block) => {
+                if let Some(id) = live.remove(&block) {
+                    engine.free(id).unwrap();
+                }
+            }
+        }
+    }
+    for &stream in &streams[1..] {
+        driver.wait(streams[0], stream).unwrap();
+    }
+    live.into_values().collect()
+}
+
+/// Captures the steps, throws the graph away and returns a layout.
+fn rehearse(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Layout {
+    let capture = bench.begin(streams[0]);
+    bench.launch(streams[0]);
+    let live = run(bench, streams, steps);
+    let layout = bench.engine.layout_of(capture).unwrap();
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.engine.abandon_capture(capture).unwrap();
+    let graph = bench.driver.end_capture(streams[0]).unwrap();
+    bench.driver.destroy_graph(graph).unwrap();
+    layout
+}
+
+fn follow(
+    bench: &Bench,
+    streams: &[StreamHandle],
+    steps: &[Step],
+    layout: Layout,
+) -> (CaptureReport, Vec<BlockId>) {
+    let capture = bench.begin(streams[0]);
+    bench.engine.follow_layout(capture, layout).unwrap();
+    bench.launch(streams[0]);
+    let live = run(bench, streams, steps);
+    let report = bench.finish(streams[0], capture);
+    assert!(report.verified);
+    (report, live)
+}
+
+fn device(support: MemorySupport) -> SimConfig {
+    SimConfig { total_bytes: 4 << 30, support }
+}
+
+fn followed(report: &CaptureReport) -> Followed {
+    report.layout.clone().unwrap()
+}
+
+#[test]
+fn the_same_again_lies_where_it_was_planned() {
+    for support in SUPPORTS {
+        for seed in 0..24 {
+            let bench = bench_on(device(support), Config::default());
+            let streams: [StreamHandle; 3] = bench.streams();
+            let steps = program(seed, 1 + seed % 3, 200, false);
+            let layout = rehearse(&bench, &streams, &steps);
+            let online = bench.reserved();
+            let planned = layout.bytes();
+            let (report, live) = follow(&bench, &streams, &steps, layout);
+            let layout = followed(&report);
+            assert!(layout.is_whole(), "seed {seed}: {layout}");
+            assert_eq!(bench.reserved(), planned.next_multiple_of(2 * MIB), "seed {seed}");
+            assert!(bench.reserved() <= online, "seed {seed}");
+            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            bench.engine.release_graph(report.graph).unwrap();
+            bench.engine.destroy_pool(bench.pool).unwrap();
+            assert_eq!(bench.driver.used_bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn every_policy_may_be_followed() {
+    for seed in 0..8 {
+        for &programmatic in &[Programmatic::Lag, Programmatic::Trust] {
+            for &reuse in Reuse::ALL {
+                let config = Config::default().programmatic(programmatic).reuse(reuse);
+                let bench = bench_on(device(SUPPORTS[seed as usize % 2]), config);
+                let streams: [StreamHandle; 3] = bench.streams();
+                let steps = program(seed, 3, 200, true);
+                let layout = rehearse(&bench, &streams, &steps);
+                let (report, _) = follow(&bench, &streams, &steps, layout);
+                let layout = followed(&report);
+                // Blocks that several streams used wait for the end then; no layout knows.
+                assert!(layout.is_whole() || reuse == Reuse::Deferred, "seed {seed}: {layout}");
+            }
+        }
+    }
+}
+
+/// Everything that can be different at one step.
+fn variants(steps: &[Step], at: usize) -> Vec<Vec<Step>> {
+    let mut variants = Vec::new();
+    let mut with = |change: &dyn Fn(&mut Vec<Step>)| {
+        let mut changed = steps.to_vec();
+        change(&mut changed);
+        variants.push(changed);
+    };
+    with(&|steps| _ = steps.remove(at));
+    with(&|steps| steps.insert(at, Step::Allocate(10_000, 3 * MIB, 1)));
+    with(&|steps| steps.insert(at, Step::Wait(0, 1)));
+    if at + 1 < steps.len() {
+        with(&|steps| steps.swap(at, at + 1));
+    }
+    if let Step::Allocate(block, bytes, stream) = steps[at] {
+        with(&|steps| steps[at] = Step::Allocate(block, bytes + 512, stream));
+        with(&|steps| steps[at] = Step::Allocate(block, bytes, (stream + 1) % 3));
+    }
+    variants
+}
+
+#[test]
+fn anything_else_is_served_all_the_same() {
+    let (mut whole, mut fell) = (0, HashSet::new());
+    for (seed, support) in [(3, SUPPORTS[0]), (5, SUPPORTS[1])] {
+        let steps = program(seed, 3, 90, false);
+        for at in 0..steps.len() {
+            for changed in variants(&steps, at) {
+                let bench = bench_on(device(support), Config::default());
+                let streams: [StreamHandle; 3] = bench.streams();
+                let layout = rehearse(&bench, &streams, &steps);
+                let (report, live) = follow(&bench, &streams, &changed, layout);
+                let layout = followed(&report);
+                match layout.fell_back {
+                    None => whole += 1,
+                    Some(fallen) => {
+                        assert_eq!(fallen.block, layout.followed);
+                        fell.insert(std::mem::discriminant(&fallen.why));
+                    }
+                }
+                live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+                bench.engine.release_graph(report.graph).unwrap();
+                bench.driver.complete_all();
+                bench.engine.destroy_pool(bench.pool).unwrap();
+                assert_eq!(bench.driver.used_bytes(), 0);
+            }
+        }
+    }
+    assert!(whole > 50, "what matters not is followed: {whole}");
+    let [planned, found] = [0, 0];
+    for why in [Why::Taken, Why::More, Why::Size { planned: 0, found: 0 }] {
+        assert!(fell.contains(&std::mem::discriminant(&why)), "{why}");
+    }
+    let stream = Why::Stream { planned, found };
+    assert!(fell.contains(&std::mem::discriminant(&stream)));
+}
+
+fn trace(name: &str) -> Trace {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    read(BufReader::new(File::open(folder.join(format!("{name}.jsonl"))).unwrap())).unwrap()
+}
+
+fn tags_hold<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64, config: Config) {
+    let options =
+        Options { config, tags: true, seed, delay: 2_000, launches: 3, plan: Plan::Twice };
+    let replayed = replay(driver, trace, &options).unwrap();
+    assert!(replayed.verified);
+    for layout in &replayed.layouts {
+        assert!(layout.is_whole(), "seed {seed}: {layout}");
+    }
+}
+
+fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
+    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
+        tags_hold(driver, &trace(name), 1, Config::default());
+    }
+    for seed in 0..6 {
+        let workload = Workload {
+            streams: [2, 4, 8][seed as usize % 3],
+            operations,
+            alloc: 0.3,
+            free: 0.28,
+            join: 0.3,
+            sizes: Sizes::Mixed,
+            seed,
+        };
+        let config = Config::default().programmatic(Programmatic::ALL[seed as usize % 3]);
+        tags_hold(driver, &workload.trace().unwrap(), seed, config);
+    }
+}
+
+#[test]
+fn tags_hold_on_the_simulated_driver() {
+    for support in SUPPORTS {
+        all_tags_hold(&Arc::new(SimDriver::new(device(support))), 500);
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn tags_hold_on_a_gpu() {
+    let driver = Arc::new(regraph::driver::cuda::CudaDriver::new(0).unwrap());
+    all_tags_hold(&driver, 500);
+}
+
+#[test]
+fn several_captures_share_one_pool() {
+    for support in SUPPORTS {
+        let bench = bench_on(device(support), Config::default());
+        let streams: [StreamHandle; 3] = bench.streams();
+        let mut most = 0;
+        // The largest first: then the others lie in its memory.
+        let mut programs: Vec<_> = (0..4).map(|seed| program(seed, 3, 150, false)).collect();
+        programs.sort_by_key(|steps| {
+            let alone = bench_on(device(support), Config::default());
+            let streams: [StreamHandle; 3] = alone.streams();
+            std::cmp::Reverse(rehearse(&alone, &streams, steps).bytes())
+        });
+        for steps in &programs {
+            let layout = rehearse(&bench, &streams, steps);
+            most = most.max(layout.bytes());
+            let (report, live) = follow(&bench, &streams, steps, layout);
+            assert!(followed(&report).is_whole(), "{}", followed(&report));
+            // No outputs: they would keep their memory from the next graph.
+            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            bench.driver.complete_all();
+        }
+        assert_eq!(bench.reserved(), most.next_multiple_of(2 * MIB));
+    }
+}
+
+#[test]
+fn a_capture_without_a_journal_has_no_layout() {
+    let config = Config::default().check(false);
+    let bench = bench_on(SimConfig::default(), config);
+    let [stream] = bench.streams();
+    let capture = bench.begin(stream);
+    assert!(matches!(bench.engine.layout_of(capture), Err(Error::NoJournal { .. })));
+    bench.engine.keep_journals(true).unwrap();
+    let report = bench.finish(stream, capture);
+    assert_eq!(report.layout, None);
+    let capture = bench.begin(stream);
+    assert_eq!(bench.engine.layout_of(capture).unwrap().bytes(), 0);
+    bench.finish(stream, capture);
+    assert!(matches!(bench.engine.layout_of(capture), Err(Error::UnknownCapture { .. })));
+    let layout = Layout::default();
+    assert!(bench.engine.follow_layout(capture, layout).is_err());
+}
+
+/// A capture by the owning interface, with the n-th call to the driver failing; false once it makes
+/// fewer.
+fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
+    let driver = Arc::new(SimDriver::new(device(support)));
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let pool = Pool::new(&engine, PoolConfig::default());
+    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let before = driver.total_calls();
+    driver.fail_any_nth(n, kind);
+    let captured = pool.capture_twice(&s, CaptureMode::Relaxed, |capture| {
+        let launch = |stream| driver.launch(stream, Work::default(), false);
+        let first = capture.allocate(9 * MIB, &s)?;
+        launch(s)?;
+        driver.wait(t, s)?;
+        let second = capture.allocate(3 * MIB, &t)?;
+        launch(t)?;
+        driver.wait(s, t)?;
+        drop((first, second));
+        let third = capture.allocate(12 * MIB, &s.as_stream())?;
+        launch(s)?;
+        Ok::<_, graphs::Error>(third)
+    });
+    let made = driver.total_calls() - before;
+    if let Ok((graph, output)) = captured {
+        let report = graph.report();
+        assert!(report.verified);
+        if made <= n {
+            assert!(followed(report).is_whole());
+            assert_eq!(pool.reserved().unwrap(), 12 * MIB);
+        }
+        drop((output, graph));
+    }
+    // Nothing captures any more: what it was for begins anew.
+    assert!(!engine.is_recording(), "call {n}");
+    driver.complete_all();
+    drop(pool);
+    let given_back = engine.empty_cache();
+    made > n && given_back.is_ok()
+}
+
+#[test]
+fn every_call_may_fail_while_a_pool_captures_twice() {
+    for support in SUPPORTS {
+        for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+            let mut n = 0;
+            while owned(support, n, kind.clone()) {
+                n += 1;
+            }
+            assert!(n > 30, "it makes many calls: {n}");
+        }
+    }
+}

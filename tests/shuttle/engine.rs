@@ -1,0 +1,323 @@
+//! The engine under random interleavings of threads:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --test shuttle`.
+
+use std::sync::Arc;
+
+use regraph::driver::sim::{SimConfig, SimDriver};
+use regraph::driver::{
+    CaptureMode, Driver, MemoryInfo, MemorySupport, Program, StreamHandle, Tagged, Work,
+};
+use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId};
+use shuttle::sync::Mutex;
+use shuttle::thread;
+
+const MIB: u64 = 1 << 20;
+/// Interleavings tried of each program.
+const RUNS: usize = 800;
+
+struct Stage {
+    driver: Arc<SimDriver>,
+    engine: Engine<Arc<SimDriver>>,
+    pool: PoolId,
+    /// Live blocks: address and end.
+    live: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Stage {
+    fn new(total: u64) -> Arc<Self> {
+        let support = MemorySupport::Mapped { granularity: 2 * MIB };
+        let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total * MIB, support }));
+        let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
+        let pool = engine.create_pool(PoolConfig::default());
+        Arc::new(Self { driver, engine, pool, live: Mutex::new(Vec::new()) })
+    }
+
+    fn stream(&self) -> StreamHandle {
+        self.driver.create_stream().unwrap()
+    }
+
+    /// A block that its stream's work writes.
+    fn allocate_from(&self, pool: PoolId, mib: u64, stream: StreamHandle) -> Block {
+        let block = self.engine.allocate(pool, mib * MIB, stream).unwrap();
+        let (start, end) = (block.address, block.address + block.bytes);
+        let mut live = self.live.lock().unwrap();
+        let apart = live.iter().all(|&(from, to)| to <= start || end <= from);
+        assert!(apart, "handed out over a live block");
+        live.push((start, end));
+        drop(live);
+        let tag = block.address ^ u64::from(block.id.number().0 as u32);
+        let range = Tagged { address: block.address, bytes: block.bytes, tag };
+        let write = Work { outputs: &[range], ..Work::default() };
+        self.driver.launch(stream, write, false).unwrap();
+        let read = Work { inputs: &[range], ..Work::default() };
+        self.driver.launch(stream, read, false).unwrap();
+        block
+    }
+
+    fn allocate(&self, mib: u64, stream: StreamHandle) -> Block {
+        self.allocate_from(self.pool, mib, stream)
+    }
+
+    fn free(&self, block: Block) {
+        self.live.lock().unwrap().retain(|&(start, _)| start != block.address);
+        self.engine.free(block.id).unwrap();
+    }
+
+    fn recycle(&self, stream: StreamHandle) {
+        for mib in [2, 2, 3] {
+            let block = self.allocate(mib, stream);
+            self.free(block);
+        }
+    }
+
+    /// Nothing is live any more: figures and memory are what they must be.
+    fn judge(&self, allocations: u64) {
+        self.driver.synchronize().expect("no work met memory that was gone");
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+        let all = self.engine.statistics().unwrap().all;
+        assert_eq!((all.allocation.current, all.allocation.allocated), (0, allocations));
+        assert_eq!((all.allocated_bytes.current, all.requested_bytes.current), (0, 0));
+        let MemoryInfo { free, total, .. } = self.driver.memory_info().unwrap();
+        assert_eq!(all.reserved_bytes.current, total - free);
+        self.engine.destroy_pool(self.pool).unwrap();
+    }
+}
+
+/// Runs the threads' programs to their ends, in many interleavings.
+fn explore(
+    total: u64,
+    allocations: u64,
+    program: impl Fn(&Arc<Stage>) -> Vec<thread::JoinHandle<()>> + Send + Sync + 'static,
+) {
+    let run = move || {
+        let stage = Stage::new(total);
+        for thread in program(&stage) {
+            thread.join().unwrap();
+        }
+        stage.judge(allocations);
+    };
+    shuttle::check_random(run, RUNS);
+}
+
+fn spawn(stage: &Arc<Stage>, body: impl FnOnce(&Stage) + Send + 'static) -> thread::JoinHandle<()> {
+    let stage = stage.clone();
+    thread::spawn(move || body(&stage))
+}
+
+#[test]
+fn streams_of_their_own() {
+    explore(1 << 10, 9, |stage| {
+        let recycle = |_| {
+            let stream = stage.stream();
+            spawn(stage, move |stage| stage.recycle(stream))
+        };
+        (0..3).map(recycle).collect()
+    });
+}
+
+#[test]
+fn short_of_memory() {
+    explore(6, 6, |stage| {
+        let recycle = |_| {
+            let stream = stage.stream();
+            spawn(stage, move |stage| stage.recycle(stream))
+        };
+        (0..2).map(recycle).collect()
+    });
+}
+
+#[test]
+fn a_block_freed_by_another_thread() {
+    explore(1 << 10, 7, |stage| {
+        let (s, t) = (stage.stream(), stage.stream());
+        let block = stage.allocate(2, s);
+        let other = spawn(stage, move |stage| {
+            stage.driver.wait(t, s).unwrap();
+            stage.engine.record_stream(block.id, t).unwrap();
+            stage.driver.launch(t, Work::default(), false).unwrap();
+            stage.free(block);
+            stage.recycle(t);
+        });
+        vec![other, spawn(stage, move |stage| stage.recycle(s))]
+    });
+}
+
+#[test]
+fn emptying_beside_work() {
+    explore(1 << 10, 6, |stage| {
+        let (s, t) = (stage.stream(), stage.stream());
+        vec![
+            spawn(stage, move |stage| stage.recycle(s)),
+            spawn(stage, move |stage| {
+                stage.recycle(t);
+                stage.driver.complete(t).unwrap();
+            }),
+            spawn(stage, move |stage| {
+                for _ in 0..3 {
+                    stage.engine.empty_cache().unwrap();
+                }
+            }),
+        ]
+    });
+}
+
+#[test]
+fn of_two_frees_one_succeeds() {
+    for captured in [false, true] {
+        explore(1 << 10, 1, move |stage| {
+            let s = stage.stream();
+            let block = stage.allocate(2, s);
+            stage.live.lock().unwrap().clear();
+            if captured {
+                // So that the engine, and not the stream's front, has to decide.
+                stage.engine.record_stream(block.id, stage.stream()).unwrap();
+            }
+            let freed = Arc::new(Mutex::new(0));
+            let free = |_| {
+                let (freed, id): (_, BlockId) = (freed.clone(), block.id);
+                spawn(stage, move |stage| match stage.engine.free(id) {
+                    Ok(()) => *freed.lock().unwrap() += 1,
+                    Err(error) => assert!(matches!(error, Error::UnknownBlock { .. }), "{error}"),
+                })
+            };
+            let mut threads: Vec<_> = (0..2).map(free).collect();
+            let freed = freed.clone();
+            let last = threads.remove(0);
+            let first = threads.remove(0);
+            vec![thread::spawn(move || {
+                last.join().unwrap();
+                first.join().unwrap();
+                assert_eq!(*freed.lock().unwrap(), 1);
+            })]
+        });
+    }
+}
+
+#[test]
+fn peaks_are_never_below_what_is_live() {
+    explore(1 << 10, 3, |stage| {
+        let (s, t) = (stage.stream(), stage.stream());
+        let kept = stage.allocate(2, s);
+        let work = |stream, mib| {
+            move |stage: &Stage| {
+                let block = stage.allocate(mib, stream);
+                stage.free(block);
+            }
+        };
+        vec![
+            spawn(stage, work(s, 2)),
+            spawn(stage, work(t, 3)),
+            spawn(stage, move |stage| {
+                for _ in 0..3 {
+                    let all = stage.engine.statistics().unwrap().all;
+                    for figure in [all.allocation, all.allocated_bytes, all.active_bytes] {
+                        assert!(figure.peak >= figure.current);
+                    }
+                    assert!(all.allocated_bytes.current >= 2 * MIB);
+                    let used = all.active_bytes.current + all.inactive_split_bytes.current;
+                    assert_eq!(all.reserved_bytes.current, used);
+                }
+                stage.free(kept);
+            }),
+        ]
+    });
+}
+
+#[test]
+fn a_capture_beside_work() {
+    for same_pool in [false, true] {
+        explore(1 << 10, 5, move |stage| {
+            let (c, s) = (stage.stream(), stage.stream());
+            let other = stage.engine.create_pool(PoolConfig::default());
+            let pool = if same_pool { stage.pool } else { other };
+            vec![
+                spawn(stage, move |stage| {
+                    stage.driver.begin_capture(c, CaptureMode::Global).unwrap();
+                    let capture = stage.engine.begin_capture(pool, c).unwrap();
+                    for _ in 0..2 {
+                        let block = stage.allocate_from(pool, 2, c);
+                        stage.free(block);
+                    }
+                    let graph = stage.driver.end_capture(c).expect("nobody ruined it");
+                    let report = stage.engine.end_capture(capture, graph).unwrap();
+                    stage.engine.release_graph(report.graph).unwrap();
+                }),
+                spawn(stage, move |stage| stage.recycle(s)),
+            ]
+        });
+    }
+}
+
+#[test]
+fn a_stream_retires_while_its_block_is_freed() {
+    explore(1 << 10, 3, |stage| {
+        let (s, t) = (stage.stream(), stage.stream());
+        let block = stage.allocate(2, s);
+        let cached = stage.allocate(2, s);
+        stage.free(cached);
+        vec![
+            spawn(stage, move |stage| stage.engine.retire_stream(s).unwrap()),
+            spawn(stage, move |stage| stage.free(block)),
+            spawn(stage, move |stage| {
+                let block = stage.allocate(2, t);
+                stage.free(block);
+            }),
+        ]
+    });
+}
+
+/// While a pool is suspended, nobody gets anything of it, and what is freed stays where it is.
+#[test]
+fn a_suspended_pool_is_shut() {
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    let run = || {
+        let stage = Stage::new(64);
+        // Odd while the pool is suspended for certain.
+        let turns = Arc::new(AtomicU64::new(0));
+        let workers = [(); 2].map(|()| {
+            let turns = turns.clone();
+            spawn(&stage, move |stage| {
+                let stream = stage.stream();
+                for round in 0..6 {
+                    let before = turns.load(Ordering::SeqCst);
+                    let got = stage.engine.allocate(stage.pool, 2 * MIB, stream);
+                    let shut = before % 2 == 1 && before == turns.load(Ordering::SeqCst);
+                    match got {
+                        Ok(block) => {
+                            assert!(!shut, "handed out of a suspended pool");
+                            stage.engine.free(block.id).unwrap();
+                        }
+                        Err(Error::PoolSuspended { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    if round % 2 == 1 {
+                        stage.engine.mark_stream(stream).unwrap();
+                    }
+                }
+            })
+        });
+        let host = spawn(&stage, move |stage| {
+            for _ in 0..3 {
+                match stage.engine.suspend_pool(stage.pool) {
+                    Ok(_) => {
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        for _ in 0..12 {
+                            assert_eq!(stage.driver.used_bytes(), 0);
+                            thread::yield_now();
+                        }
+                        turns.fetch_add(1, Ordering::SeqCst);
+                        stage.engine.resume_pool(stage.pool).unwrap();
+                    }
+                    Err(Error::PoolBusy { .. }) => thread::yield_now(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        workers.into_iter().chain([host]).for_each(|thread| thread.join().unwrap());
+        stage.driver.complete_all();
+        let all = stage.engine.statistics().unwrap().all;
+        assert_eq!((all.allocation.current, all.suspended_bytes.current), (0, 0));
+        assert_eq!(all.reserved_bytes.current, stage.driver.used_bytes());
+    };
+    shuttle::check_random(run, RUNS / 4);
+}

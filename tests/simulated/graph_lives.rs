@@ -1,0 +1,331 @@
+//! Pools, graphs and callables that go, fail or are used in orders that nobody planned.
+
+use std::sync::Arc;
+
+use regraph::callables::{Callable, Options};
+use regraph::driver::sim::{Call, SimConfig, SimDriver};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, Program, StreamHandle, Tagged, Work};
+use regraph::engine::{self, Config, Engine, PoolConfig};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+
+const MIB: u64 = 1 << 20;
+const SEEDS: u64 = 32;
+
+type Driven = Arc<SimDriver>;
+
+fn bench() -> (Driven, Arc<Engine<Driven>>) {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    (driver.clone(), Arc::new(Engine::new(driver, Config::default())))
+}
+
+fn new_pool(engine: &Arc<Engine<Driven>>) -> Pool<Driven> {
+    Pool::new(engine, PoolConfig::default())
+}
+
+fn range(memory: &Memory<Driven>, tag: u64) -> Tagged {
+    Tagged { address: memory.address(), bytes: memory.bytes(), tag }
+}
+
+fn write(driver: &SimDriver, stream: StreamHandle, outputs: &[Tagged]) {
+    driver.launch(stream, Work { outputs, ..Work::default() }, false).unwrap();
+}
+
+fn read(driver: &SimDriver, stream: StreamHandle, inputs: &[Tagged]) {
+    driver.launch(stream, Work { inputs, ..Work::default() }, false).unwrap();
+}
+
+fn wrong(driver: &SimDriver) -> u64 {
+    driver.synchronize().unwrap();
+    driver.take_wrong_tags().unwrap()
+}
+
+fn reserved(engine: &Engine<Driven>) -> u64 {
+    engine.statistics().unwrap().all.reserved_bytes.current
+}
+
+/// A graph that writes a temporary block of each pool and reads it again.
+fn graph(
+    engine: &Arc<Engine<Driven>>,
+    stream: StreamHandle,
+    pools: &[&Pool<Driven>],
+    tag: u64,
+) -> Result<Graph<Driven>, Error> {
+    let driver = engine.driver();
+    let body = |capture: &Capture<Driven>| {
+        for pool in pools {
+            capture.join(pool, &stream)?;
+            let memory = pool.allocate(2 * MIB, &stream)?;
+            write(driver, stream, &[range(&memory, tag)]);
+            read(driver, stream, &[range(&memory, tag)]);
+        }
+        Ok::<_, Error>(())
+    };
+    Ok(engine.capture(&stream, pools[0], CaptureMode::Relaxed, body)?.0)
+}
+
+#[test]
+fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
+    for seed in 0..SEEDS {
+        let (driver, engine) = bench();
+        driver.set_schedule_seed(seed);
+        let (pool, other) = (new_pool(&engine), new_pool(&engine));
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        // Without having joined it.
+        let body = |_: &Capture<Driven>| {
+            let memory = other.allocate(2 * MIB, &s)?;
+            write(&driver, s, &[range(&memory, 1)]);
+            read(&driver, s, &[range(&memory, 1)]);
+            Ok::<_, Error>(())
+        };
+        let (first, ()) = engine.capture(&s, &pool, CaptureMode::Relaxed, body).unwrap();
+        let second = graph(&engine, t, &[&other], 2).unwrap();
+        for _ in 0..3 {
+            first.launch(&s).unwrap();
+            second.launch(&t).unwrap();
+        }
+        assert_eq!(wrong(&driver), 0, "seed {seed}");
+        other.suspend().unwrap();
+        let launched = first.launch(&s);
+        assert!(matches!(launched, Err(Error::Suspended { .. })), "{launched:?}");
+        other.resume().unwrap();
+        first.launch(&s).unwrap();
+        drop((first, second, other, pool));
+        assert_eq!(reserved(&engine), 0);
+    }
+}
+
+#[test]
+fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
+    let (driver, engine) = bench();
+    let stream = driver.create_stream().unwrap();
+    let pairs: Vec<_> = (0..8).map(|_| vec![new_pool(&engine), new_pool(&engine)]).collect();
+    for (number, mut pools) in pairs.into_iter().enumerate() {
+        let both = graph(&engine, stream, &[&pools[0], &pools[1]], 1).unwrap();
+        both.launch(&stream).unwrap();
+        drop(both);
+        let ids: Vec<_> = pools.iter().map(Pool::id).collect();
+        drop(pools.remove(number % 2));
+        drop(pools);
+        for id in ids {
+            let gone = engine.pool_statistics(id);
+            assert!(matches!(gone, Err(engine::Error::UnknownPool { .. })), "{gone:?}");
+        }
+        assert_eq!(reserved(&engine), 0);
+    }
+}
+
+#[test]
+fn a_pool_that_goes_while_work_runs_goes_later() {
+    let (driver, engine) = bench();
+    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let pool = new_pool(&engine);
+    let id = pool.id();
+    let memory = pool.allocate(2 * MIB, &s).unwrap();
+    memory.record_stream(&t).unwrap();
+    write(&driver, t, &[range(&memory, 1)]);
+    drop((memory, pool));
+    assert!(engine.pool_statistics(id).is_ok(), "the work may still run");
+    driver.synchronize().unwrap();
+    let next = new_pool(&engine);
+    let gone = engine.pool_statistics(id);
+    assert!(matches!(gone, Err(engine::Error::UnknownPool { .. })), "{gone:?}");
+    assert_eq!(reserved(&engine), 0);
+    drop(next);
+}
+
+/// Takes memory and writes to it at once, when it is dropped.
+struct Writer {
+    pool: Pool<Driven>,
+    stream: StreamHandle,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let next = self.pool.allocate(2 * MIB, &self.stream).unwrap();
+        let driver = self.pool.engine().driver();
+        write(driver, self.stream, &[range(&next, 8)]);
+        driver.complete(self.stream).unwrap();
+    }
+}
+
+#[test]
+fn what_moved_into_the_parts_of_a_callable_outlives_its_launches() {
+    for seed in 0..SEEDS {
+        let (driver, engine) = bench();
+        driver.set_schedule_seed(seed);
+        let (pool, eager) = (new_pool(&engine), new_pool(&engine));
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        let weights = eager.allocate(2 * MIB, &s).unwrap();
+        write(&driver, s, &[range(&weights, 7)]);
+        driver.synchronize().unwrap();
+        let writer = Writer { pool: eager, stream: s };
+        let owned = (weights, writer);
+        let on = driver.clone();
+        let mut callable = Callable::new(&pool, Options::default(), |_, ()| Ok::<_, Error>(()))
+            .part(move |stage, (), (), (): &mut ()| {
+                let (weights, _writer) = &owned;
+                read(&on, stage.stream(), &[range(weights, 7)]);
+                Ok(())
+            });
+        callable.call(&s, &(), |()| Ok(())).unwrap();
+        callable.call(&t, &(), |()| Ok(())).unwrap();
+        drop(callable);
+        assert_eq!(wrong(&driver), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
+    let mut panics = false;
+    for seed in 0..SEEDS {
+        let (driver, engine) = bench();
+        driver.set_schedule_seed(seed);
+        let (pool, eager) = (new_pool(&engine), new_pool(&engine));
+        let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+        let mut callable =
+            Callable::new(&pool, Options::default(), |_, ()| eager.allocate(2 * MIB, &s)).part(
+                |stage, (), input: &mut Memory<_>, (): &mut ()| {
+                    read(&driver, stage.stream(), &[range(input, 7)]);
+                    Ok(())
+                },
+            );
+        callable
+            .call(&s, &(), |input| {
+                write(&driver, s, &[range(input, 7)]);
+                Ok(())
+            })
+            .unwrap();
+        driver.synchronize().unwrap();
+        driver.take_wrong_tags().unwrap();
+        // The fill is submitted to another stream, and then the call comes to nothing.
+        panics = !panics;
+        let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            callable
+                .call(&t, &(), |input| {
+                    write(&driver, t, &[range(input, 9)]);
+                    read(&driver, t, &[range(input, 9)]);
+                    assert!(!panics, "the host's own fault");
+                    Err(Error::NotInCapture { stream: t })
+                })
+                .is_err()
+        }));
+        assert_ne!(called.unwrap_or(false), panics);
+        drop(callable);
+        let next = eager.allocate(2 * MIB, &s).unwrap();
+        write(&driver, s, &[range(&next, 8)]);
+        assert_eq!(wrong(&driver), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
+    let first = SimDriver::new(SimConfig::default());
+    let second = first.add_device(SimConfig::default()).with_peers(&[0]);
+    let engines = [first.with_peers(&[1]), second].map(|driver| {
+        let config = Config::default().device(driver.device());
+        Arc::new(Engine::new(Arc::new(driver), config))
+    });
+    let [here, there] = engines.each_ref().map(new_pool);
+    let driver = engines[0].driver();
+    let stream = driver.create_stream().unwrap();
+    let on_both = |capture: &Capture<Driven>| {
+        capture.join(&there, &stream)?;
+        let memory = there.allocate(2 * MIB, &stream)?;
+        write(driver, stream, &[range(&memory, 1)]);
+        Ok::<_, Error>(())
+    };
+    let (graph, ()) = engines[0].capture(&stream, &here, CaptureMode::Relaxed, on_both).unwrap();
+    for default in [0, 1] {
+        let launched = graph.launch(&StreamHandle::from_bits(default));
+        assert!(matches!(launched, Err(Error::DefaultStream { .. })), "{launched:?}");
+    }
+    graph.launch(&stream).unwrap();
+    driver.synchronize().unwrap();
+}
+
+#[test]
+fn a_launch_on_another_device_that_cannot_be_marked_loses_the_order() {
+    let first = SimDriver::new(SimConfig::default());
+    let second = first.add_device(SimConfig::default());
+    let driver = Arc::new(first);
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    for (stream, is_lost) in [(&*driver, false), (&second, true)]
+        .map(|(driver, is_lost)| (driver.create_stream().unwrap(), is_lost))
+    {
+        let pool = new_pool(&engine);
+        let on = driver.create_stream().unwrap();
+        let graph = graph(&engine, on, &[&pool], 1).unwrap();
+        driver.fail_nth(Call::CreateEvent, 0, ErrorKind::OutOfMemory);
+        assert!(matches!(graph.launch(&stream), Err(Error::Driver(_))));
+        // Waiting for the engine's own device says nothing of the other's streams.
+        let launched = graph.launch(&on);
+        assert_eq!(matches!(launched, Err(Error::OrderLost { .. })), is_lost, "{launched:?}");
+        driver.synchronize().unwrap();
+    }
+}
+
+/// Graphs, eager work and suspensions that share pools, each error taken as it comes.
+fn program(driver: &Driven, engine: &Arc<Engine<Driven>>) -> Result<(), Error> {
+    let pools = [new_pool(engine), new_pool(engine)];
+    let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
+    let eager = |tag| {
+        let Ok(memory) = pools[0].allocate(2 * MIB, &t) else { return };
+        write(driver, t, &[range(&memory, tag)]);
+        read(driver, t, &[range(&memory, tag)]);
+    };
+    let first = graph(engine, s, &[&pools[0], &pools[1]], 1);
+    let second = graph(engine, t, &[&pools[1]], 2);
+    for graph in [&first, &second, &first].into_iter().flatten() {
+        for stream in [s, t] {
+            // One that was not launched is no reason to stop.
+            let _ = graph.launch(&stream);
+        }
+    }
+    drop(first);
+    eager(3);
+    let third = graph(engine, t, &[&pools[0]], 4);
+    if let Ok(third) = &third {
+        let _ = third.launch(&s);
+    }
+    eager(5);
+    if driver.synchronize().is_ok() && pools[1].suspend().is_ok() {
+        while pools[1].resume().is_err() {}
+    }
+    if let Ok(second) = &second {
+        let _ = second.launch(&s);
+    }
+    drop(pools);
+    eager_elsewhere(driver, engine, s);
+    second?.launch(&t)?;
+    third.map(|_| ())
+}
+
+fn eager_elsewhere(driver: &SimDriver, engine: &Arc<Engine<Driven>>, stream: StreamHandle) {
+    let Ok(memory) = new_pool(engine).allocate(MIB, &stream) else { return };
+    write(driver, stream, &[range(&memory, 6)]);
+    read(driver, stream, &[range(&memory, 6)]);
+}
+
+#[test]
+fn whatever_call_fails_no_memory_is_used_twice() {
+    for seed in 0..4 {
+        let mut n = 0;
+        loop {
+            let (driver, engine) = bench();
+            driver.set_schedule_seed(seed);
+            driver.fail_any_nth(n, ErrorKind::OutOfMemory);
+            let done = program(&driver, &engine);
+            let calls = driver.total_calls();
+            driver.forget_failures();
+            assert_eq!(wrong(&driver), 0, "seed {seed}, call {n}");
+            let left = engine.empty_cache().unwrap();
+            if calls < n {
+                done.unwrap();
+                assert_eq!(left.reserved, 0);
+                break;
+            }
+            n += 1;
+        }
+        assert!(n > 150, "{n} calls");
+    }
+}

@@ -1,0 +1,546 @@
+//! What growth costs in captures: few mappings, and not a byte more at the end.
+
+use std::sync::Arc;
+
+use crate::common::{bench, bench_on, Bench, MIB};
+use regraph::driver::sim::{Call, SimConfig, SimDriver};
+use regraph::driver::{CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Tagged, Work};
+use regraph::engine::{Block, Config, Error, PoolConfig};
+use regraph::replay::{replay, Options, Replayed};
+use regraph::settings::Settings;
+use regraph::sweep::{Sizes, Workload};
+use regraph::trace::Trace;
+
+const STEP: u64 = 64 * MIB;
+const MAPPING: [Call; 3] = [Call::Create, Call::Map, Call::SetAccess];
+const UNMAPPING: [Call; 2] = [Call::Unmap, Call::Release];
+
+fn config(step: u64) -> Config {
+    Config::default().settings(Settings::default().growth_step_bytes(Some(step)).history(10_000))
+}
+
+fn calls(driver: &SimDriver, kinds: &[Call]) -> u64 {
+    kinds.iter().map(|&call| driver.calls(call)).sum()
+}
+
+fn tagged(block: Block, tag: u64) -> Tagged {
+    Tagged { address: block.address, bytes: block.bytes, tag }
+}
+
+fn write(b: &Bench, stream: StreamHandle, block: Block, tag: u64) {
+    let outputs = [tagged(block, tag)];
+    b.driver.launch(stream, Work { outputs: &outputs, ..Work::default() }, false).unwrap();
+}
+
+fn holds(b: &Bench, block: Block, tag: u64) -> bool {
+    b.driver.synchronize().unwrap();
+    let found = b.driver.read_tags(block.address, block.bytes).unwrap();
+    found.iter().all(|&found| found == tag)
+}
+
+/// Figures and snapshot agree with each other and with the device.
+fn judge(b: &Bench) {
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!(all.reserved_bytes.current, b.driver.used_bytes());
+    assert_eq!(
+        all.reserved_bytes.current + all.suspended_bytes.current,
+        all.active_bytes.current + all.inactive_split_bytes.current
+    );
+    let snapshot = b.engine.snapshot().unwrap();
+    snapshot.validate().unwrap();
+    snapshot.validate_history().unwrap();
+    let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
+    assert_eq!(shown, all.reserved_bytes.current);
+    if !b.engine.is_suspended(b.pool).unwrap() {
+        let blocks: usize = snapshot.segments.iter().map(|segment| segment.blocks.len()).sum();
+        assert_eq!(blocks as u64, all.active.current + all.inactive_split.current);
+    }
+}
+
+/// A capture of blocks of these sizes that all stay live, each written by a kernel.
+fn fill(b: &Bench, stream: StreamHandle, sizes: &[u64]) -> Result<Vec<Block>, Error> {
+    let block = |(number, &bytes): (usize, &u64)| {
+        let block = b.engine.allocate(b.pool, bytes, stream)?;
+        write(b, stream, block, 1 + number as u64);
+        Ok(block)
+    };
+    sizes.iter().enumerate().map(block).collect()
+}
+
+fn run(trace: &Trace, step: u64) -> (Replayed, Arc<SimDriver>) {
+    let driver =
+        Arc::new(SimDriver::new(SimConfig { total_bytes: 64 << 30, ..Default::default() }));
+    let options = Options { config: config(step), ..Options::default() };
+    let replayed = replay(&driver, trace, &options).unwrap();
+    (replayed, driver)
+}
+
+/// What the driver's calls for memory take on an H200 until all is held, in microseconds.
+fn cost(driver: &SimDriver) -> u64 {
+    let of = [(Call::Create, 8), (Call::Map, 1), (Call::SetAccess, 22)];
+    of.into_iter().map(|(call, cost)| driver.calls(call) * cost).sum()
+}
+
+/// Both ways place alike and hold alike; the mappings that each needed, and what they cost.
+fn compare(trace: &Trace) -> [(u64, u64); 2] {
+    let (small, small_driver) = run(trace, 0);
+    let (large, large_driver) = run(trace, STEP);
+    assert_eq!(small.placements, large.placements);
+    assert_eq!(small.reserved_bytes, large.reserved_bytes);
+    assert_eq!(small.nodes, large.nodes);
+    [small_driver, large_driver].map(|driver| (driver.calls(Call::SetAccess), cost(&driver)))
+}
+
+#[test]
+fn steps_change_neither_places_nor_what_is_held() {
+    for sizes in [Sizes::Fixed, Sizes::Mixed] {
+        for workload in Workload::all(sizes, 1) {
+            if workload.operations > 1_000 {
+                continue;
+            }
+            let [small, large] = compare(&workload.trace().unwrap());
+            assert!(large.0 <= small.0 + 2, "{workload:?}: {small:?}, {large:?}");
+        }
+    }
+}
+
+#[test]
+fn recorded_captures_hold_what_they_held() {
+    let held = [("decoder_s1", 148), ("googlenet_s4", 252), ("moe_s6", 148), ("pipeline_s5", 48)];
+    let mut found: Vec<u64> = Vec::new();
+    for (name, _) in held {
+        let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
+        let trace = regraph::trace::read(file).unwrap();
+        compare(&trace);
+        found.push(run(&trace, STEP).0.reserved_bytes / MIB);
+    }
+    found.sort_unstable();
+    assert_eq!(found, [48, 148, 252, 256]);
+}
+
+/// The table of all captures of the sweep: how many mappings, and what they cost on an H200.
+#[test]
+#[ignore = "a table"]
+fn mappings_of_the_sweep() {
+    for sizes in [Sizes::Fixed, Sizes::Mixed] {
+        for workload in Workload::all(sizes, 1) {
+            let trace = workload.trace().unwrap();
+            let [small, large] = compare(&trace);
+            let held = run(&trace, STEP).0.reserved_bytes / MIB;
+            println!("{sizes} {workload:?}: {held} MiB; {small:?}, {large:?}");
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_grows_maps_seldom() {
+    for (count, most) in [(1, 1), (64, 10), (512, 26)] {
+        let b = bench(config(STEP));
+        let [s] = b.streams();
+        let capture = b.begin(s);
+        fill(&b, s, &vec![2 * MIB; count]).unwrap();
+        let [mapped, whole] = [Call::SetAccess, Call::Create].map(|call| b.driver.calls(call));
+        assert!(mapped <= most && mapped == whole, "{count}: {mapped}");
+        judge(&b);
+        let reserved = b.reserved();
+        b.finish(s, capture);
+        // One piece is exchanged at most.
+        assert!(b.driver.calls(Call::SetAccess) <= mapped + 1);
+        assert_eq!(b.reserved(), 2 * MIB * count as u64);
+        let peak = b.engine.statistics().unwrap().all.reserved_bytes.peak;
+        assert!(peak >= reserved, "what was held is told");
+        judge(&b);
+    }
+}
+
+#[test]
+fn work_outside_captures_grows_by_what_is_missing() {
+    let b = bench(config(STEP));
+    let [s] = b.streams();
+    for count in 1..=20 {
+        b.allocate(s);
+        assert_eq!(b.reserved(), 4 * MIB * count);
+    }
+    judge(&b);
+}
+
+#[test]
+fn nothing_is_held_ahead_where_that_is_set() {
+    let b = bench(config(0));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    for count in 1..=20 {
+        b.allocate(s);
+        assert_eq!(b.reserved(), 4 * MIB * count);
+    }
+    b.finish(s, capture);
+    assert_eq!(b.driver.calls(Call::Unmap), 0);
+}
+
+/// Sizes of which some are small blocks: both heaps of the pool hold something spare.
+fn both_heaps() -> Vec<u64> {
+    (0..30).flat_map(|_| [3 * MIB, MIB]).collect()
+}
+
+#[test]
+fn what_fitted_fits_under_every_limit() {
+    let sizes = both_heaps();
+    let needed = 30 * 4 * MIB;
+    for below in [0, 2 * MIB] {
+        let allowed = needed - below;
+        let of_device = SimConfig { total_bytes: allowed, ..SimConfig::default() };
+        let settings = |limit| {
+            let settings = Settings::default().growth_step_bytes(Some(STEP));
+            Config::default().settings(settings.memory_limit_bytes(limit))
+        };
+        let limited = [
+            (bench_on(of_device, config(STEP)), None),
+            (bench(settings(Some(allowed))), None),
+            (bench(config(STEP)), Some(allowed)),
+        ];
+        for (mut b, most) in limited {
+            if let Some(most) = most {
+                b.pool = b.engine.create_pool(PoolConfig::default().max_bytes(most));
+            }
+            let [s] = b.streams();
+            let capture = b.begin(s);
+            let filled = fill(&b, s, &sizes);
+            assert_eq!(filled.is_ok(), below == 0, "{filled:?}");
+            assert!(b.engine.statistics().unwrap().all.reserved_bytes.peak <= allowed);
+            if filled.is_ok() {
+                b.finish(s, capture);
+                assert_eq!(b.reserved(), needed);
+            }
+            judge(&b);
+        }
+    }
+}
+
+#[test]
+fn memory_held_ahead_goes_to_whoever_needs_it() {
+    let b = bench_on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() }, config(STEP));
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    fill(&b, s, &[2 * MIB; 8]).unwrap();
+    assert!(b.reserved() > 16 * MIB);
+    let other = b.engine.create_pool(PoolConfig::default());
+    b.engine.allocate(other, 84 * MIB, t).unwrap();
+    assert_eq!(b.reserved(), 16 * MIB);
+    b.finish(s, capture);
+    judge(&b);
+}
+
+#[test]
+fn emptying_gives_back_what_is_held_ahead() {
+    let b = bench(config(STEP));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let blocks = fill(&b, s, &[2 * MIB; 8]).unwrap();
+    let emptied = b.engine.empty_cache().unwrap();
+    assert!(emptied.released > 0);
+    assert_eq!(b.reserved(), 16 * MIB);
+    for count in 9..=16 {
+        fill(&b, s, &[2 * MIB]).unwrap();
+        assert_eq!(b.reserved(), 2 * MIB * count, "nothing more ahead of need");
+    }
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    let executable = b.driver.instantiate(graph).unwrap();
+    b.driver.replay(executable, s).unwrap();
+    assert_eq!(b.reserved(), 32 * MIB);
+    assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)));
+    judge(&b);
+}
+
+#[test]
+fn a_graph_runs_on_what_was_exchanged_and_suspended() {
+    let b = bench(config(STEP));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let blocks = fill(&b, s, &[2 * MIB; 9]).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    let executable = b.driver.instantiate(graph).unwrap();
+    for _ in 0..2 {
+        b.driver.replay(executable, s).unwrap();
+        assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)));
+        assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 18 * MIB);
+        assert_eq!(b.driver.used_bytes(), 0);
+        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 18 * MIB);
+    }
+    judge(&b);
+}
+
+#[test]
+fn an_abandoned_capture_leaves_as_much_as_before() {
+    for step in [0, STEP] {
+        let b = bench(config(step));
+        let [s] = b.streams();
+        let capture = b.begin(s);
+        let blocks = fill(&b, s, &[2 * MIB; 9]).unwrap();
+        b.driver.invalidate(s).unwrap();
+        b.engine.abandon_capture(capture).unwrap();
+        assert_eq!(b.reserved(), 18 * MIB);
+        let _ = b.driver.end_capture(s);
+        for block in blocks {
+            b.engine.free(block.id).unwrap();
+        }
+        b.driver.synchronize().unwrap();
+        b.engine.empty_cache().unwrap();
+        assert_eq!(b.reserved(), 0);
+        judge(&b);
+    }
+}
+
+#[test]
+fn work_outside_in_the_same_pool_keeps_what_it_wrote() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
+    assert!(b.reserved() > 10 * MIB);
+    // Fits into the rest of the last piece.
+    let eager = b.engine.allocate(b.pool, MIB + 512, t).unwrap();
+    write(&b, t, eager, 99);
+    assert!(holds(&b, eager, 99));
+    assert_eq!(b.reserved(), 10 * MIB);
+    fill(&b, s, &[2 * MIB; 4]).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert!(holds(&b, eager, 99));
+    let executable = b.driver.instantiate(graph).unwrap();
+    b.driver.replay(executable, s).unwrap();
+    assert!(holds(&b, eager, 99));
+    judge(&b);
+}
+
+/// What a stream outside wrote to a capture's block before it ended is there afterwards, if the
+/// use was recorded.
+#[test]
+fn a_use_outside_keeps_the_piece() {
+    for recorded in [true, false] {
+        let b = bench(config(STEP));
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
+        let held = b.reserved();
+        assert!(held > 10 * MIB);
+        let last = blocks[4];
+        if recorded {
+            b.engine.record_stream(last.id, t).unwrap();
+        }
+        write(&b, t, last, 99);
+        assert!(holds(&b, last, 99));
+        b.finish(s, capture);
+        assert_eq!(holds(&b, last, 99), recorded);
+        assert_eq!(b.reserved(), if recorded { held } else { 10 * MIB });
+        judge(&b);
+        // What was kept is memory like any other.
+        if recorded {
+            let before = b.driver.calls(Call::Create);
+            b.engine.allocate(b.pool, held - 10 * MIB, t).unwrap();
+            assert_eq!(b.driver.calls(Call::Create), before);
+        }
+    }
+}
+
+#[test]
+fn a_use_inside_keeps_nothing() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
+    b.driver.wait(t, s).unwrap();
+    b.engine.record_stream(blocks[4].id, t).unwrap();
+    b.launch(t);
+    b.driver.wait(s, t).unwrap();
+    b.finish(s, capture);
+    assert_eq!(b.reserved(), 10 * MIB);
+}
+
+#[test]
+fn a_block_freed_behind_the_capture_s_end_keeps_the_piece() {
+    let b = bench(config(STEP));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
+    let held = b.reserved();
+    let graph = b.driver.end_capture(s).unwrap();
+    // Its own stream may have been at work since, outside the graph.
+    b.engine.free(blocks[4].id).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert_eq!(b.reserved(), held);
+    judge(&b);
+}
+
+#[test]
+fn captures_beside_each_other_in_one_pool() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let [first, second] = [s, t].map(|stream| b.begin(stream));
+    let mut blocks = [Vec::new(), Vec::new()];
+    for _ in 0..6 {
+        blocks[0].extend(fill(&b, s, &[2 * MIB]).unwrap());
+        blocks[1].extend(fill(&b, t, &[2 * MIB]).unwrap());
+    }
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(first, graph).unwrap();
+    assert_eq!(b.reserved(), 24 * MIB);
+    let executable = b.driver.instantiate(graph).unwrap();
+    b.driver.replay(executable, s).unwrap();
+    assert!(blocks[0].iter().all(|&block| holds(&b, block, 1)));
+    blocks[1].extend(fill(&b, t, &[2 * MIB; 5]).unwrap());
+    assert!(b.reserved() > 34 * MIB);
+    b.finish(t, second);
+    assert_eq!(b.reserved(), 34 * MIB);
+    // The first graph's outputs are there still.
+    assert!(blocks[0].iter().all(|&block| holds(&b, block, 1)));
+    judge(&b);
+}
+
+#[test]
+fn another_thread_s_capture_is_not_pulled_from_under_it() {
+    let b = bench_on(SimConfig { total_bytes: 40 * MIB, ..SimConfig::default() }, config(STEP));
+    let [s, t] = b.streams();
+    let (send, receive) = std::sync::mpsc::channel();
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let b = &b;
+        scope.spawn(move || {
+            let capture = b.begin(s);
+            fill(b, s, &[2 * MIB; 5]).unwrap();
+            send.send(()).unwrap();
+            ended.recv().unwrap();
+            b.finish(s, capture);
+        });
+        receive.recv().unwrap();
+        let held = b.reserved();
+        let unmapped = b.driver.calls(Call::Unmap);
+        let other = b.engine.create_pool(PoolConfig::default());
+        let refused = b.engine.allocate(other, 30 * MIB, t);
+        // In the pool itself it stays where it is, and is there for work outside.
+        let placed = b.engine.allocate(b.pool, 2 * MIB, t);
+        let after = (b.reserved(), b.driver.calls(Call::Unmap));
+        done.send(()).unwrap();
+        assert!(matches!(refused, Err(Error::OutOfMemory(_))), "{refused:?}");
+        assert_eq!((placed.is_ok(), after), (true, (held, unmapped)));
+    });
+    judge(&b);
+}
+
+/// What a failing call came to.
+struct Outcome {
+    /// Whether there was such a call.
+    failed: bool,
+    /// Whether memory was lost until the pool was resumed.
+    lost: bool,
+    /// Whether the capture stands, and holds more than it needs.
+    kept: bool,
+}
+
+/// Ends a capture with a piece to exchange while the n-th call fails, and perhaps another one.
+fn end_failing(n: u64, kind: &ErrorKind, tight: bool, refuse_second: Option<u64>) -> Outcome {
+    let total = if tight { 14 * MIB } else { 1 << 30 };
+    let support = MemorySupport::Mapped { granularity: 2 * MIB };
+    let b = bench_on(SimConfig { total_bytes: total, support }, config(STEP));
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    let mut blocks = fill(&b, s, &[2 * MIB; 5]).unwrap();
+    let held = b.reserved();
+    assert_eq!(held, 14 * MIB);
+    let before = calls(&b.driver, &MAPPING) + calls(&b.driver, &UNMAPPING);
+    let graph = b.driver.end_capture(s).unwrap();
+    let started = b.driver.total_calls();
+    b.driver.fail_any_nth(n, kind.clone());
+    if let Some(second) = refuse_second {
+        b.driver.fail_any_nth(n + second, kind.clone());
+    }
+    let ended = b.engine.end_capture(capture, graph);
+    let lost = b.engine.is_suspended(b.pool).unwrap();
+    let kept = b.reserved() == held;
+    let made = b.driver.total_calls() - started;
+    b.driver.forget_failures();
+    assert!(calls(&b.driver, &MAPPING) + calls(&b.driver, &UNMAPPING) > before);
+    match ended {
+        Ok(_) => {
+            assert!(!lost);
+            assert!(b.reserved() == 10 * MIB || kept, "call {n}");
+        }
+        Err(ref error) => {
+            assert!(matches!(error, Error::Driver(_) | Error::Refused(_)), "call {n}: {error}");
+            if lost {
+                assert!(matches!(error, Error::Driver(_)), "call {n}: {error}");
+                let asked = b.engine.allocate(b.pool, MIB, t);
+                assert!(matches!(asked, Err(Error::PoolSuspended { .. })), "{asked:?}");
+                judge(&b);
+                b.engine.resume_pool(b.pool).unwrap();
+            }
+            judge(&b);
+        }
+    }
+    // All that the pool has is memory, and all of it can go.
+    if ended.is_ok() {
+        let executable = b.driver.instantiate(graph).unwrap();
+        b.driver.replay(executable, s).unwrap();
+        assert!(blocks.iter().zip(1..).all(|(&block, tag)| holds(&b, block, tag)), "call {n}");
+    } else {
+        for block in blocks.drain(..) {
+            write(&b, t, block, 7);
+            assert!(holds(&b, block, 7), "call {n}");
+            b.engine.free(block.id).unwrap();
+        }
+        b.driver.synchronize().unwrap();
+        b.engine.empty_cache().unwrap();
+        assert_eq!((b.reserved(), b.driver.used_bytes()), (0, 0), "call {n}");
+    }
+    b.driver.synchronize().unwrap();
+    assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
+    Outcome { failed: made > n, lost, kept }
+}
+
+#[test]
+fn every_call_of_an_exchange_may_fail() {
+    let (mut lost, mut kept) = (0, 0);
+    for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+        for tight in [false, true] {
+            for second in [None, Some(0), Some(1), Some(2)] {
+                let mut n = 0;
+                loop {
+                    let outcome = end_failing(n, &kind, tight, second);
+                    if !outcome.failed {
+                        break;
+                    }
+                    lost += u32::from(outcome.lost);
+                    kept += u32::from(outcome.kept);
+                    n += 1;
+                }
+                assert!(n > 5, "an exchange makes calls");
+            }
+        }
+    }
+    assert!(lost > 0 && kept > 0, "{lost} times memory was lost, {kept} times kept");
+}
+
+#[test]
+fn a_pool_that_lost_memory_refuses_its_captures() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let [first, second] = [s, t].map(|stream| b.begin(stream));
+    fill(&b, s, &[2 * MIB; 5]).unwrap();
+    // The new piece cannot be mapped, nor the old one again.
+    b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    b.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    assert!(matches!(b.try_finish(s, first), Err(Error::Driver(_))));
+    assert!(b.engine.is_suspended(b.pool).unwrap());
+    judge(&b);
+    b.engine.resume_pool(b.pool).unwrap();
+    judge(&b);
+    // It has nothing there, but it might have.
+    assert!(matches!(b.try_finish(t, second), Err(Error::Driver(_))));
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let third = b.engine.begin_capture(b.pool, s).unwrap();
+    fill(&b, s, &[2 * MIB; 5]).unwrap();
+    b.finish(s, third);
+    judge(&b);
+}

@@ -1,0 +1,22 @@
+//! The engine, its settings and the plug-in on the simulated driver, and that driver itself.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod beside_captures;
+mod eager;
+mod engine_basics;
+mod faults;
+mod graph_lives;
+mod growth;
+mod handed_over;
+mod hard_cases;
+mod lifecycle;
+mod picture;
+mod plugin;
+mod settings;
+mod sim_driver;
+mod sim_gates;
+mod snapshot;
+mod suspend;

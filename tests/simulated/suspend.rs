@@ -1,0 +1,553 @@
+//! Pools that give their memory back and get it again at the same addresses.
+
+use crate::common::{bench, bench_on, Bench, MIB};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use regraph::driver::sim::{Call, SimConfig};
+use regraph::driver::{
+    CaptureMode, Driver, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle, Tagged,
+    Work,
+};
+use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, Refusal};
+use regraph::settings::Settings;
+
+fn settings(expandable: bool) -> Config {
+    let settings = Settings::default().expandable_segments(expandable).history(10_000);
+    Config::default().settings(settings)
+}
+
+fn tagged(block: Block, tag: u64) -> Tagged {
+    Tagged { address: block.address, bytes: block.bytes, tag }
+}
+
+/// A captured graph: a chain of kernels, each of which writes a block of its own and reads the one
+/// before; the last block stays live.
+struct Chain {
+    executable: ExecutableHandle,
+    graph: GraphId,
+    output: Block,
+    tag: u64,
+}
+
+impl Chain {
+    fn capture(b: &Bench, pool: PoolId, stream: StreamHandle, sizes: &[u64], tag: u64) -> Self {
+        b.driver.begin_capture(stream, CaptureMode::ThreadLocal).unwrap();
+        let capture = b.engine.begin_capture(pool, stream).unwrap();
+        let mut before: Option<(Block, u64)> = None;
+        for (number, &bytes) in sizes.iter().enumerate() {
+            let block = b.engine.allocate(pool, bytes, stream).unwrap();
+            let tag = tag + number as u64;
+            let input = before.map(|(block, tag)| tagged(block, tag));
+            let outputs = [tagged(block, tag)];
+            let work = Work { inputs: input.as_slice(), outputs: &outputs, ..Work::default() };
+            b.driver.launch(stream, work, false).unwrap();
+            if let Some((old, _)) = before.replace((block, tag)) {
+                b.engine.free(old.id).unwrap();
+            }
+        }
+        let graph = b.driver.end_capture(stream).unwrap();
+        let report = b.engine.end_capture(capture, graph).unwrap();
+        let executable = b.driver.instantiate(graph).unwrap();
+        let (output, tag) = before.unwrap();
+        Self { executable, graph: report.graph, output, tag }
+    }
+
+    /// Runs it, and expects its output to be right.
+    fn replay(&self, b: &Bench, stream: StreamHandle) {
+        b.driver.replay(self.executable, stream).unwrap();
+        judge(b);
+        let found = b.driver.read_tags(self.output.address, self.output.bytes).unwrap();
+        assert!(found.iter().all(|&tag| tag == self.tag), "{found:?}");
+    }
+}
+
+/// Everything that was launched ran on memory, and nobody's was overwritten.
+fn judge(b: &Bench) {
+    b.driver.synchronize().unwrap();
+    assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
+}
+
+/// Figures and snapshot agree with each other and with the device.
+fn judge_figures(b: &Bench) {
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!(all.reserved_bytes.current, b.driver.used_bytes());
+    assert_eq!(
+        all.reserved_bytes.current + all.suspended_bytes.current,
+        all.active_bytes.current + all.inactive_split_bytes.current
+    );
+    for figure in [all.reserved_bytes, all.suspended_bytes, all.segment] {
+        assert!(figure.peak >= figure.current);
+        assert_eq!(figure.allocated - figure.freed, figure.current);
+    }
+    let snapshot = b.engine.snapshot().unwrap();
+    snapshot.validate().unwrap();
+    snapshot.validate_history().unwrap();
+    let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
+    assert_eq!(shown, all.reserved_bytes.current);
+}
+
+#[test]
+fn a_graph_runs_again_at_its_addresses() {
+    for expandable in [true, false] {
+        let b = bench(settings(expandable));
+        let [s] = b.streams();
+        let chain =
+            Chain::capture(&b, b.pool, s, &[4 * MIB, 700, 9 * MIB, 4 * MIB, 30 * MIB, 512], 7);
+        chain.replay(&b, s);
+        judge_figures(&b);
+        let held = b.reserved();
+        let pieces = b.engine.statistics().unwrap().all.segment.current;
+        for _ in 0..3 {
+            assert!(!b.engine.is_suspended(b.pool).unwrap());
+            assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
+            assert!(b.engine.is_suspended(b.pool).unwrap());
+            assert_eq!(b.driver.used_bytes(), 0);
+            judge_figures(&b);
+            let figures = b.engine.pool_statistics(b.pool).unwrap();
+            assert_eq!((figures.reserved, figures.suspended), (0, held));
+            assert_eq!(figures.blocks, 1);
+            assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
+            // There is nothing behind the addresses.
+            assert!(b.driver.read_tags(chain.output.address, 512).is_err());
+
+            assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
+            assert!(!b.engine.is_suspended(b.pool).unwrap());
+            assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 0);
+            assert_eq!(b.reserved(), held);
+            assert_eq!(b.engine.statistics().unwrap().all.segment.current, pieces);
+            judge_figures(&b);
+            chain.replay(&b, s);
+        }
+        let all = b.engine.statistics().unwrap().all;
+        assert_eq!(all.suspended_bytes.peak, held);
+        assert_eq!(all.suspended_bytes.current, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_mapped_again_is_not_given_back() {
+    let allocated = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
+    let uncached = Config::default().settings(Settings::default().caching(false));
+    for b in [bench_on(allocated, Config::default()), bench(uncached)] {
+        let [s] = b.streams();
+        b.allocate(s);
+        let held = b.reserved();
+        let refused = b.engine.suspend_pool(b.pool);
+        assert!(matches!(refused, Err(Error::CannotSuspend { .. })), "{refused:?}");
+        assert_eq!((b.reserved(), b.engine.resume_pool(b.pool).unwrap()), (held, 0));
+        b.allocate(s);
+    }
+}
+
+#[test]
+fn a_pool_that_is_busy_stays() {
+    let b = bench(settings(true));
+    let [s, t] = b.streams();
+    let busy = |captures: usize, waiting: usize| {
+        let held = b.reserved();
+        let found = b.engine.suspend_pool(b.pool);
+        match found {
+            Err(Error::PoolBusy { captures: c, waiting: w, .. }) => {
+                assert_eq!((c, w), (captures, waiting));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!b.engine.is_suspended(b.pool).unwrap());
+        assert_eq!(b.reserved(), held);
+        judge_figures(&b);
+    };
+    // A capture.
+    let capture = b.begin(s);
+    b.allocate(s);
+    b.launch(s);
+    busy(1, 0);
+    let report = b.finish(s, capture);
+    b.engine.release_graph(report.graph).unwrap();
+    // What its own stream may have back at once, and may still be using.
+    let own = b.allocate(s);
+    b.launch(s);
+    b.engine.free(own.id).unwrap();
+    busy(0, 1);
+    // What another stream uses besides; it lies where the first one was.
+    let shared = b.engine.allocate(b.pool, 6 * MIB, s).unwrap();
+    b.engine.record_stream(shared.id, t).unwrap();
+    b.launch(t);
+    b.engine.free(shared.id).unwrap();
+    busy(0, 1);
+    b.driver.complete(s).unwrap();
+    busy(0, 1);
+    b.driver.complete(t).unwrap();
+    assert!(b.engine.suspend_pool(b.pool).unwrap() > 0);
+    b.engine.resume_pool(b.pool).unwrap();
+    b.allocate(s);
+}
+
+#[test]
+fn nothing_is_handed_out_of_a_suspended_pool() {
+    for expandable in [true, false] {
+        let b = bench(settings(expandable));
+        let [s, t] = b.streams();
+        // Cached, live, and used by another stream: each of a size that its front knows.
+        let sizes = [3 * MIB, 5 * MIB, 700];
+        for bytes in sizes {
+            let block = b.engine.allocate(b.pool, bytes, s).unwrap();
+            b.engine.free(block.id).unwrap();
+        }
+        let live: Vec<Block> =
+            sizes.map(|bytes| b.engine.allocate(b.pool, bytes, s).unwrap()).to_vec();
+        let cached = b.engine.allocate(b.pool, 512, s).unwrap();
+        b.engine.free(cached.id).unwrap();
+        b.driver.complete_all();
+        let held = b.engine.suspend_pool(b.pool).unwrap();
+        assert_eq!(b.driver.used_bytes(), 0);
+
+        let refused = |stream: StreamHandle, bytes: u64| {
+            let found = b.engine.allocate(b.pool, bytes, stream);
+            let call = "allocate";
+            assert!(
+                matches!(&found, Err(Error::PoolSuspended { call: c, .. }) if *c == call),
+                "{found:?}"
+            );
+        };
+        refused(s, 512);
+        b.engine.record_stream(live[1].id, t).unwrap();
+        b.engine.record_use(live[1].id, t).unwrap();
+        for block in &live {
+            b.engine.free(block.id).unwrap();
+            assert!(matches!(b.engine.free(block.id), Err(Error::UnknownBlock { .. })));
+            judge_figures(&b);
+        }
+        for bytes in sizes {
+            refused(s, bytes);
+            refused(t, bytes);
+        }
+        let ranges = b.engine.explain(b.pool, s).unwrap();
+        assert!(!ranges.is_empty() && ranges.iter().all(|range| range.refusal.is_some()));
+        assert!(ranges.iter().any(|range| range.refusal == Some(Refusal::Suspended)));
+
+        // Captures are refused before they begin.
+        b.driver.begin_capture(s, CaptureMode::ThreadLocal).unwrap();
+        let begun = b.engine.begin_capture(b.pool, s);
+        assert!(matches!(begun, Err(Error::PoolSuspended { call: "begin_capture", .. })));
+        refused(s, 4 * MIB);
+        // Another pool serves the same capture.
+        let other = b.engine.create_pool(PoolConfig::default());
+        b.engine.allocate(other, 4 * MIB, s).unwrap();
+        b.driver.end_capture(s).unwrap();
+
+        // Nothing of it is given back twice, or taken for memory.
+        let others = b.driver.used_bytes();
+        b.engine.empty_cache().unwrap();
+        b.engine.trim(0).unwrap();
+        assert!(b.engine.allocate(other, SimConfig::default().total_bytes, t).is_err());
+        assert!(b.driver.used_bytes() <= others);
+        judge_figures(&b);
+
+        // And then it is all there again.
+        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
+        judge_figures(&b);
+        b.driver.complete_all();
+        let before = b.reserved();
+        let first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+        let second = b.engine.allocate(b.pool, 5 * MIB, t).unwrap();
+        assert_eq!(b.reserved(), before, "what was freed meanwhile is free");
+        for (stream, block) in [(s, first), (t, second)] {
+            let outputs = [tagged(block, 3)];
+            let work = Work { outputs: &outputs, ..Work::default() };
+            b.driver.launch(stream, work, false).unwrap();
+        }
+        judge(&b);
+        b.engine.free(first.id).unwrap();
+        b.engine.free(second.id).unwrap();
+        b.driver.complete_all();
+        b.engine.empty_cache().unwrap();
+        assert_eq!(b.reserved(), 0, "whole pieces go back as before");
+        judge_figures(&b);
+    }
+}
+
+/// What is given back by a stream that captures into another pool belongs to that graph, suspended or
+/// not.
+#[test]
+fn a_block_freed_meanwhile_may_be_in_use_by_another_graph() {
+    let b = bench(settings(true));
+    let [s, t] = b.streams();
+    let block = b.allocate(s);
+    b.engine.suspend_pool(b.pool).unwrap();
+    let other = b.engine.create_pool(PoolConfig::default());
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let capture = b.engine.begin_capture(other, t).unwrap();
+    b.launch(t);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.engine.free(block.id).unwrap();
+    assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 4 * MIB);
+    let found = b.engine.suspend_pool(b.pool);
+    assert!(matches!(found, Err(Error::PoolBusy { .. })), "{found:?}");
+    assert_ne!(b.allocate(s).address, block.address);
+    b.finish(t, capture);
+    judge_figures(&b);
+    b.driver.complete_all();
+    assert_ne!(b.allocate(s).address, block.address);
+}
+
+#[test]
+fn a_pool_that_is_suspended_can_go() {
+    for drop_it in [false, true] {
+        let b = bench(settings(true));
+        let [s] = b.streams();
+        let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 8 * MIB], 1);
+        b.engine.suspend_pool(b.pool).unwrap();
+        let refused = b.engine.destroy_pool(b.pool);
+        assert!(matches!(refused, Err(Error::PoolInUse { blocks: 1, graphs: 1, .. })));
+        b.engine.free(chain.output.id).unwrap();
+        b.engine.release_graph(chain.graph).unwrap();
+        let (unreserved, driver) = (b.driver.calls(Call::Unreserve), b.driver.clone());
+        if !drop_it {
+            b.engine.destroy_pool(b.pool).unwrap();
+            let gone = b.engine.suspend_pool(b.pool);
+            assert!(matches!(gone, Err(Error::UnknownPool { .. })));
+            assert!(b.engine.resume_pool(b.pool).is_err());
+            assert!(b.engine.is_suspended(b.pool).is_err());
+            judge_figures(&b);
+        }
+        drop(b);
+        assert_eq!(driver.calls(Call::Unreserve), unreserved + 1);
+        assert_eq!(driver.used_bytes(), 0);
+    }
+}
+
+#[test]
+fn an_empty_pool_can_be_suspended() {
+    let b = bench(settings(true));
+    let [s] = b.streams();
+    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
+    assert!(b.engine.is_suspended(b.pool).unwrap());
+    assert!(matches!(b.engine.allocate(b.pool, 1, s), Err(Error::PoolSuspended { .. })));
+    assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 0);
+    b.allocate(s);
+}
+
+fn small_device(total: u64) -> (Bench, PoolId, [StreamHandle; 2]) {
+    let device = SimConfig { total_bytes: total, ..SimConfig::default() };
+    let b = bench_on(device, settings(true));
+    let other = b.engine.create_pool(PoolConfig::default());
+    let streams = b.streams();
+    (b, other, streams)
+}
+
+#[test]
+fn two_pools_take_turns_on_a_device_that_holds_one() {
+    let (b, other, [s, _]) = small_device(64 * MIB);
+    let first = Chain::capture(&b, b.pool, s, &[20 * MIB, 20 * MIB], 10);
+    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 40 * MIB);
+    let second = Chain::capture(&b, other, s, &[30 * MIB, 8 * MIB, 20 * MIB], 20);
+    for _ in 0..3 {
+        second.replay(&b, s);
+        b.engine.suspend_pool(other).unwrap();
+        b.engine.resume_pool(b.pool).unwrap();
+        first.replay(&b, s);
+        judge_figures(&b);
+        b.engine.suspend_pool(b.pool).unwrap();
+        b.engine.resume_pool(other).unwrap();
+    }
+    judge_figures(&b);
+}
+
+#[test]
+fn without_memory_a_pool_stays_suspended() {
+    for limited in [false, true] {
+        let (b, other, [s, _]) = small_device(if limited { 1 << 30 } else { 64 * MIB });
+        if limited {
+            b.engine.set_memory_limit(Some(64 * MIB)).unwrap();
+        }
+        let chain = Chain::capture(&b, b.pool, s, &[700, 20 * MIB, 20 * MIB], 10);
+        let held = b.engine.suspend_pool(b.pool).unwrap();
+        let block = b.engine.allocate(other, 40 * MIB, s).unwrap();
+        let ooms = b.engine.statistics().unwrap().counts.num_ooms;
+        for _ in 0..2 {
+            match b.engine.resume_pool(b.pool) {
+                Err(Error::ResumeOutOfMemory { bytes, reserved, limit, free, .. }) => {
+                    assert_eq!((bytes, reserved), (held, 40 * MIB));
+                    assert_eq!(limit, limited.then_some(64 * MIB));
+                    assert_eq!(free, b.driver.memory_info().ok().map(|info| info.free));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(b.engine.is_suspended(b.pool).unwrap());
+            assert_eq!(b.driver.used_bytes(), 40 * MIB);
+            judge_figures(&b);
+        }
+        assert_eq!(b.engine.statistics().unwrap().counts.num_ooms, ooms + 2);
+        // A request that fails says where the rest is.
+        match b.engine.allocate(other, 2 << 30, s) {
+            Err(Error::OutOfMemory(report)) => {
+                assert_eq!((report.engine_suspended, report.engine_allocated), (held, 40 * MIB));
+                assert!(report.to_string().contains("suspended pools"), "{report}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // Its stream has not completed what it did with the block: that is waited for.
+        b.launch(s);
+        b.engine.free(block.id).unwrap();
+        assert_eq!(b.engine.resume_pool(b.pool).unwrap(), held);
+        assert!(b.engine.statistics().unwrap().counts.num_sync_all_streams > 0);
+        chain.replay(&b, s);
+        judge_figures(&b);
+    }
+}
+
+/// What other pools have cached goes first, and no more of it than is needed.
+#[test]
+fn free_memory_of_other_pools_makes_room() {
+    let (b, other, [s, _]) = small_device(64 * MIB);
+    let chain = Chain::capture(&b, b.pool, s, &[20 * MIB, 4 * MIB], 10);
+    b.engine.suspend_pool(b.pool).unwrap();
+    let blocks = [(); 15].map(|()| b.engine.allocate(other, 4 * MIB, s).unwrap());
+    for block in blocks {
+        b.engine.free(block.id).unwrap();
+    }
+    b.driver.complete_all();
+    b.engine.resume_pool(b.pool).unwrap();
+    assert_eq!(b.driver.used_bytes(), 60 * MIB);
+    assert_eq!(b.engine.statistics().unwrap().counts.num_sync_all_streams, 0);
+    chain.replay(&b, s);
+}
+
+/// Runs suspension and resumption with the n-th call failing; false once there are not so many.
+fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> bool {
+    let b = bench(settings(expandable));
+    let [s, t] = b.streams();
+    let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 700, 9 * MIB, 4 * MIB], 7);
+    let input = b.engine.allocate(b.pool, 5 * MIB, t).unwrap();
+    let freed = b.engine.allocate(b.pool, 3 * MIB, t).unwrap();
+    b.engine.free(freed.id).unwrap();
+    b.driver.complete_all();
+    let held = b.reserved();
+    let whole = || {
+        assert!(!b.engine.is_suspended(b.pool).unwrap());
+        assert_eq!(b.reserved(), held);
+        judge_figures(&b);
+        chain.replay(&b, s);
+        let range = [tagged(input, 99)];
+        let write = Work { outputs: &range, ..Work::default() };
+        b.driver.launch(t, write, false).unwrap();
+        let read = Work { inputs: &range, ..Work::default() };
+        b.driver.launch(t, read, false).unwrap();
+        judge(&b);
+    };
+    whole();
+    if resuming {
+        b.engine.suspend_pool(b.pool).unwrap();
+    }
+    let before = b.driver.total_calls();
+    b.driver.fail_any_nth(n, kind.clone());
+    let result =
+        if resuming { b.engine.resume_pool(b.pool) } else { b.engine.suspend_pool(b.pool) };
+    let made = b.driver.total_calls() - before;
+    b.driver.forget_failures();
+    judge_figures(&b);
+    match result {
+        Ok(bytes) => assert_eq!(bytes, held),
+        Err(Error::Driver(error)) => assert_eq!(error.kind, *kind),
+        // There is nothing to give back for it.
+        Err(Error::ResumeOutOfMemory { .. }) if resuming && *kind == ErrorKind::OutOfMemory => {}
+        // An event that cannot be had, or asked about.
+        Err(Error::PoolBusy { .. }) if !resuming => {}
+        Err(other) => panic!("{other}"),
+    }
+    if b.engine.is_suspended(b.pool).unwrap() {
+        for bytes in [3 * MIB, 512] {
+            let refused = b.engine.allocate(b.pool, bytes, t);
+            assert!(matches!(refused, Err(Error::PoolSuspended { .. })));
+        }
+        b.engine.empty_cache().unwrap();
+        judge_figures(&b);
+    } else {
+        whole();
+    }
+    // Whichever way it goes on, nothing is missing.
+    let steps: &[bool] = if n.is_multiple_of(2) { &[false, true] } else { &[true, false, true] };
+    for &resume in steps {
+        if resume {
+            b.engine.resume_pool(b.pool).unwrap();
+            whole();
+        } else {
+            b.engine.suspend_pool(b.pool).unwrap();
+            assert_eq!(b.driver.used_bytes(), 0);
+            judge_figures(&b);
+        }
+    }
+    if n.is_multiple_of(3) {
+        b.engine.suspend_pool(b.pool).unwrap();
+    }
+    b.engine.free(input.id).unwrap();
+    b.engine.free(chain.output.id).unwrap();
+    b.engine.release_graph(chain.graph).unwrap();
+    b.driver.complete_all();
+    b.engine.destroy_pool(b.pool).unwrap();
+    assert_eq!(b.driver.used_bytes(), 0);
+    made > n
+}
+
+#[test]
+fn every_call_may_fail() {
+    for expandable in [true, false] {
+        for resuming in [false, true] {
+            for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+                let mut n = 0;
+                while run_faulty(expandable, resuming, n, &kind) {
+                    n += 1;
+                }
+                assert!(n >= 8, "there are many calls: {n}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Whatever fails, and fails again while it is undone, can be done later, and a pool that goes
+    /// amid that takes everything with it.
+    #[test]
+    fn several_calls_may_fail(
+        expandable in any::<bool>(),
+        resumes in any::<bool>(),
+        steps in vec((any::<bool>(), vec((0..5_usize, any::<bool>(), 0..4_u64), 0..4)), 0..8),
+    ) {
+        let calls = [Call::Create, Call::Map, Call::SetAccess, Call::Unmap, Call::Release];
+        let b = bench(settings(expandable));
+        let [s] = b.streams();
+        let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 700, 9 * MIB, 4 * MIB], 7);
+        let held = b.reserved();
+        for (resume, failures) in steps {
+            for (call, memory, n) in failures {
+                let kind =
+                    if memory { ErrorKind::OutOfMemory } else { ErrorKind::InvalidValue };
+                b.driver.fail_nth(calls[call], n, kind);
+            }
+            let done = if resume {
+                b.engine.resume_pool(b.pool)
+            } else {
+                b.engine.suspend_pool(b.pool)
+            };
+            if done.is_ok() {
+                assert_eq!(b.engine.is_suspended(b.pool).unwrap(), !resume);
+                assert_eq!(b.driver.used_bytes(), if resume { held } else { 0 });
+            }
+            judge_figures(&b);
+        }
+        b.driver.forget_failures();
+        if resumes {
+            b.engine.resume_pool(b.pool).unwrap();
+            assert_eq!(b.reserved(), held);
+            judge_figures(&b);
+            chain.replay(&b, s);
+        }
+        b.engine.free(chain.output.id).unwrap();
+        b.engine.release_graph(chain.graph).unwrap();
+        b.driver.complete_all();
+        b.engine.destroy_pool(b.pool).unwrap();
+        assert_eq!(b.driver.used_bytes(), 0);
+    }
+}
