@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{Program, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Settings;
+use regraph_sim::{SimConfig, SimDriver};
 
 /// Turns of each variant.
 const TURNS: usize = 15;

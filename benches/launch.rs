@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph_sim::{SimConfig, SimDriver};
 
 /// Turns of each variant.
 const TURNS: usize = 21;

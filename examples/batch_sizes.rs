@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 #[cfg(feature = "cuda")]
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph_sim::{SimConfig, SimDriver};
 
 /// Unless the command line says otherwise.
 const LARGEST: u64 = 128;

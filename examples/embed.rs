@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
+use regraph_sim::{SimConfig, SimDriver};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use fastrand::Rng;
 #[cfg(feature = "cuda")]
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
 use regraph::plan::Options;
+use regraph_sim::{SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;
 const STEPS: u64 = 120;

@@ -28,11 +28,12 @@ use cudarc::nvrtc::Ptx;
 use regraph::callables::{Callable, Options, Stage};
 use regraph::cudarc::{Buf, Error};
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::sim::SimDriver;
 use regraph::driver::{AsStream, Program, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::Submit;
 use regraph::graphs::{self, Memory, Pool};
-use regraph::probe::{Probe, Submit};
+use regraph_sim::probe::Probe;
+use regraph_sim::SimDriver;
 
 const LAYERS: usize = 48;
 const WIDTH: usize = 64;

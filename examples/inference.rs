@@ -28,11 +28,12 @@ use cudarc::driver::{
 use cudarc::nvrtc::{self, CompileError};
 use regraph::cudarc::{engine, untracked};
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::sim::SimDriver;
 use regraph::driver::{CaptureMode, Program, StreamHandle};
 use regraph::engine::{Config, PoolConfig};
+use regraph::graphs::Submit;
 use regraph::graphs::{Capture, Memory as Block, Pool};
-use regraph::probe::{Probe, Submit};
+use regraph_sim::probe::Probe;
+use regraph_sim::SimDriver;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 #[cfg(feature = "cuda")]
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Block, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Settings;
+use regraph_sim::{SimConfig, SimDriver};
 
 const MB: u64 = 1 << 20;
 const LAYERS: u64 = 24;

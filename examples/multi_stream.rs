@@ -5,10 +5,10 @@
 
 use std::error::Error;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{self, Pool};
+use regraph_sim::{SimConfig, SimDriver};
 
 fn main() -> Result<(), Box<dyn Error>> {
     #[cfg(feature = "cudarc")]

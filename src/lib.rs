@@ -33,12 +33,17 @@ struct Readme;
 mod capture;
 mod heap;
 mod index;
-mod random;
 mod recent;
-mod sync;
+#[doc(hidden)]
+pub mod sync;
+
+/// What the workspace's own tests look at; no part of the interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::capture::{Capture, NodeIndex, StreamIndex, Token};
+}
 
 pub mod callables;
-pub mod certify;
 pub mod check;
 pub mod cover;
 #[cfg(feature = "cudarc")]
@@ -46,26 +51,13 @@ pub mod cudarc;
 pub mod devices;
 pub mod driver;
 pub mod engine;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod graphs;
-pub mod import;
 pub mod journal;
 pub mod layout;
 pub mod lifetimes;
 pub mod minimum;
-pub mod peer;
 pub mod plan;
-#[cfg(feature = "plot")]
-pub mod plot;
-pub mod plugin;
 pub mod policy;
-pub mod probe;
-pub mod replay;
 pub mod settings;
 pub mod snapshot;
-pub mod sweep;
-pub mod trace;
-pub mod training;
 pub mod uses;

@@ -11,12 +11,12 @@ use shuttle::sync;
 #[cfg(not(shuttle))]
 use std::sync;
 
-pub(crate) use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub(crate) use sync::{LockResult, Mutex, MutexGuard, PoisonError};
+pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use sync::{LockResult, Mutex, MutexGuard, PoisonError};
 
 /// Whether a thread panicked with the lock held. Under shuttle such a panic ends the run.
 #[inline]
-pub(crate) fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
+pub fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
     #[cfg(shuttle)]
     let poisoned = {
         let _ = mutex;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
 use regraph::journal::Journal;
+use regraph_sim::{SimConfig, SimDriver};
 
 use super::meter::{Meter, Timed, Untimed};
 use super::script::{Call, Script};

@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::ptr::null_mut;
 
 use criterion::{criterion_group, criterion_main, Criterion};
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph_c::*;
+use regraph_sim::{SimConfig, SimDriver};
 
 const BYTES: u64 = 64 << 10;
 const FINE: &str = "the simulated driver does not fail";

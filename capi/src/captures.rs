@@ -288,7 +288,7 @@ pub unsafe extern "C" fn regraph_write_trace(
         let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
         let journal = on!(engine, engine => engine.journal(numbered(capture)))?;
         let journal = journal.ok_or(Failure::NoJournal)?;
-        let trace = regraph::trace::from_journal(&journal, named(origin), 0)?;
-        write_file(path, |output| regraph::trace::write(&trace, output))
+        let trace = regraph_trace::from_journal(&journal, named(origin), 0)?;
+        write_file(path, |output| regraph_trace::write(&trace, output))
     })
 }

@@ -1,7 +1,7 @@
 //! Engines.
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::engine::Engine;
+use regraph_sim::{SimConfig, SimDriver};
 
 use crate::arguments::{give, shared, take_back, Out};
 use crate::config::regraph_config;

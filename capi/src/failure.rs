@@ -9,7 +9,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use regraph::driver::{DriverError, ErrorKind};
 use regraph::engine::Error;
 use regraph::settings::SettingsError;
-use regraph::trace::JournalError;
+use regraph_trace::JournalError;
 use thiserror::Error;
 
 use crate::error::regraph_error;

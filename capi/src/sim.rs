@@ -1,7 +1,7 @@
 //! The host's side of the simulated driver: what the CUDA driver does for a host on a GPU.
 
-use regraph::driver::sim::SimDriver;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, Work};
+use regraph_sim::SimDriver;
 
 use crate::arguments::Out;
 use crate::engine::regraph_engine;

@@ -6,7 +6,6 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use regraph::snapshot::Snapshot;
-use regraph::trace;
 use support::{build_and_run, Language, Linked};
 
 fn source(path: &str) -> PathBuf {
@@ -44,9 +43,9 @@ fn every_call_from_c() {
 /// What the walk has written can be read.
 fn files_are_whole(folder: &Path) {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
-    let trace = trace::read(&*read("capture.jsonl")).unwrap();
+    let trace = regraph_trace::read(&*read("capture.jsonl")).unwrap();
     assert_eq!((trace.captures(), trace.nodes(), trace.blocks()), (1, 4, 3));
-    assert_eq!(trace::read(&*read("empty.jsonl")).unwrap().blocks(), 0);
+    assert_eq!(regraph_trace::read(&*read("empty.jsonl")).unwrap().blocks(), 0);
     let snapshot = Snapshot::read_json(&*read("snapshot.json")).unwrap();
     assert_eq!(snapshot.segments.len(), 1);
     snapshot.validate().unwrap();
@@ -82,7 +81,7 @@ fn a_capture_on_a_gpu_from_c() {
     let (printed, folder) = build_and_run(Language::C99, &source("tests/c/gpu.c"), Linked::Shared);
     assert!(printed.ends_with(" checks\n"), "{printed}");
     let trace = std::fs::read(folder.path().join("capture.jsonl")).unwrap();
-    assert_eq!(trace::read(&*trace).unwrap().blocks(), 4);
+    assert_eq!(regraph_trace::read(&*trace).unwrap().blocks(), 4);
 }
 
 /// It needs no GPU to be compiled.

@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    regraph::fuzzing::eager(data);
+    regraph_testing::eager(data);
 });

@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    regraph::fuzzing::engine(data);
+    regraph_testing::engine(data);
 });

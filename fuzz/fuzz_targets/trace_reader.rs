@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    regraph::fuzzing::trace_reader(data);
+    regraph_testing::trace_reader(data);
 });

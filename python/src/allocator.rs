@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
-use regraph::plugin::{Error, Plugin};
+use regraph_plugin::{Error, Plugin};
 
 use crate::hooks::Failure;
 

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::StreamHandle;
-use regraph::plugin::CaptureSummary;
+use regraph_plugin::CaptureSummary;
 
 use crate::allocator::allocator;
 use crate::errors::raised;

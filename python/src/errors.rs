@@ -4,7 +4,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::PyErr;
 use regraph::engine;
-use regraph::plugin::Error;
+use regraph_plugin::Error;
 
 use crate::hooks::Failure;
 

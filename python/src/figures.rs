@@ -68,7 +68,7 @@ fn memory_fraction(device: u32) -> f64 {
 #[pyfunction]
 fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let pools = py.detach(|| allocator()?.pools(device).map_err(raised))?;
-    let row = |pool: regraph::plugin::PoolReport| {
+    let row = |pool: regraph_plugin::PoolReport| {
         let row = PyDict::new(py);
         row.set_item("id", pool.key)?;
         row.set_item("reserved", pool.reserved)?;

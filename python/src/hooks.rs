@@ -11,7 +11,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use regraph::driver::StreamHandle;
-use regraph::plugin::Error;
+use regraph_plugin::Error;
 
 use crate::allocator::{allocator, set_fraction};
 use crate::{shim, stacks};

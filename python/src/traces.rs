@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regraph::driver::StreamHandle;
 use regraph::journal::Journal;
-use regraph::trace;
 
 /// Where captures are written to, while they are.
 static TARGET: Mutex<Option<Target>> = Mutex::new(None);
@@ -37,9 +36,9 @@ pub(crate) fn write(journal: &Journal, origin: StreamHandle) -> Result<(), Strin
     let told = |error: &dyn std::fmt::Display| {
         format!("the trace {} was not written: {error}", path.display())
     };
-    let trace = trace::from_journal(journal, origin, 0).map_err(|error| told(&error))?;
+    let trace = regraph_trace::from_journal(journal, origin, 0).map_err(|error| told(&error))?;
     let file = File::create(&path).map_err(|error: io::Error| told(&error))?;
-    trace::write(&trace, BufWriter::new(file)).map_err(|error| told(&error))
+    regraph_trace::write(&trace, BufWriter::new(file)).map_err(|error| told(&error))
 }
 
 /// The path of the `count`-th capture: `a.jsonl`, `a.2.jsonl`, `a.3.jsonl`, ...

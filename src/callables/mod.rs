@@ -16,7 +16,7 @@
 //! use std::sync::Arc;
 //!
 //! use regraph::callables::{Callable, Options};
-//! use regraph::driver::sim::{SimConfig, SimDriver};
+//! use regraph_sim::{SimConfig, SimDriver};
 //! use regraph::driver::{Program, Work};
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //! use regraph::graphs::{Error, Memory, Pool};

@@ -14,12 +14,12 @@ use crate::policy::Programmatic;
 
 define_index! {
     /// A mirrored node. Lower indices come earlier in a topological order.
-    pub(crate) NodeIndex
+    pub NodeIndex
 }
 
 /// The part of a capture's graph that some stream's terminals have led to.
 #[derive(Debug)]
-pub(crate) struct Dag {
+pub struct Dag {
     /// Row `n` holds the nodes that `n` depends on.
     rows: Rows,
     handles: Vec<NodeHandle>,
@@ -55,7 +55,7 @@ struct Fetched {
 }
 
 impl Dag {
-    pub(crate) fn new(programmatic: Programmatic) -> Self {
+    pub fn new(programmatic: Programmatic) -> Self {
         Self {
             rows: Rows::default(),
             handles: Vec::new(),
@@ -72,50 +72,47 @@ impl Dag {
 
     /// How many nodes are mirrored.
     #[inline]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.handles.len()
     }
 
     /// How often the driver was asked for a node's dependencies.
-    pub(crate) fn queries(&self) -> u64 {
+    pub fn queries(&self) -> u64 {
         self.queries
     }
 
     /// The driver's handle of a node.
-    pub(crate) fn handle(&self, node: NodeIndex) -> NodeHandle {
+    pub fn handle(&self, node: NodeIndex) -> NodeHandle {
         self.handles[node.index()]
     }
 
     /// The direct predecessors of a node and what their edges prove.
     #[inline]
-    pub(crate) fn dependencies(
-        &self,
-        node: NodeIndex,
-    ) -> impl Iterator<Item = (NodeIndex, Order)> + '_ {
+    pub fn dependencies(&self, node: NodeIndex) -> impl Iterator<Item = (NodeIndex, Order)> + '_ {
         self.rows.edges(node.index()).map(|(target, order)| (NodeIndex(target), order))
     }
 
     /// Whether every edge so far is [`Order::Full`].
     #[inline]
-    pub(crate) fn all_full(&self) -> bool {
+    pub fn all_full(&self) -> bool {
         self.all_full
     }
 
     /// Which nodes lie close behind a node, if it is one of the latest. Only where every edge is
     /// [`Order::Full`].
     #[inline]
-    pub(crate) fn window(&self, node: NodeIndex) -> Option<Window<'_>> {
+    pub fn window(&self, node: NodeIndex) -> Option<Window<'_>> {
         self.windows.of(node)
     }
 
     /// The direct predecessors of every node, by number.
     #[inline]
-    pub(crate) fn rows(&self) -> &Rows {
+    pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
     /// What an edge with this data proves.
-    pub(crate) fn order(&self, edge: EdgeData) -> Order {
+    pub fn order(&self, edge: EdgeData) -> Order {
         Order::of(edge, self.programmatic)
     }
 
@@ -125,7 +122,7 @@ impl Dag {
     /// behind it is then proven through it.
     ///
     /// Costs a look-up, and for each new node one driver query and a look-up per edge.
-    pub(crate) fn insert<D: Driver + ?Sized>(
+    pub fn insert<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         node: NodeHandle,

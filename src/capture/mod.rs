@@ -19,13 +19,10 @@ mod rows;
 mod watch;
 mod windows;
 
-#[cfg(test)]
-mod tests;
-
 use smallvec::SmallVec;
 
-pub(crate) use dag::NodeIndex;
-pub(crate) use watch::Token;
+pub use dag::NodeIndex;
+pub use watch::Token;
 
 use crate::driver::{Dependency, Driver, NodeHandle, StreamHandle};
 use crate::index::{define_index, new_map, Map};
@@ -39,16 +36,16 @@ use windows::WORD;
 
 define_index! {
     /// A stream that was seen in a capture, in order of first sight.
-    pub(crate) StreamIndex
+    pub StreamIndex
 }
 
 /// Nodes that must precede new work.
-pub(crate) type Markers = SmallVec<[NodeIndex; 8]>;
+pub type Markers = SmallVec<[NodeIndex; 8]>;
 
 /// A moment in the capture's host order: a counter that every allocation and every change of a
 /// stream advances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+pub struct Moment(u64);
 
 #[derive(Debug)]
 struct Stream {
@@ -65,7 +62,7 @@ struct Stream {
 
 /// One capture under way.
 #[derive(Debug)]
-pub(crate) struct Capture {
+pub struct Capture {
     programmatic: Programmatic,
     dag: Dag,
     streams: Vec<Stream>,
@@ -79,7 +76,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// `heed_set_back` is false only in tests that take this rule out of the engine.
-    pub(crate) fn new(programmatic: Programmatic, heed_set_back: bool) -> Self {
+    pub fn new(programmatic: Programmatic, heed_set_back: bool) -> Self {
         Self {
             programmatic,
             heed_set_back,
@@ -93,44 +90,44 @@ impl Capture {
     }
 
     /// The index of a stream that was seen in this capture.
-    pub(crate) fn stream(&self, handle: StreamHandle) -> Option<StreamIndex> {
+    pub fn stream(&self, handle: StreamHandle) -> Option<StreamIndex> {
         self.by_handle.get(&handle).copied()
     }
 
     /// The driver's handle of a stream.
-    pub(crate) fn stream_handle(&self, stream: StreamIndex) -> StreamHandle {
+    pub fn stream_handle(&self, stream: StreamIndex) -> StreamHandle {
         self.streams[stream.index()].handle
     }
 
     /// All streams seen so far, in order of first sight.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamIndex> {
+    pub fn streams(&self) -> impl Iterator<Item = StreamIndex> {
         (0..self.streams.len()).map(StreamIndex::new)
     }
 
     /// The driver's handle of a node.
-    pub(crate) fn node_handle(&self, node: NodeIndex) -> NodeHandle {
+    pub fn node_handle(&self, node: NodeIndex) -> NodeHandle {
         self.dag.handle(node)
     }
 
     /// How many nodes are mirrored.
-    pub(crate) fn nodes(&self) -> usize {
+    pub fn nodes(&self) -> usize {
         self.dag.len()
     }
 
     /// How often the driver was asked for a node's dependencies.
-    pub(crate) fn queries(&self) -> u64 {
+    pub fn queries(&self) -> u64 {
         self.dag.queries()
     }
 
     /// Advances the host order and returns the new moment.
-    pub(crate) fn tick(&mut self) -> Moment {
+    pub fn tick(&mut self) -> Moment {
         self.now.0 += 1;
         self.now
     }
 
     /// Takes in a stream's terminals as the driver gave them just now. The tokens that waited on
     /// this stream for nodes that are proven now go into `woken`.
-    pub(crate) fn look<D: Driver + ?Sized>(
+    pub fn look<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         handle: StreamHandle,
@@ -181,51 +178,51 @@ impl Capture {
 
     /// Whether every marker is completed before any next work of the stream starts.
     #[inline]
-    pub(crate) fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {
+    pub fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {
         self.unproven(stream, markers).is_none()
     }
 
     /// The first marker that is not proven for the stream.
     #[inline]
-    pub(crate) fn unproven(&self, stream: StreamIndex, markers: &[NodeIndex]) -> Option<NodeIndex> {
+    pub fn unproven(&self, stream: StreamIndex, markers: &[NodeIndex]) -> Option<NodeIndex> {
         let reach = &self.streams[stream.index()].reach;
         markers.iter().copied().find(|&marker| !reach.proves(marker))
     }
 
     /// Lets a token wait until this marker is proven for the stream.
-    pub(crate) fn watch(&mut self, stream: StreamIndex, marker: NodeIndex, token: Token) {
+    pub fn watch(&mut self, stream: StreamIndex, marker: NodeIndex, token: Token) {
         self.streams[stream.index()].watches.watch(marker, token);
     }
 
     /// The nodes that the stream's next node would depend on, at the last look.
     #[inline]
-    pub(crate) fn terminals(&self, stream: StreamIndex) -> impl Iterator<Item = NodeIndex> + '_ {
+    pub fn terminals(&self, stream: StreamIndex) -> impl Iterator<Item = NodeIndex> + '_ {
         self.streams[stream.index()].reach.terminals().iter().map(|&(node, _)| node)
     }
 
     /// Whether a look after `since` found that the stream had gained or lost terminals.
     #[inline]
-    pub(crate) fn changed_since(&self, stream: StreamIndex, since: Moment) -> bool {
+    pub fn changed_since(&self, stream: StreamIndex, since: Moment) -> bool {
         self.streams[stream.index()].changed > since
     }
 
     /// Whether a look after `since` found that users of blocks in use on the stream may escape
     /// their markers.
     #[inline]
-    pub(crate) fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
+    pub fn broken_since(&self, stream: StreamIndex, since: Moment) -> bool {
         self.streams[stream.index()].broken.is_some_and(|broken| broken > since)
     }
 
     /// When the stream last came to follow nodes that had been seen before, on other streams. Since
     /// then nothing but its own work has become proven for it.
     #[inline]
-    pub(crate) fn learned(&self, stream: StreamIndex) -> Moment {
+    pub fn learned(&self, stream: StreamIndex) -> Moment {
         self.streams[stream.index()].learned
     }
 
     /// The present moment.
     #[inline]
-    pub(crate) fn now(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         self.now
     }
 

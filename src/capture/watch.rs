@@ -13,10 +13,13 @@ use super::windows::WORD;
 /// A name for whatever waits, given by the heap: a range, and a generation that tells it from
 /// later uses of the same row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) heap: u32,
-    pub(crate) row: u32,
-    pub(crate) generation: u32,
+pub struct Token {
+    /// The heap's number.
+    pub heap: u32,
+    /// The row of the range in its heap.
+    pub row: u32,
+    /// Tells the ranges of one row apart.
+    pub generation: u32,
 }
 
 /// Ends a list.
@@ -34,7 +37,7 @@ struct Entry {
 
 /// The lists of one stream, by node.
 #[derive(Debug, Default)]
-pub(crate) struct WatchLists {
+pub struct WatchLists {
     /// The nodes with a list: traversals ask for every node they prove, and nearly all have none.
     watched: FixedBitSet,
     /// The first entry of each node's list, page by page; pages without a list are left out.
@@ -46,7 +49,7 @@ pub(crate) struct WatchLists {
 
 impl WatchLists {
     /// Enters a token at a node.
-    pub(crate) fn watch(&mut self, node: NodeIndex, token: Token) {
+    pub fn watch(&mut self, node: NodeIndex, token: Token) {
         let page = node.index() / PAGE;
         if self.heads.len() <= page {
             self.heads.resize(page + 1, None);
@@ -76,7 +79,7 @@ impl WatchLists {
     /// Hands back the tokens at nodes that are proven now: those of one word of a set of nodes, the
     /// latest first.
     #[inline]
-    pub(crate) fn fire(&mut self, word: usize, nodes: Block, woken: &mut Vec<Token>) {
+    pub fn fire(&mut self, word: usize, nodes: Block, woken: &mut Vec<Token>) {
         let mut fired = nodes & self.watched.as_slice().get(word).copied().unwrap_or(0);
         while fired != 0 {
             let bit = fired.ilog2();

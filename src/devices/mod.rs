@@ -8,7 +8,7 @@
 //! use std::sync::Arc;
 //!
 //! use regraph::devices::Devices;
-//! use regraph::driver::sim::{SimConfig, SimDriver}; // or driver::cuda::CudaDriver::new(1)?
+//! use regraph_sim::{SimConfig, SimDriver}; // or driver::cuda::CudaDriver::new(1)?
 //! use regraph::driver::{Driver, Program};
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //!

@@ -20,7 +20,6 @@ mod program;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod sim;
 
 pub use error::{DriverError, ErrorKind};
 pub use handle::{

@@ -41,7 +41,7 @@ pub struct Config {
     /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
     pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(feature = "flaws")]
     #[doc(hidden)]
     pub flaw: Option<Flaw>,
 }
@@ -58,7 +58,7 @@ impl Default for Config {
             foreign_nodes: false,
             late_ends: false,
             device: 0,
-            #[cfg(feature = "fuzzing")]
+            #[cfg(feature = "flaws")]
             flaw: None,
         }
     }
@@ -159,7 +159,7 @@ impl Config {
     }
 
     /// Sets a safety rule to leave out.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(feature = "flaws")]
     #[doc(hidden)]
     #[must_use]
     pub fn flaw(mut self, flaw: Option<Flaw>) -> Self {
@@ -170,9 +170,9 @@ impl Config {
     /// Whether this safety rule is left out: never, outside tests.
     #[inline]
     pub(super) fn lacks(&self, flaw: Flaw) -> bool {
-        #[cfg(feature = "fuzzing")]
+        #[cfg(feature = "flaws")]
         return self.flaw == Some(flaw);
-        #[cfg(not(feature = "fuzzing"))]
+        #[cfg(not(feature = "flaws"))]
         {
             let _ = flaw;
             false

@@ -55,7 +55,7 @@ mod wait;
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "flaws")]
 #[doc(hidden)]
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};

@@ -13,7 +13,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use regraph::driver::sim::{SimConfig, SimDriver};
+//! use regraph_sim::{SimConfig, SimDriver};
 //! use regraph::driver::{CaptureMode, Program, Work};
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //! use regraph::graphs::{Error, Pool};
@@ -44,6 +44,7 @@ mod memory;
 mod order;
 mod pool;
 mod retired;
+mod submit;
 mod twice;
 
 pub use capture::Capture;
@@ -53,3 +54,4 @@ pub use lease::Lease;
 pub use memory::Memory;
 pub(crate) use order::Event;
 pub use pool::Pool;
+pub use submit::Submit;

@@ -263,8 +263,8 @@ fn a_search_finds_every_flaw_outside_captures() {
     for flaw in [Flaw::StreamOrder, Flaw::Events] {
         let found = (0..200).find(|_| {
             let program: Vec<u8> = (0..600).map(|_| next()).collect();
-            regraph::fuzzing::eager(&program);
-            regraph::fuzzing::flawed_eager(&program, flaw)
+            regraph_testing::eager(&program);
+            regraph_testing::flawed_eager(&program, flaw)
         });
         assert!(found.is_some(), "{flaw:?} was not found");
         println!("{flaw:?} after {}", found.unwrap());
@@ -296,8 +296,8 @@ fn a_search_finds_every_flaw() {
     ] {
         let found = (0..4_000).find(|_| {
             let program: Vec<u8> = (0..700).map(|_| next()).collect();
-            regraph::fuzzing::flawed_engine(&program, flaw).refused
-                > regraph::fuzzing::sound_engine(&program).refused
+            regraph_testing::flawed_engine(&program, flaw).refused
+                > regraph_testing::sound_engine(&program).refused
         });
         assert!(found.is_some(), "{flaw:?} was not found");
         println!("{flaw:?} after {}", found.unwrap());

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{Program, StreamHandle, Tagged, Work};
 use regraph::engine::Block;
+use regraph_sim::{SimConfig, SimDriver};
 
 /// Makes a test on the simulated driver and one on a GPU of a function of the driver.
 macro_rules! twins {

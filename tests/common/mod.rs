@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
+use regraph_sim::{SimConfig, SimDriver};
 
 pub const MIB: u64 = 1 << 20;
 

@@ -7,13 +7,13 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::Program;
 use regraph::engine::Config;
 use regraph::policy::{Programmatic, Reuse};
-use regraph::replay::{replay, Options, Plan, Replayed};
-use regraph::sweep::{Sizes, Workload};
-use regraph::trace::{read, Operation, Trace};
+use regraph_cli::replay::{replay, Options, Plan, Replayed};
+use regraph_cli::sweep::{Sizes, Workload};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_trace::{read, Operation, Trace};
 
 const TRACES: [&str; 4] = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"];
 

@@ -6,14 +6,14 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::engine::Config;
 use regraph::journal::BlockNumber;
 use regraph::layout::Layout;
 use regraph::lifetimes::{Lifetime, Lifetimes};
 use regraph::policy::Reuse;
-use regraph::replay::{replay, Options, Plan};
-use regraph::trace::read;
+use regraph_cli::replay::{replay, Options, Plan};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_trace::read;
 
 const MIB: u64 = 1 << 20;
 

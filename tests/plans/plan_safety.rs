@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle,
     Tagged, Work,
@@ -11,6 +10,7 @@ use regraph::driver::{
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::policy::Reuse;
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 /// The granularity of the device, in bytes.
 const PAGE: u64 = 2 * MIB;

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{bench_on, Bench, MIB};
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     AsStream, CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Work,
 };
@@ -16,9 +15,10 @@ use regraph::engine::{BlockId, CaptureReport, Config, Engine, Error, Followed, P
 use regraph::graphs::{self, Pool};
 use regraph::layout::Layout;
 use regraph::policy::{Programmatic, Reuse};
-use regraph::replay::{replay, Options, Plan};
-use regraph::sweep::{Sizes, Workload};
-use regraph::trace::{read, Trace};
+use regraph_cli::replay::{replay, Options, Plan};
+use regraph_cli::sweep::{Sizes, Workload};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_trace::{read, Trace};
 
 const SUPPORTS: [MemorySupport; 2] =
     [MemorySupport::Mapped { granularity: 2 * MIB }, MemorySupport::Allocated];

@@ -1,21 +1,20 @@
-//! Random programs of work outside captures against the model of `src/fuzzing/eager`.
+//! Random programs of work outside captures against the model of `crates/testing/src/eager`.
 
 use proptest::prelude::*;
-use regraph::fuzzing;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_keeps_to_the_model(data in proptest::collection::vec(any::<u8>(), 0..900)) {
-        fuzzing::eager(&data);
+        regraph_testing::eager(&data);
     }
 }
 
 #[test]
 fn the_engine_keeps_to_the_model_in_longer_programs() {
     arbtest::arbtest(|u| {
-        fuzzing::eager(u.bytes(u.len())?);
+        regraph_testing::eager(u.bytes(u.len())?);
         Ok(())
     })
     .budget_ms(3_000)

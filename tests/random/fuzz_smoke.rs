@@ -1,14 +1,12 @@
 //! The fuzz targets for a second each.
 
-use regraph::fuzzing;
-
 #[test]
 fn trace_reader() {
     arbtest::arbtest(|u| {
         if u.arbitrary()? {
-            fuzzing::trace_reader(&fuzzing::trace_text(u)?);
+            regraph_testing::trace_reader(&regraph_testing::trace_text(u)?);
         } else {
-            fuzzing::trace_reader(u.bytes(u.len())?);
+            regraph_testing::trace_reader(u.bytes(u.len())?);
         }
         Ok(())
     })

@@ -1,21 +1,20 @@
 //! Random programs against the definition of safety.
 
 use proptest::prelude::*;
-use regraph::fuzzing;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_is_safe(data in proptest::collection::vec(any::<u8>(), 0..900)) {
-        fuzzing::engine(&data);
+        regraph_testing::engine(&data);
     }
 }
 
 #[test]
 fn the_engine_is_safe_on_longer_programs() {
     arbtest::arbtest(|u| {
-        fuzzing::engine(u.bytes(u.len())?);
+        regraph_testing::engine(u.bytes(u.len())?);
         Ok(())
     })
     .budget_ms(1_000)

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureMode, Driver, MemoryInfo, MemorySupport, Program, StreamHandle, Tagged, Work,
 };
 use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId};
+use regraph_sim::{SimConfig, SimDriver};
 use shuttle::sync::Mutex;
 use shuttle::thread;
 

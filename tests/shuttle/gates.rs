@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, StreamHandle};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 

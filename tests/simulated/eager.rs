@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Driver, MemorySupport, Program, StreamHandle, Work};
 use regraph::engine::{Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, Refusal};
-use regraph::fuzzing::Renamed;
 use regraph::settings::{Rounding, Settings};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_testing::Renamed;
 
 const MAPPED: MemorySupport = MemorySupport::Mapped { granularity: 2 * MIB };
 

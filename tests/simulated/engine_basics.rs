@@ -219,5 +219,5 @@ fn each_node_is_asked_for_once() {
     b.driver.end_capture(s).unwrap();
     assert_eq!(report.nodes, 200);
     assert_eq!(report.dependency_queries, 200);
-    assert_eq!(b.driver.calls(regraph::driver::sim::Call::Dependencies), 200);
+    assert_eq!(b.driver.calls(regraph_sim::Call::Dependencies), 200);
 }

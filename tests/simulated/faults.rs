@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, MemorySupport, Program, StreamHandle, Work};
 use regraph::engine::{BlockId, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Settings;
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 const GIVING_BACK: [Call; 5] =
     [Call::Release, Call::Unmap, Call::Unreserve, Call::Free, Call::DestroyEvent];

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Tagged, Work};
 use regraph::engine::{Block, Config, Error, PoolConfig};
-use regraph::replay::{replay, Options, Replayed};
 use regraph::settings::Settings;
-use regraph::sweep::{Sizes, Workload};
-use regraph::trace::Trace;
+use regraph_cli::replay::{replay, Options, Replayed};
+use regraph_cli::sweep::{Sizes, Workload};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_trace::Trace;
 
 const STEP: u64 = 64 * MIB;
 const MAPPING: [Call; 3] = [Call::Create, Call::Map, Call::SetAccess];
@@ -111,7 +111,7 @@ fn recorded_captures_hold_what_they_held() {
     for (name, _) in held {
         let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
-        let trace = regraph::trace::read(file).unwrap();
+        let trace = regraph_trace::read(file).unwrap();
         compare(&trace);
         found.push(run(&trace, STEP).0.reserved_bytes / MIB);
     }

@@ -3,8 +3,7 @@
 use crate::common::{bench, MIB};
 use regraph::driver::Program;
 use regraph::engine::{Config, Error, PoolConfig};
-use regraph::replay::{replay, Options};
-use regraph::trace;
+use regraph_cli::replay::{replay, Options};
 
 /// Found by review: the second half of the capture had state of its own, and took what the first
 /// half had left as if it were another graph's.
@@ -180,10 +179,10 @@ fn a_live_capture_becomes_a_trace() {
     }
     let journal = b.engine.journal(capture).unwrap().unwrap();
     let report = b.finish(streams[0], capture);
-    let recorded = trace::from_journal(&journal, streams[0], 0).unwrap();
+    let recorded = regraph_trace::from_journal(&journal, streams[0], 0).unwrap();
     let mut text = Vec::new();
-    trace::write(&recorded, &mut text).unwrap();
-    let read = trace::read(&text[..]).unwrap();
+    regraph_trace::write(&recorded, &mut text).unwrap();
+    let read = regraph_trace::read(&text[..]).unwrap();
     let again = replay(&b.driver, &read, &Options::default()).unwrap();
     assert_eq!((again.blocks, again.nodes), (report.blocks, report.nodes));
     assert_eq!(again.reserved_bytes, b.reserved());

@@ -5,6 +5,7 @@
 mod common;
 
 mod beside_captures;
+mod capture_windows;
 mod eager;
 mod engine_basics;
 mod faults;

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, Program, Work};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::settings::Settings;
 use regraph::snapshot::{Action, BlockState, Snapshot};
+use regraph_sim::{SimConfig, SimDriver};
 
 type SimEngine = Engine<Arc<SimDriver>>;
 

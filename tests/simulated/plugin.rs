@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, Program, StreamHandle,
     Work,
 };
 use regraph::engine::{self, Config};
-use regraph::plugin::{Error, Filter, Plugin, PoolKey};
 use regraph::policy::PlanChoice;
 use regraph::settings::Settings;
+use regraph_plugin::{Error, Filter, Plugin, PoolKey};
+use regraph_sim::{SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolKey = (1, 0);

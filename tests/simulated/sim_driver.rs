@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind,
     EventHandle, GraphHandle, MemoryHandle, MemorySupport, NodeHandle, NodeKind, Program,
     StreamHandle, Tagged, Work,
 };
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);

@@ -4,11 +4,11 @@
 use std::sync::Barrier;
 use std::thread;
 
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, NodeHandle, Program, StreamHandle,
     Work,
 };
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 

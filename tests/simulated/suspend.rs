@@ -3,13 +3,13 @@
 use crate::common::{bench, bench_on, Bench, MIB};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use regraph::driver::sim::{Call, SimConfig};
 use regraph::driver::{
     CaptureMode, Driver, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle, Tagged,
     Work,
 };
 use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, Refusal};
 use regraph::settings::Settings;
+use regraph_sim::{Call, SimConfig};
 
 fn settings(expandable: bool) -> Config {
     let settings = Settings::default().expandable_segments(expandable).history(10_000);

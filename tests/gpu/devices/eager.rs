@@ -1,8 +1,8 @@
 //! Blocks of one device used on streams of the other, outside captures.
 
-use regraph::driver::sim::Call;
 use regraph::driver::{CaptureMode, ErrorKind, Program, StreamHandle};
 use regraph::engine::Config;
+use regraph_sim::Call;
 
 use super::{tagged, two, Two};
 

@@ -1,7 +1,7 @@
 //! What the simulated machine refuses, as CUDA does.
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{Driver, MemorySupport, Program, Tagged, Work};
+use regraph_sim::{SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;
 const SMALL: SimConfig =

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use crate::device::tagged;
 use regraph::devices::Devices;
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Tagged, Work,
 };
 use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
+use regraph_sim::{SimConfig, SimDriver};
 
 mod captures;
 mod eager;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use regraph::devices::{Devices, Error};
-use regraph::driver::sim::{Call, SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, StreamHandle};
 use regraph::engine::{Config, Engine};
 use regraph::settings::Settings;
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 use super::{two, MIB};
 

@@ -1,9 +1,9 @@
 //! Certificates hold, and changed ones do not.
 
-use regraph::certify::{check, Certificate, CertifiedBlock, Refusal, Threshold};
-use regraph::minimum;
 use regraph::policy::Programmatic;
-use regraph::trace::{Operation, Trace};
+use regraph_trace::certify::{check, Certificate, CertifiedBlock, Refusal, Threshold};
+use regraph_trace::minimum;
+use regraph_trace::{Operation, Trace};
 
 use super::traces::{kernel, random, real, Kinds, REAL};
 

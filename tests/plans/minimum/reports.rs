@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use regraph::driver::sim::{SimConfig, SimDriver};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program, Work};
 use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Pool};
-use regraph::minimum;
 use regraph::policy::Programmatic;
-use regraph::sweep::{Sizes, Workload};
-use regraph::trace::{Operation, Trace};
+use regraph_cli::sweep::{Sizes, Workload};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_trace::minimum;
+use regraph_trace::{Operation, Trace};
 
 /// The capture of a trace that has one, of kernels and waits.
 fn capture(trace: &Trace, config: Config) -> CaptureReport {

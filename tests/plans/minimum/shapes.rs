@@ -1,8 +1,8 @@
 //! What changes to a trace do to its minimum.
 
-use regraph::minimum;
 use regraph::policy::Programmatic;
-use regraph::trace::{Operation, Trace};
+use regraph_trace::minimum;
+use regraph_trace::{Operation, Trace};
 
 use super::traces::{random, real, Kinds, REAL};
 

@@ -5,7 +5,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use fastrand::Rng;
-use regraph::trace::{read, Operation, Trace};
+use regraph_trace::{read, Operation, Trace};
 
 pub const REAL: [(&str, f64); 4] = [
     ("decoder_s1", 45.0),

@@ -6,7 +6,7 @@ use std::io::BufReader;
 
 use regraph::journal::BlockNumber;
 use regraph::lifetimes::{Lifetime, Lifetimes};
-use regraph::trace::{self, Operation};
+use regraph_trace::Operation;
 
 pub const PAGE: u64 = 2 << 20;
 
@@ -83,7 +83,7 @@ struct Open {
 pub fn lifetimes(name: &str) -> Lifetimes {
     let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
     let trace = File::open(path).expect("a recorded capture");
-    let trace = trace::read(BufReader::new(trace)).expect("a valid trace");
+    let trace = regraph_trace::read(BufReader::new(trace)).expect("a valid trace");
     let points = points(trace.operations());
     let chains = points.first().map_or(0, Vec::len);
     let mut terminals: HashMap<u16, Point> = HashMap::new();

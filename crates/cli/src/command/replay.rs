@@ -1,0 +1,289 @@
+//! `regraph replay`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use regraph::driver::Program;
+use regraph::engine::{Config, Followed, PlanReport};
+use regraph::policy::{Programmatic, Reuse};
+use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
+use regraph_trace::certify::Certificate;
+use regraph_trace::minimum;
+use regraph_trace::Trace;
+use serde::Serialize;
+
+use super::drivers::{with_driver, Choice, Job};
+use super::failure::Failure;
+use super::load::load;
+
+/// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
+/// between them overlap.
+const TAG_DELAY: u32 = 2_000;
+/// How often the graphs are launched with tags on.
+const TAG_LAUNCHES: u32 = 3;
+
+/// How blocks get their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PlanChoice {
+    /// As they are asked for.
+    #[default]
+    None,
+    /// Their memory comes at the capture's end, as little as it can run on.
+    Exact,
+    /// By a layout, planned from a first capture that is thrown away.
+    Twice,
+}
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The trace, JSON Lines in format v1.
+    trace: PathBuf,
+    /// The driver; by default CUDA if the machine has a GPU.
+    #[arg(long, value_enum)]
+    driver: Option<Choice>,
+    /// Which streams may take a free block: cross-stream, own-stream or deferred.
+    #[arg(long, default_value_t, value_name = "POLICY")]
+    policy: Reuse,
+    /// What programmatic edges prove: deny, lag or trust.
+    #[arg(long, default_value_t, value_name = "PROOF")]
+    programmatic: Programmatic,
+    /// How blocks get their places.
+    #[arg(long, value_enum, default_value_t)]
+    plan: PlanChoice,
+    /// Launch the graphs so many times and tell the time; with --tags more often for the tags.
+    #[arg(long, default_value_t, value_name = "N")]
+    launches: u32,
+    /// Write where each block was placed to this file, a JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    placements: Option<PathBuf>,
+    /// Write why no placement can do with less memory to this file: a certificate (JSON) a line, one for
+    /// each capture. `regraph certify` checks it.
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// Let the nodes write and check tags in the blocks, and launch the graphs.
+    #[arg(long)]
+    tags: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let trace = load(&arguments.trace)?;
+    with_driver(arguments.driver, &Run { arguments, trace })
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+    trace: Trace,
+}
+
+/// The object that `--json` prints.
+#[derive(Serialize)]
+struct Summary {
+    trace: String,
+    driver: String,
+    policy: String,
+    programmatic: String,
+    captures: usize,
+    nodes: usize,
+    blocks: usize,
+    total_bytes: u128,
+    peak_allocated_bytes: u64,
+    reserved_bytes: u64,
+    /// The least that any placement without new edges needs.
+    minimum_bytes: u64,
+    ratio: Option<f64>,
+    capture_ns: u64,
+    alloc_ns: u64,
+    free_ns: u64,
+    replay_ns: Option<u64>,
+    verified: bool,
+    instantiate_ns: Option<u64>,
+    /// What the memory that came at each capture's end amounts to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    plans: Vec<PlanReport>,
+    /// How far each capture lies by its layout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layouts: Vec<LayoutSummary>,
+}
+
+/// What became of one layout.
+#[derive(Serialize)]
+struct LayoutSummary {
+    planned_blocks: usize,
+    planned_bytes: u64,
+    followed_blocks: usize,
+    /// Why the rest was not, in words.
+    fell_back: Option<String>,
+}
+
+impl LayoutSummary {
+    fn new(layout: &Followed) -> Self {
+        Self {
+            planned_blocks: layout.planned,
+            planned_bytes: layout.planned_bytes,
+            followed_blocks: layout.followed,
+            fell_back: layout.fell_back.map(|_| layout.to_string()),
+        }
+    }
+}
+
+impl Job for Run<'_> {
+    fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
+        let arguments = self.arguments;
+        let name = arguments.trace.display().to_string();
+        let config = Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
+        let options = Options {
+            config,
+            tags: arguments.tags,
+            delay: if arguments.tags { TAG_DELAY } else { 0 },
+            launches: if arguments.tags { TAG_LAUNCHES } else { arguments.launches },
+            plan: match arguments.plan {
+                PlanChoice::None => Plan::None,
+                PlanChoice::Exact => Plan::Exact,
+                PlanChoice::Twice => Plan::Twice,
+            },
+            ..Options::default()
+        };
+        let replayed = replay(driver, &self.trace, &options)
+            .map_err(|error| Failure::replay(&name, &error))?;
+        if let Some(path) = &arguments.placements {
+            write_placements(path, &replayed.placements)
+                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        }
+        let certificates = minimum::of_trace(&self.trace, arguments.programmatic);
+        if let Some(path) = &arguments.certificate {
+            write_certificates(path, &certificates)
+                .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+        }
+        let least = minimum::of_pools(&self.trace, &certificates);
+        let summary = self.summary(name, choice, &replayed, least);
+        let mut output = io::stdout().lock();
+        if arguments.json {
+            serde_json::to_writer(&mut output, &summary).map_err(io::Error::from)?;
+            writeln!(output)?;
+        } else {
+            summary.print(&mut output)?;
+        }
+        output.flush()?;
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    fn summary(
+        &self,
+        trace: String,
+        driver: Choice,
+        replayed: &Replayed,
+        minimum_bytes: u64,
+    ) -> Summary {
+        Summary {
+            trace,
+            driver: driver.to_string(),
+            policy: self.arguments.policy.to_string(),
+            programmatic: self.arguments.programmatic.to_string(),
+            captures: replayed.captures,
+            nodes: replayed.nodes,
+            blocks: replayed.blocks,
+            total_bytes: replayed.total_bytes,
+            peak_allocated_bytes: replayed.peak_allocated_bytes,
+            reserved_bytes: replayed.reserved_bytes,
+            minimum_bytes,
+            ratio: regraph::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
+            capture_ns: replayed.capture_ns,
+            alloc_ns: replayed.alloc_ns,
+            free_ns: replayed.free_ns,
+            replay_ns: replayed.replay_ns,
+            verified: replayed.verified,
+            instantiate_ns: replayed.instantiate_ns,
+            plans: replayed.plans.clone(),
+            layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
+        }
+    }
+}
+
+impl Summary {
+    fn print(&self, output: &mut impl Write) -> io::Result<()> {
+        let mebibytes = |bytes: u128| bytes as f64 / f64::from(1 << 20);
+        let proof = if self.verified { "verified" } else { "not verified" };
+        writeln!(output, "trace      {}", self.trace)?;
+        writeln!(
+            output,
+            "with       {}, {}, programmatic {}",
+            self.driver, self.policy, self.programmatic
+        )?;
+        writeln!(
+            output,
+            "captures   {} ({} nodes, {} blocks), {proof}",
+            self.captures, self.nodes, self.blocks
+        )?;
+        writeln!(
+            output,
+            "memory     {:.1} MiB reserved, {:.1} MiB peak allocated, {:.1} MiB in all blocks",
+            mebibytes(self.reserved_bytes.into()),
+            mebibytes(self.peak_allocated_bytes.into()),
+            mebibytes(self.total_bytes)
+        )?;
+        let ratio = self.ratio.map(|ratio| format!(", reserved {ratio:.2} of it"));
+        writeln!(
+            output,
+            "minimum    {:.1} MiB{}",
+            mebibytes(self.minimum_bytes.into()),
+            ratio.unwrap_or_default()
+        )?;
+        for plan in &self.plans {
+            writeln!(
+                output,
+                "plan       {:.1} MiB in {} pieces, mapped {} times; at least {:.1} MiB; planned in {:.3} \
+                 ms, carried out in {:.3} ms",
+                mebibytes(plan.bytes.into()),
+                plan.pieces,
+                plan.mappings,
+                mebibytes(plan.minimum_bytes.into()),
+                plan.planning_ns as f64 / 1e6,
+                plan.binding_ns as f64 / 1e6
+            )?;
+        }
+        for layout in &self.layouts {
+            let LayoutSummary { planned_blocks, planned_bytes, followed_blocks, fell_back } =
+                layout;
+            let planned = mebibytes(u128::from(*planned_bytes));
+            match fell_back {
+                None => writeln!(
+                    output,
+                    "layout     {planned:.1} MiB, followed: {followed_blocks} of {planned_blocks} blocks"
+                )?,
+                Some(why) => writeln!(output, "layout     {planned:.1} MiB, not followed: {why}")?,
+            }
+        }
+        writeln!(
+            output,
+            "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",
+            self.capture_ns as f64 / 1e6,
+            self.alloc_ns,
+            self.free_ns
+        )
+    }
+}
+
+fn write_certificates(path: &Path, certificates: &[Certificate]) -> io::Result<()> {
+    let mut output = BufWriter::new(File::create(path)?);
+    for certificate in certificates {
+        certificate.write(&mut output)?;
+    }
+    output.flush()
+}
+
+fn write_placements(path: &Path, placements: &[Placement]) -> io::Result<()> {
+    let mut output = BufWriter::new(File::create(path)?);
+    for placement in placements {
+        serde_json::to_writer(&mut output, placement)?;
+        output.write_all(b"\n")?;
+    }
+    output.flush()
+}

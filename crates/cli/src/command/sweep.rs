@@ -1,0 +1,180 @@
+//! `regraph sweep`.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use regraph::driver::Program;
+use regraph::policy::PlanChoice;
+use regraph_cli::sweep::{self, Row, Sizes, Workload};
+
+use super::drivers::{with_driver, Choice, Job};
+use super::failure::Failure;
+
+/// How often a graph is launched for its time.
+const LAUNCHES: u32 = 11;
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The driver; by default CUDA if the machine has a GPU.
+    #[arg(long, value_enum)]
+    driver: Option<Choice>,
+    /// The blocks' sizes: fixed (4 MiB) or mixed (1 KiB to 24 MiB).
+    #[arg(long, default_value_t, value_name = "SIZES")]
+    sizes: Sizes,
+    /// Run each workload once more with this plan: exact, memory at the capture's end; or none.
+    #[arg(long, default_value_t, value_name = "PLAN")]
+    plan: PlanChoice,
+    /// Print a JSON object a row.
+    #[arg(long)]
+    json: bool,
+    /// What the workloads are drawn from.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+}
+
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    with_driver(arguments.driver, &Run { arguments })
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+}
+
+impl Job for Run<'_> {
+    fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
+        let plan = self.arguments.plan;
+        let launches = match choice {
+            Choice::Sim => 0,
+            Choice::Cuda => LAUNCHES,
+        };
+        let workloads = Workload::all(self.arguments.sizes, self.arguments.seed);
+        let bar = progress(workloads.len());
+        let mut output = io::stdout().lock();
+        if !self.arguments.json {
+            bar.suspend(|| header(&mut output, choice, plan))?;
+        }
+        for (index, workload) in workloads.iter().enumerate() {
+            let what = format!("workload {index}");
+            let trace =
+                workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
+            let row = sweep::run(driver, workload, &trace, launches, plan)
+                .map_err(|error| Failure::replay(&what, &error))?;
+            // A row at a time, so that a reader sees each as soon as it is there.
+            bar.suspend(|| -> io::Result<()> {
+                if self.arguments.json {
+                    serde_json::to_writer(&mut output, &row)?;
+                    writeln!(output)?;
+                } else {
+                    line(&mut output, &row, plan)?;
+                }
+                output.flush()
+            })?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+fn progress(length: usize) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length as u64);
+    // A bar in the default style is as good where the template does not parse.
+    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+const HEADINGS: [&str; 17] = [
+    "streams",
+    "steps",
+    "alloc",
+    "free",
+    "join",
+    "nodes",
+    "blocks",
+    "reserved",
+    "minimum",
+    "ratio",
+    "deferred",
+    "own-stream",
+    "peak alloc.",
+    "capture ms",
+    "ns/alloc",
+    "ns/free",
+    "replay ms",
+];
+
+/// Those of the replay with a plan.
+const PLANNED_HEADINGS: [&str; 7] =
+    ["planned", "minimum", "ratio", "mappings", "plan ms", "map ms", "replay ms"];
+
+fn header(output: &mut impl Write, driver: Choice, plan: PlanChoice) -> io::Result<()> {
+    writeln!(output, "driver {driver}; memory in MiB")?;
+    columns(output, headings(plan).map(|heading| (heading, heading.to_owned())))
+}
+
+fn headings(plan: PlanChoice) -> impl Iterator<Item = &'static str> {
+    let planned: &[_] = match plan {
+        PlanChoice::None => &[],
+        PlanChoice::Exact => &PLANNED_HEADINGS,
+    };
+    HEADINGS.iter().chain(planned).copied()
+}
+
+fn line(output: &mut impl Write, row: &Row, plan: PlanChoice) -> io::Result<()> {
+    let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let milliseconds = |ns: u64| format!("{:.2}", ns as f64 / 1e6);
+    let if_any = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+    let ratio = |ratio: Option<f64>| if_any(ratio.map(|ratio| format!("{ratio:.3}")));
+    let mut cells = vec![
+        row.streams.to_string(),
+        row.operations.to_string(),
+        row.alloc.to_string(),
+        row.free.to_string(),
+        row.join.to_string(),
+        row.nodes.to_string(),
+        row.blocks.to_string(),
+        mebibytes(row.reserved_bytes),
+        mebibytes(row.minimum_bytes),
+        ratio(row.ratio),
+        mebibytes(row.deferred_bytes),
+        mebibytes(row.own_stream_bytes),
+        mebibytes(row.peak_allocated_bytes),
+        milliseconds(row.capture_ns),
+        row.alloc_ns.to_string(),
+        row.free_ns.to_string(),
+        if_any(row.replay_ns.map(milliseconds)),
+    ];
+    if let Some(planned) = &row.planned {
+        cells.extend([
+            mebibytes(planned.planned_bytes),
+            mebibytes(planned.planned_minimum_bytes),
+            ratio(planned.planned_ratio),
+            planned.mappings.to_string(),
+            milliseconds(planned.planning_ns),
+            milliseconds(planned.binding_ns),
+            if_any(planned.planned_replay_ns.map(milliseconds)),
+        ]);
+    }
+    // A device that cannot map memory has no plans.
+    cells.resize(headings(plan).count(), "-".to_owned());
+    columns(output, headings(plan).zip(cells))
+}
+
+fn columns(
+    output: &mut impl Write,
+    cells: impl Iterator<Item = (&'static str, String)>,
+) -> io::Result<()> {
+    let mut text = String::new();
+    for (heading, cell) in cells {
+        let width = heading.len().max(6);
+        text.push_str(&format!("{cell:>width$}  "));
+    }
+    writeln!(output, "{}", text.trim_end())
+}

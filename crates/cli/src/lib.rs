@@ -1,0 +1,11 @@
+//! The parts of the `regraph` command: they run traces, make random captures, and draw what they
+//! came to.
+
+mod random;
+
+pub mod import;
+pub mod peer;
+pub mod plot;
+pub mod replay;
+pub mod sweep;
+pub mod training;

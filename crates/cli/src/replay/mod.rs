@@ -1,0 +1,161 @@
+//! Running a trace against an [`Engine`](regraph::engine::Engine) on any [`Program`].
+//!
+//! Every operation of the trace becomes the host's call: kernels are launched, streams wait, raw
+//! nodes are added and terminals set on the graph under capture, blocks come from the engine. With
+//! tags on, the nodes also write and check what lies in the blocks, so that a wrong reuse shows as
+//! wrong data.
+
+mod cleanup;
+mod clock;
+mod error;
+mod lifetime;
+mod model;
+mod runner;
+mod sample;
+mod tags;
+mod twice;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use regraph::driver::Program;
+use regraph::engine::{Config, Followed, PlanReport};
+use regraph_trace::{BlockIndex, Trace};
+
+pub use error::ReplayError;
+pub use sample::Sample;
+
+/// How a capture's blocks get their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Plan {
+    /// As they are asked for.
+    #[default]
+    None,
+    /// Their memory comes at the capture's end, as little as it can run on.
+    Exact,
+    /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
+    /// blocks from before it are left out.
+    Twice,
+}
+
+/// How to run a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The engine's choices.
+    pub config: Config,
+    /// Whether nodes write tags into blocks and check them.
+    pub tags: bool,
+    /// What the tags, and the choice of who checks them, are drawn from.
+    pub seed: u64,
+    /// The longest that a node with tags waits, in nanoseconds; how long is drawn for each.
+    pub delay: u32,
+    /// How often the graphs are launched after their captures.
+    pub launches: u32,
+    /// How a capture's blocks get their places.
+    pub plan: Plan,
+}
+
+/// What a trace came to.
+#[derive(Clone, Debug)]
+pub struct Replayed {
+    /// Captures.
+    pub captures: usize,
+    /// Nodes of all captures.
+    pub nodes: usize,
+    /// Blocks allocated.
+    pub blocks: usize,
+    /// Bytes of all blocks, as asked for.
+    pub total_bytes: u128,
+    /// The highest that each pool's live blocks came to, summed over pools, as placed.
+    pub peak_allocated_bytes: u64,
+    /// What the pools hold at the end, before the outputs are freed.
+    pub reserved_bytes: u64,
+    /// Host time of an allocation, on average, in nanoseconds.
+    pub alloc_ns: u64,
+    /// Host time of a free, on average, in nanoseconds.
+    pub free_ns: u64,
+    /// Host time of all captures, from before their begin to behind their end, in nanoseconds.
+    pub capture_ns: u64,
+    /// Time of a launch of all graphs, from the launch until the device is idle, on average, in
+    /// nanoseconds; `None` without launches.
+    pub replay_ns: Option<u64>,
+    /// Whether the checker judged every capture.
+    pub verified: bool,
+    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`].
+    pub plans: Vec<PlanReport>,
+    /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
+    pub instantiate_ns: Option<u64>,
+    /// How far each capture lies by its layout; empty without [`Plan::Twice`].
+    pub layouts: Vec<Followed>,
+    /// Where the blocks were placed, in order of allocation.
+    pub placements: Vec<Placement>,
+    /// The tags left in blocks that were never freed; empty unless tags were on.
+    pub outputs: Vec<Output>,
+}
+
+/// Where a block was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// The block.
+    pub id: BlockIndex,
+    /// Its address.
+    pub address: u64,
+    /// Its size, as asked for.
+    pub bytes: u64,
+}
+
+/// What lies in a block that was never freed, after the last launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The block.
+    pub id: BlockIndex,
+    /// Its tags. They depend on the trace and the seed alone, so equal runs have equal outputs.
+    pub tags: Vec<u64>,
+}
+
+/// Runs a trace.
+///
+/// Membership in a capture is the trace's: a stream with a `kernel` or `terminals` line enters the
+/// capture, with no terminals, at the first line that names it; a stream that waits for one in the
+/// capture enters by that; one that only allocates or uses blocks stays outside. A `wait` for a
+/// stream outside adds nothing, as its terminals are empty. Before `end` every stream joins the
+/// origin. Allocations outside captures come from the pool of the last capture that began (or of
+/// the first one). The engine observes a stream before and after a `terminals` line.
+///
+/// # Errors
+/// The first call that fails, and wrong tags. Whatever was created is given back.
+pub fn replay<P: Program>(
+    driver: &Arc<P>,
+    trace: &Trace,
+    options: &Options,
+) -> Result<Replayed, ReplayError> {
+    run(runner::Runner::new(driver, trace, options, None))
+}
+
+/// Runs a trace as [`replay`] does, and calls `take` behind each operation with what memory came
+/// to. Placements are the same; times are not to be relied on.
+///
+/// Behind an allocation and a free it looks at every free range, behind an allocation with the
+/// reason why it is refused.
+///
+/// # Errors
+/// As of [`replay`].
+pub fn replay_sampled<P: Program>(
+    driver: &Arc<P>,
+    trace: &Trace,
+    options: &Options,
+    mut take: impl FnMut(Sample),
+) -> Result<Replayed, ReplayError> {
+    let sampler = sample::Sampler::new(&mut take);
+    run(runner::Runner::new(driver, trace, options, Some(sampler)))
+}
+
+fn run<P: Program>(mut runner: runner::Runner<'_, P>) -> Result<Replayed, ReplayError> {
+    let result = runner.run();
+    let cleaned = runner.clean();
+    let replayed = result?;
+    cleaned?;
+    Ok(replayed)
+}

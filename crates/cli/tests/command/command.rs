@@ -1,0 +1,386 @@
+//! The command's manners: exit statuses, messages, output.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn regraph(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_regraph")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn trace(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces");
+    path.join(format!("{name}.jsonl")).display().to_string()
+}
+
+/// A file that this test run owns.
+fn scratch(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
+    path
+}
+
+fn replay_sim(arguments: &[&str]) -> Output {
+    regraph(&[&["replay", "--driver", "sim"], arguments].concat())
+}
+
+#[test]
+fn bad_usage_is_status_2() {
+    let file = trace("decoder_s1");
+    let cases: &[&[&str]] = &[
+        &[],
+        &["reply"],
+        &["replay"],
+        &["replay", &file, &file],
+        &["replay", &file, "--driver", "rocm"],
+        &["replay", &file, "--policy", "always"],
+        &["replay", &file, "--programmatic", "maybe"],
+        &["replay", &file, "--placements"],
+        &["sweep", "--sizes", "huge"],
+        &["sweep", "--seed", "-1"],
+        &["sweep", "x"],
+    ];
+    for arguments in cases {
+        let output = regraph(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!stderr(&output).is_empty(), "{arguments:?}");
+    }
+    let policy = regraph(&["replay", &file, "--policy", "always"]);
+    let expected = "expected one of cross-stream, own-stream, deferred";
+    assert!(stderr(&policy).contains(expected), "{}", stderr(&policy));
+}
+
+#[test]
+fn help_and_version_are_status_0() {
+    for arguments in [&["--help"][..], &["--version"], &["replay", "--help"], &["sweep", "-h"]] {
+        let output = regraph(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_bad_file_is_status_2_with_its_line() {
+    let begin = "{\"op\":\"begin\",\"stream\":0,\"pool\":0}\n";
+    let cases = [
+        ("op", "{\"op\":\"allok\"}\n".to_owned(), "line 1: expected one of the operations"),
+        ("cut", begin.to_owned(), "line 2: expected `end` of the capture"),
+        (
+            "zero",
+            format!("{begin}{{\"op\":\"alloc\",\"id\":0,\"bytes\":0,\"stream\":0}}\n"),
+            "line 2: expected 1 to 2^60 - 1 bytes for block 0, found 0 bytes",
+        ),
+        ("binary", "\u{0}\u{1}".to_owned(), "line 1: expected a JSON object with `op`"),
+    ];
+    for (name, text, expected) in cases {
+        let path = scratch(&format!("bad_{name}.jsonl"), &text);
+        let output = regraph(&["replay", path.to_str().unwrap()]);
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{name}: {message}");
+        assert!(message.contains(&format!("bad_{name}.jsonl: {expected}")), "{message}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_missing_file_or_a_folder_is_status_2() {
+    for path in ["/nowhere/trace.jsonl", env!("CARGO_MANIFEST_DIR")] {
+        let output = regraph(&["replay", path]);
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        assert!(stderr(&output).contains(path), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_driver_that_is_not_there_is_status_1_and_no_panic() {
+    let output = Command::new(env!("CARGO_BIN_EXE_regraph"))
+        .args(["replay", &trace("decoder_s1"), "--driver", "cuda"])
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap();
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+
+fn real_traces_run_and_are_verified() {
+    // Peak allocated and provable minimum, in MiB.
+    for (name, nodes, blocks, peak, minimum) in [
+        ("decoder_s1", 209, 272, 45, 45.0),
+        ("moe_s6", 569, 600, 61, 127.03125),
+        ("googlenet_s4", 259, 379, 214, 214.411_132_812_5),
+        ("pipeline_s5", 438, 432, 52, 216.0),
+    ] {
+        let output = replay_sim(&[&trace(name), "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        let summary: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let figure = |field: &str| summary[field].as_u64().unwrap();
+        assert_eq!(summary["driver"], "sim");
+        assert_eq!(summary["policy"], "cross-stream");
+        assert_eq!(summary["programmatic"], "deny");
+        assert_eq!(summary["verified"], true, "{name}");
+        assert_eq!((figure("captures"), figure("nodes")), (1, nodes), "{name}");
+        assert_eq!(figure("blocks"), blocks, "{name}");
+        assert_eq!((figure("peak_allocated_bytes") + (1 << 19)) >> 20, peak, "{name}");
+        assert_eq!(figure("minimum_bytes") as f64 / f64::from(1 << 20), minimum, "{name}");
+        let ratio = figure("reserved_bytes") as f64 / figure("minimum_bytes") as f64;
+        assert!((summary["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{name}");
+        assert!((1.0..1.5).contains(&ratio), "{name}: {summary}");
+        assert!(figure("reserved_bytes") < figure("total_bytes"), "{name}");
+    }
+}
+
+#[test]
+fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
+    let path = scratch("certificate.json", "");
+    let file = path.to_str().unwrap();
+    let output = replay_sim(&[&trace("moe_s6"), "--certificate", file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("minimum    127.0 MiB, reserved 1."), "{}", stdout(&output));
+    let holds = regraph(&["certify", &trace("moe_s6"), file]);
+    assert_eq!(holds.status.code(), Some(0), "{}", stderr(&holds));
+    let said = "can use less than 133201920 bytes (127.0 MiB): these ";
+    assert!(stdout(&holds).contains(said), "{}", stdout(&holds));
+
+    let other = regraph(&["certify", &trace("googlenet_s4"), file]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("nothing is proven of capture 0"), "{}", stderr(&other));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let more = text.replace("\"minimum_bytes\":133201920", "\"minimum_bytes\":133201921");
+    let more = scratch("certificate_more.json", &more);
+    let refused = regraph(&["certify", &trace("moe_s6"), more.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stdout(&refused));
+    for text in ["", "{}", "[]", &text.replace("\"version\":1", "\"version\":2")] {
+        let bad = scratch("certificate_bad.json", text);
+        let bad = regraph(&["certify", &trace("moe_s6"), bad.to_str().unwrap()]);
+        assert_eq!(bad.status.code(), Some(2), "{text}: {}", stderr(&bad));
+        assert!(stderr(&bad).contains("certificate"), "{text}: {}", stderr(&bad));
+    }
+}
+
+#[test]
+
+fn real_traces_keep_their_tags_under_every_policy() {
+    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
+        for policy in ["cross-stream", "own-stream", "deferred"] {
+            let output = replay_sim(&[&trace(name), "--tags", "--policy", policy]);
+            assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+            assert!(stdout(&output).contains("verified"), "{}", stdout(&output));
+        }
+    }
+}
+
+#[test]
+
+fn placements_are_a_line_a_block() {
+    let path = scratch("placements.jsonl", "");
+    let output = replay_sim(&[&trace("pipeline_s5"), "--placements", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(path).unwrap();
+    assert_eq!(text.lines().count(), 432);
+    for (index, line) in text.lines().enumerate() {
+        let placement: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(placement["id"], index);
+        assert_eq!(placement["address"].as_u64().unwrap() % 512, 0);
+        assert!(placement["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+
+fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_not_made() {
+    // With `trust` the second block may take the first one's place; `deny` never lets it pass
+    // unseen.
+    let text = r#"{"op":"begin","stream":0,"pool":0}
+{"op":"alloc","id":0,"bytes":4096,"stream":0}
+{"op":"kernel","stream":0,"uses":[0]}
+{"op":"free","id":0}
+{"op":"kernel","stream":0,"programmatic":true}
+{"op":"alloc","id":1,"bytes":4096,"stream":0}
+{"op":"kernel","stream":0,"uses":[1],"programmatic":true}
+{"op":"end"}
+"#;
+    let path = scratch("programmatic.jsonl", text);
+    let path = path.to_str().unwrap();
+    let trusted = replay_sim(&[path, "--programmatic", "trust"]);
+    assert_eq!(trusted.status.code(), Some(0), "{}", stderr(&trusted));
+    let lagging = replay_sim(&[path, "--programmatic", "lag"]);
+    assert_eq!(lagging.status.code(), Some(0), "{}", stderr(&lagging));
+    let denied = replay_sim(&[path]);
+    assert!(matches!(denied.status.code(), Some(0 | 3)), "{}", stderr(&denied));
+}
+
+#[test]
+
+fn an_unread_output_is_no_panic() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_regraph"))
+        .args(["replay", &trace("decoder_s1"), "--driver", "sim"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(output.stderr.is_empty(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_sweep_has_24_rows_with_the_promised_fields() {
+    let output = regraph(&["sweep", "--driver", "sim", "--json", "--seed", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert_eq!(text.lines().count(), 24);
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let mut fields: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        let mut expected = [
+            "streams",
+            "operations",
+            "alloc",
+            "free",
+            "join",
+            "sizes",
+            "nodes",
+            "blocks",
+            "reserved_bytes",
+            "minimum_bytes",
+            "ratio",
+            "deferred_bytes",
+            "own_stream_bytes",
+            "peak_allocated_bytes",
+            "capture_ns",
+            "alloc_ns",
+            "free_ns",
+            "replay_ns",
+        ];
+        expected.sort_unstable();
+        assert_eq!(fields, expected);
+        assert!(row["replay_ns"].is_null());
+        assert!(row["reserved_bytes"].as_u64() <= row["own_stream_bytes"].as_u64());
+        assert!(row["minimum_bytes"].as_u64() <= row["reserved_bytes"].as_u64());
+        assert!(row["ratio"].as_f64() >= Some(1.0));
+        assert!(row["own_stream_bytes"].as_u64() <= row["deferred_bytes"].as_u64());
+    }
+}
+
+/// A stream is set back before the end of a block that took over pages: what it allocates then begins
+/// elsewhere.
+#[test]
+fn a_planned_capture_with_a_set_back_is_accepted() {
+    let output = replay_sim(&["--plan", "exact", &trace("planned_after_set_back")]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+#[test]
+fn a_sweep_with_plans_comes_to_the_least_memory() {
+    let rows = |sizes: &str| {
+        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact", "--sizes", sizes];
+        let output = regraph(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let lines = stdout(&output);
+        let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        let rows: Vec<serde_json::Value> = rows.collect();
+        assert_eq!(rows.len(), 24);
+        rows
+    };
+    let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
+    for row in rows("fixed") {
+        let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
+        assert_eq!(figure(&row, "planned_minimum_bytes"), minimum, "{row}");
+        assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
+        assert_eq!(row["planned_ratio"], 1.0, "{row}");
+        assert!(figure(&row, "mappings") > 0 && figure(&row, "planning_ns") > 0, "{row}");
+        assert!(row["binding_ns"].is_u64() && row["planned_replay_ns"].is_null(), "{row}");
+    }
+    // Blocks below half a unit have memory outside the plan, and outputs have whole units to themselves.
+    for row in rows("mixed") {
+        let (planned, least) =
+            (figure(&row, "planned_bytes"), figure(&row, "planned_minimum_bytes"));
+        assert!(least >= figure(&row, "minimum_bytes") && planned >= least, "{row}");
+        assert!(row["planned_ratio"].as_f64().unwrap() < 1.25, "{row}");
+    }
+    let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("expected one of none, exact"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
+    let text = r#"{"segments": [{"device": 0, "address": 139637976727552, "total_size": 2097152,
+        "allocated_size": 1048576, "active_size": 1048576, "requested_size": 1048000, "stream": 0,
+        "segment_type": "large", "blocks": [
+            {"address": 139637976727552, "size": 1048576, "requested_size": 1048000,
+             "state": "active_allocated"},
+            {"address": 139637977776128, "size": 1048576, "requested_size": 0, "state": "inactive",
+             "waiting": [{"stream": 16, "marker": 32, "reason": "not proven"}]}]}],
+        "device_traces": [[]]}"#;
+    let path = scratch("snapshot.json", text);
+    let pickle = scratch("snapshot.pickle", "");
+    let output =
+        regraph(&["snapshot", path.to_str().unwrap(), "--pickle", pickle.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let message = stdout(&output);
+    let row = message.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(row, ["0", "large", "1", "2.00", "1.00", "0.00", "1.00"]);
+    assert!(message.contains("not proven, stream 0x10, marker 0x20"), "{message}");
+    let pickled = std::fs::read(pickle).unwrap();
+    assert_eq!((&pickled[..2], pickled.last()), (&b"\x80\x02"[..], Some(&b'.')));
+
+    let untrue = scratch("untrue.json", &text.replace("2097152", "2097153"));
+    for path in [untrue, trace("decoder_s1").into(), "/nowhere/snapshot.json".into()] {
+        let output = regraph(&["snapshot", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("expected a snapshot: "), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_planning_problem_becomes_a_trace() {
+    let set = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/minimalloc/A.1048576.csv");
+    let set = set.to_str().unwrap();
+    let path = scratch("imported.jsonl", "").display().to_string();
+    let output = regraph(&["import-csv", set, "-o", &path, "--unit", "4096"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    assert!(told.contains(": 154 blocks, ") && told.contains("at most 4294967296 bytes"), "{told}");
+
+    let written = std::fs::read_to_string(&path).unwrap();
+    let output = regraph(&["import-csv", set, "--unit", "4096"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), written));
+    assert_eq!(replay_sim(&[&path]).status.code(), Some(0));
+}
+
+#[test]
+fn a_problem_that_cannot_be_read_is_status_2() {
+    let path = scratch("bad.csv", "id,lower,upper,size\na,3,3,1\n").display().to_string();
+    let output = regraph(&["import-csv", &path]);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "bad.csv: line 2: expected an interval that ends after it begins, found [3, 3)";
+    assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+
+    for arguments in [
+        &["import-csv"][..],
+        &["import-csv", &path, "--unit", "0"],
+        &["import-csv", "/nowhere/problem.csv"],
+        &["import-csv", env!("CARGO_MANIFEST_DIR")],
+    ] {
+        assert_eq!(regraph(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let good = scratch("same.csv", "id,lower,upper,size\na,3,4,1\n").display().to_string();
+    let output = regraph(&["import-csv", &good, "-o", &good]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
+}

@@ -1,0 +1,10 @@
+//! The `regraph` command, the formats that it reads, and the workloads that it runs.
+#![allow(clippy::unwrap_used)]
+
+mod command;
+mod import;
+mod peer;
+mod plot;
+mod trace_format;
+mod training;
+mod training_command;

@@ -1,0 +1,235 @@
+//! What a host says of pools and captures.
+
+use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, Program, StreamHandle};
+use regraph::engine::{self, PoolConfig};
+use regraph::journal::Journal;
+
+use super::device::Device;
+use super::pools::{Announced, Pools, Private, UNNAMED};
+use super::routes::Route;
+use super::{Error, Filter, Plugin, PoolKey};
+
+impl<D: Driver + Program> Plugin<D> {
+    /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
+    /// it was let go of as often as it was begun. Returns the route's number on its device.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_pool(&self, device: u32, key: PoolKey, filter: Filter) -> Result<u64, Error> {
+        let device = self.device(device)?;
+        // Both at once: what waits for the device must not meet a capture that has just begun.
+        let mut pools = device.pools();
+        let private = pools.private.entry(key).or_insert_with(|| Private {
+            pool: device.engine.create_pool(PoolConfig::default()),
+            users: 0,
+            releases: 0,
+            graphs: Vec::new(),
+        });
+        private.users += 1;
+        Ok(device.routes.push(key, private.pool, filter))
+    }
+
+    /// Ends the route to a pool of the capture that is ending ([`Plugin::capture_ending`]), else the
+    /// latest, of the calling thread's if it has begun one; and with it the captures into the pool that are over in the
+    /// driver and that nobody let the checker judge ([`Plugin::capture_ending`]).
+    ///
+    /// # Errors
+    /// [`engine::Error::SetBack`]: the graph must not run.
+    pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let mut announced = pools.announced.values_mut();
+        match announced.find(|announced| announced.key == key && announced.ending) {
+            Some(announced) => {
+                announced.ending = false;
+                device.routes.remove_one(announced.serial);
+            }
+            None => device.routes.remove(key),
+        }
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        device.end_over(key, private.pool, &mut private.graphs)
+    }
+
+    /// A host's graph lets go of its pool. With the last, the pool's memory may go: when the cache is
+    /// emptied, or when memory is short.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn release_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        if let Some(private) = device.pools().private.get_mut(&key) {
+            private.users = private.users.saturating_sub(1);
+            private.releases += 1;
+        }
+        Ok(())
+    }
+
+    /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
+    /// where other threads free it. Without, a capture is known from its first request on.
+    ///
+    /// `alone` says that nothing registers memory of the capture anywhere, as communication libraries
+    /// do, before its end is told ([`Plugin::capture_ending`]), and that nothing else touches it or
+    /// launches the graph. It may map memory ahead then
+    /// ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes it
+    /// faster, or get its memory at its end ([`Settings::plan`](regraph::settings::Settings::plan)).
+    ///
+    /// # Errors
+    /// Those of [`engine::Engine::begin_capture`].
+    pub fn capture_begun(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        alone: bool,
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else { return Ok(()) };
+        let capture = device.engine.begin_capture(pool, stream)?;
+        // First, so that it is rolled back if it may not go on.
+        let mut pools = device.pools();
+        let releases = pools.private.get(&key).map_or(0, |private| private.releases);
+        let announced = Announced { key, serial, capture, releases, ending: false, graph: None };
+        pools.announced.insert(stream, announced);
+        drop(pools);
+        match &self.plan {
+            // Both move memory of the capture when it ends.
+            Some(options) if alone => device.engine.plan_capture(capture, Some(options.clone()))?,
+            None if alone => device.engine.grow_ahead(capture, self.ahead)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Ends the capture that `stream` is in, just before its host ends it: the checker judges it, if
+    /// the engine's settings say so. `record` is shown its journal first, where one is kept.
+    ///
+    /// # Errors
+    /// [`engine::Error::Refused`], [`engine::Error::SetBack`], [`engine::Error::LateUse`]: the graph
+    /// must never run; its host still ends the capture, and then says [`Plugin::capture_failed`].
+    pub fn capture_ending(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        record: impl FnOnce(CaptureId, &Journal),
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let Some((capture, graph)) = device.capture_of(stream)? else { return Ok(()) };
+        if let Some(announced) = device.pools().announced.get_mut(&stream) {
+            announced.ending = announced.capture == capture;
+        }
+        // Nothing allocated in it, or it was ended before.
+        let Ok(journal) = device.engine.journal(capture) else { return Ok(()) };
+        if let Some(journal) = journal {
+            record(capture, &journal);
+        }
+        let report = device.engine.end_capture(capture, graph)?;
+        let mut pools = device.pools();
+        let Pools { announced, private, strays, stray_graphs } = &mut *pools;
+        let announced = announced.get_mut(&stream).filter(|it| it.capture == capture);
+        let owner = announced.as_ref().and_then(|it| Some((it.key, private.get_mut(&it.key)?)));
+        let pool = match owner {
+            Some((key, owner)) => {
+                owner.graphs.push(report.graph);
+                Some((key, owner.pool))
+            }
+            None => {
+                stray_graphs.push(report.graph);
+                strays.get(&capture).map(|&pool| (UNNAMED, pool))
+            }
+        };
+        if let Some(announced) = announced {
+            announced.graph = Some(report.graph);
+        }
+        drop(pools);
+        if let Some((key, pool)) = pool {
+            device.remember(key, pool, report);
+        }
+        Ok(())
+    }
+
+    /// The host has ended the capture of `stream`, and has its graph.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_ended(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        self.device(device)?.pools().announced.remove(&stream);
+        Ok(())
+    }
+
+    /// The capture of `stream` has come to nothing, and no graph of it will ever run; it is over in
+    /// the driver. What was decided in it is rolled back. If the host has not let go of the pool for
+    /// it, that is done too.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_failed(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let announced = device.pools().announced.remove(&stream);
+        let Some(Announced { key, serial, capture, releases, graph, .. }) = announced else {
+            return Ok(());
+        };
+        match graph {
+            // Accepted here, but the driver did not give the graph.
+            Some(graph) => {
+                let mut pools = device.pools();
+                if let Some(private) = pools.private.get_mut(&key) {
+                    private.graphs.retain(|&other| other != graph);
+                }
+                device.reports.forget(capture);
+                device.engine.release_graph(graph)?;
+            }
+            None => match device.engine.abandon_capture(capture) {
+                // Rolled back when it was refused, or found to be ruined.
+                Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}
+                Err(error) => return Err(error.into()),
+            },
+        }
+        device.routes.remove_one(serial);
+        if let Some(private) = device.pools().private.get_mut(&key) {
+            if private.releases == releases {
+                private.users = private.users.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The host has dropped what began the capture of `stream`, which is still under way in the driver:
+    /// its route goes, for the filter looks at what is gone.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_dropped(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        if let Some(announced) = device.pools().announced.remove(&stream) {
+            device.routes.remove_one(announced.serial);
+        }
+        Ok(())
+    }
+
+    /// The host could not begin a capture after all: the route that it had begun for it goes, as if the
+    /// pool had been let go of.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_failed(&self, device: u32, route: u64) -> Result<(), Error> {
+        let device = self.device(device)?;
+        if let Some(key) = device.routes.remove_one(route) {
+            if let Some(private) = device.pools().private.get_mut(&key) {
+                private.users = private.users.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Driver + Program> Device<D> {
+    /// The capture that a stream is in, and its graph.
+    pub(super) fn capture_of(
+        &self,
+        stream: StreamHandle,
+    ) -> Result<Option<(CaptureId, GraphHandle)>, Error> {
+        Ok(match self.engine.driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, graph } => Some((capture, graph)),
+            CaptureStatus::None | CaptureStatus::Invalidated => None,
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! One device's engine, blocks, routes and pools.
+
+use regraph::driver::{Driver, ErrorKind, Program, StreamHandle};
+use regraph::engine::{self, Engine, GraphId, PoolConfig, PoolId};
+use regraph::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::addresses::Addresses;
+use super::pools::{PoolKey, Pools, UNNAMED};
+use super::reports::Reports;
+use super::routes::Routes;
+use super::Error;
+
+/// A device.
+pub(super) struct Device<D: Driver + Program> {
+    pub(super) number: u32,
+    pub(super) engine: Engine<D>,
+    /// Of eager work.
+    pub(super) eager: PoolId,
+    pub(super) blocks: Addresses,
+    pub(super) routes: Routes,
+    pub(super) reports: Reports,
+    pools: Mutex<Pools>,
+}
+
+impl<D: Driver + Program> Device<D> {
+    pub(super) fn new(number: u32, engine: Engine<D>) -> Self {
+        let eager = engine.create_pool(PoolConfig::default());
+        Self {
+            number,
+            engine,
+            eager,
+            blocks: Addresses::new(),
+            routes: Routes::default(),
+            reports: Reports::default(),
+            pools: Mutex::new(Pools::new()),
+        }
+    }
+
+    /// Never held while a filter of the host runs.
+    pub(super) fn pools(&self) -> MutexGuard<'_, Pools> {
+        // No step leaves the tables half changed.
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
+        let pool = self.pool_for(stream)?;
+        let block = match self.engine.allocate(pool, bytes, stream) {
+            Err(engine::Error::OutOfMemory(_)) if self.let_go() => {
+                self.engine.allocate(pool, bytes, stream)
+            }
+            allocated => allocated,
+        }?;
+        self.blocks.insert(block.address, block.id);
+        Ok(block.address)
+    }
+
+    #[inline]
+    pub(super) fn free(&self, address: u64) -> Result<(), Error> {
+        let unknown = Error::UnknownAddress { call: "free", address };
+        // Before the engine: another thread may get the address the moment it is free.
+        let block = self.blocks.remove(address).ok_or(unknown)?;
+        Ok(self.engine.free(block)?)
+    }
+
+    /// The pool that a stream's requests belong to now.
+    #[inline]
+    fn pool_for(&self, stream: StreamHandle) -> Result<PoolId, Error> {
+        if let Some(route) = self.routes.of(stream) {
+            return Ok(route.pool);
+        }
+        match self.engine.driver().is_capturing(stream) {
+            Ok(false) => Ok(self.eager),
+            // The legacy stream while some blocking stream captures: it does not capture itself.
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(self.eager),
+            // A capture that nobody claims.
+            Ok(true) => self.stray(stream),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The pool of a capture that no route takes.
+    fn stray(&self, stream: StreamHandle) -> Result<PoolId, Error> {
+        // One that is ruined gets its error from any pool.
+        let Some((capture, _)) = self.capture_of(stream)? else { return Ok(self.eager) };
+        let mut pools = self.pools();
+        self.end_late(&mut pools);
+        let new = || self.engine.create_pool(PoolConfig::default());
+        Ok(*pools.strays.entry(capture).or_insert_with(new))
+    }
+
+    /// Ends captures that are over, and whose end nobody has told.
+    pub(super) fn end_late(&self, pools: &mut Pools) {
+        let Pools { private, strays, stray_graphs, .. } = pools;
+        for pool in strays.values() {
+            // Of one that failed the engine keeps the memory.
+            let _ = self.end_over(UNNAMED, *pool, stray_graphs);
+        }
+        for (&key, private) in private.iter_mut() {
+            let _ = self.end_over(key, private.pool, &mut private.graphs);
+        }
+    }
+
+    /// Ends the captures into a pool that are over in the driver, unjudged, all of them; gives the
+    /// first error.
+    pub(super) fn end_over(
+        &self,
+        key: PoolKey,
+        pool: PoolId,
+        graphs: &mut Vec<GraphId>,
+    ) -> Result<(), Error> {
+        let mut result = Ok(());
+        for capture in self.engine.captures_over(pool)? {
+            match self.engine.end_unjudged(capture) {
+                Ok(report) => {
+                    graphs.push(report.graph);
+                    self.remember(key, pool, report);
+                }
+                Err(error) => result = result.and(Err(error.into())),
+            }
+        }
+        result
+    }
+
+    /// Gives back the pools that no graph uses any more, once the device has finished what it was
+    /// given. Says whether there was any. Not while something captures: a wait for the device would
+    /// ruin that.
+    pub(super) fn let_go(&self) -> bool {
+        let mut pools = self.pools();
+        self.end_late(&mut pools);
+        let idle = pools.private.values().any(|private| private.users == 0);
+        if !idle || !self.routes.are_none() || self.engine.is_recording() {
+            return false;
+        }
+        if self.engine.driver().synchronize().is_err() {
+            return false;
+        }
+        let mut released = false;
+        pools.private.retain(|_, private| {
+            if private.users > 0 {
+                return true;
+            }
+            for graph in private.graphs.drain(..) {
+                released |= self.engine.release_graph(graph).is_ok();
+            }
+            // Blocks of its graphs that are still in use keep it, and it is tried again later.
+            let kept = self.engine.destroy_pool(private.pool).is_err();
+            released |= !kept;
+            kept
+        });
+        released
+    }
+}

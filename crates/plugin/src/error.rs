@@ -1,0 +1,44 @@
+//! Errors of the plug-in.
+
+use thiserror::Error;
+
+use regraph::driver::DriverError;
+use regraph::engine::{self, OutOfMemory};
+
+/// What a call of a host failed with.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// A device cannot be had, or its driver refused a call.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A device's number is out of range.
+    #[error("device {device} is out of range")]
+    UnknownDevice {
+        /// The number.
+        device: u32,
+    },
+    /// No live block begins at an address.
+    #[error(
+        "{call}: no live block begins at {address:#x}; was it freed before, or never handed out?"
+    )]
+    UnknownAddress {
+        /// The plug-in's call.
+        call: &'static str,
+        /// The address.
+        address: u64,
+    },
+}
+
+impl Error {
+    /// What was asked for and what there was, where memory is short.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Self::Engine(engine::Error::OutOfMemory(report)) => Some(report),
+            _ => None,
+        }
+    }
+}

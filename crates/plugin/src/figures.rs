@@ -1,0 +1,151 @@
+//! What a plug-in tells of its memory, in the shapes that PyTorch gives it.
+
+use serde_json::{json, Map, Value};
+
+use regraph::driver::{Driver, Program, StreamHandle};
+use regraph::engine::{Figure, Figures, FreeRange, PoolId, Statistics};
+use regraph::snapshot::Snapshot;
+
+use super::device::Device;
+use super::pools::{PoolKey, PoolReport, UNNAMED};
+use super::{Error, Plugin};
+
+/// A figure among those of some memory.
+type Of = fn(&Figures) -> Figure;
+
+/// How each figure is called there.
+const FIGURES: [(&str, Of); 9] = [
+    ("allocation", |it| it.allocation),
+    ("segment", |it| it.segment),
+    ("active", |it| it.active),
+    ("inactive_split", |it| it.inactive_split),
+    ("allocated_bytes", |it| it.allocated_bytes),
+    ("reserved_bytes", |it| it.reserved_bytes),
+    ("active_bytes", |it| it.active_bytes),
+    ("inactive_split_bytes", |it| it.inactive_split_bytes),
+    ("requested_bytes", |it| it.requested_bytes),
+];
+
+impl<D: Driver + Program> Plugin<D> {
+    /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Those of
+    /// PyTorch's own that an engine does not know are zero, and memory that suspended pools have given
+    /// back stands beside them.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn statistics(&self, device: u32) -> Result<Value, Error> {
+        let statistics = self.device(device)?.engine.statistics()?;
+        let mut all: Map<String, Value> = FIGURES
+            .into_iter()
+            .map(|(name, of)| (name.to_owned(), classes(&statistics, of)))
+            .collect();
+        let nothing = || json!(numbers(Figure::default()));
+        all.insert("oversize_allocations".to_owned(), nothing());
+        all.insert("oversize_segments".to_owned(), nothing());
+        all.insert("max_split_size".to_owned(), json!(-1));
+        all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
+        if let Value::Object(counts) = json!(statistics.counts) {
+            all.extend(counts);
+        }
+        Ok(Value::Object(all))
+    }
+
+    /// A device's pools, that of eager work first.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn pools(&self, device: u32) -> Result<Vec<PoolReport>, Error> {
+        let device = self.device(device)?;
+        let report = |key: PoolKey, pool: PoolId, graphs: usize| {
+            let figures = device.engine.pool_statistics(pool)?;
+            let (reserved, allocated) = (figures.reserved, figures.allocated);
+            Ok(PoolReport { key, pool, reserved, allocated, graphs })
+        };
+        device
+            .all_pools()
+            .into_iter()
+            .map(|(key, pool, graphs)| report(key, pool, graphs))
+            .collect()
+    }
+
+    /// The free ranges of all pools of a device as a stream sees them now, with why it may not take
+    /// one. See [`Engine::explain`](regraph::engine::Engine::explain).
+    ///
+    /// # Errors
+    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    pub fn explain(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+    ) -> Result<Vec<(PoolKey, Vec<FreeRange>)>, Error> {
+        let device = self.device(device)?;
+        let explain = |(key, pool, _)| Ok((key, device.engine.explain(pool, stream)?));
+        device.all_pools().into_iter().map(explain).collect()
+    }
+
+    /// Everything that all devices hold, with the history where one is kept; pools by the names that
+    /// the host gave them.
+    ///
+    /// # Errors
+    /// Those of [`Engine::snapshot`](regraph::engine::Engine::snapshot).
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let mut whole = Snapshot::default();
+        for device in self.devices() {
+            let mut snapshot = device.engine.snapshot()?;
+            let names = device.pools();
+            let key = |pool: (u64, u64)| {
+                let number = u32::try_from(pool.0).map(PoolId::from_bits).ok();
+                number.map_or(UNNAMED, |pool| names.key_of(pool))
+            };
+            for segment in &mut snapshot.segments {
+                segment.segment_pool_id = key(segment.segment_pool_id);
+            }
+            for event in snapshot.device_traces.iter_mut().flatten() {
+                event.pool_id = key(event.pool_id);
+            }
+            drop(names);
+            let row = device.number as usize;
+            whole.device_traces.resize(whole.device_traces.len().max(row + 1), Vec::new());
+            if let Some(trace) = snapshot.device_traces.pop() {
+                whole.device_traces[row] = trace;
+            }
+            whole.segments.append(&mut snapshot.segments);
+            whole.allocator_settings.append(&mut snapshot.allocator_settings);
+            whole.external_annotations.append(&mut snapshot.external_annotations);
+        }
+        Ok(whole)
+    }
+}
+
+impl<D: Driver + Program> Device<D> {
+    /// Every pool with its name and the number of its graphs, in order of names.
+    fn all_pools(&self) -> Vec<(PoolKey, PoolId, usize)> {
+        let pools = self.pools();
+        let mut all: Vec<_> = pools
+            .private
+            .iter()
+            .map(|(&key, private)| (key, private.pool, private.graphs.len()))
+            .collect();
+        all.sort_unstable();
+        let strays = pools.strays.values().map(|&pool| (UNNAMED, pool, 1));
+        [(UNNAMED, self.eager, 0)].into_iter().chain(strays).chain(all).collect()
+    }
+}
+
+/// A figure of all blocks, small and large ones.
+fn classes(statistics: &Statistics, of: Of) -> Value {
+    json!({
+        "all": numbers(of(&statistics.all)),
+        "small_pool": numbers(of(&statistics.small_pool)),
+        "large_pool": numbers(of(&statistics.large_pool)),
+    })
+}
+
+fn numbers(figure: Figure) -> Value {
+    json!({
+        "current": figure.current,
+        "peak": figure.peak,
+        "allocated": figure.allocated,
+        "freed": figure.freed,
+    })
+}

@@ -1,0 +1,256 @@
+//! An allocator for hosts that know memory by its address, as PyTorch's pluggable allocator does.
+//!
+//! Such a host asks for bytes on a device's stream and gives an address back. It says when requests of
+//! some streams belong to a pool of graphs, and when that is over, but neither which stream begins a
+//! capture nor which graph comes of it. So the plug-in
+//!
+//! * keeps an engine for each device and finds a block by its address;
+//! * sends each request to its pool: to that of the last route whose filter takes the stream, to a pool
+//!   of its own where the stream captures and nobody claims that, else to the pool of eager work;
+//! * announces captures late, with their first request, unless the host announces them
+//!   ([`Plugin::capture_begun`]), and ends them when their route ends, unless the host lets the
+//!   checker judge them before ([`Plugin::capture_ending`]).
+//!
+//! A pool that its graphs have let go of keeps its memory until the cache is emptied or memory is
+//! short, and goes then, after a wait for the device: a graph may still run when its owner drops it.
+
+mod addresses;
+mod captures;
+mod device;
+mod error;
+mod figures;
+mod map;
+mod pools;
+mod reports;
+mod routes;
+
+use std::sync::{Arc, OnceLock};
+
+pub use error::Error;
+pub use pools::{PoolKey, PoolReport};
+pub use reports::CaptureSummary;
+pub use routes::Filter;
+
+use device::Device;
+use regraph::driver::{Driver, DriverError, Program, StreamHandle};
+use regraph::engine::{Config, Engine, OutOfMemory};
+use regraph::plan;
+use regraph::policy::PlanChoice;
+use regraph::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+
+/// Told of each request that fails for want of memory, with the device's number.
+pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
+
+/// Makes the driver of a device.
+type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
+
+/// The allocator of a process. All calls may come from any thread.
+pub struct Plugin<D: Driver + Program> {
+    connect: Connect<D>,
+    /// Without growth ahead and plans: these are for captures whose end is told in time.
+    config: Config,
+    /// How much those may map at once ahead of what they ask for, in bytes.
+    ahead: u64,
+    /// What their plans may come to, where they get their memory at their end.
+    plan: Option<plan::Options>,
+    devices: Vec<OnceLock<Box<Device<D>>>>,
+    observers: Arc<Mutex<Vec<Observer>>>,
+    journals: AtomicBool,
+    /// How many events the engines' histories keep; [`UNSAID`] where the configuration says so.
+    history: AtomicUsize,
+}
+
+/// No history is so long.
+const UNSAID: usize = usize::MAX;
+
+impl<D: Driver + Program> Plugin<D> {
+    /// The most devices that a process may have.
+    pub const DEVICES: u32 = 64;
+
+    /// A plug-in whose engines are made with `config`, each at the first request for its device.
+    /// `connect` makes a device's driver.
+    pub fn new(
+        config: Config,
+        connect: impl Fn(u32) -> Result<D, DriverError> + Send + Sync + 'static,
+    ) -> Self {
+        /// As much as pays, where the settings do not say.
+        const AHEAD: u64 = 64 << 20;
+        let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
+        let plan = plan::Options::from_settings(&config.settings);
+        let mut config = config.late_ends(true).foreign_nodes(true);
+        config.settings.growth_step_bytes = None;
+        config.settings.plan = PlanChoice::None;
+        let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
+        Self {
+            connect: Box::new(connect),
+            config,
+            ahead,
+            plan,
+            devices,
+            observers: Arc::default(),
+            journals: AtomicBool::new(false),
+            history: AtomicUsize::new(UNSAID),
+        }
+    }
+
+    /// Hands out at least `bytes` of a device's memory to what `stream` submits next, and returns the
+    /// address; 0 for no bytes. See [`Engine::allocate`].
+    ///
+    /// # Errors
+    /// [`Error::Engine`], with [`engine::Error::OutOfMemory`](regraph::engine::Error::OutOfMemory)
+    /// after pools without graphs were given back; [`Error::Driver`] where a device cannot be had.
+    pub fn allocate(&self, bytes: u64, device: u32, stream: StreamHandle) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        self.device(device)?.allocate(bytes, stream)
+    }
+
+    /// Takes memory back. See [`Engine::free`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block begins there.
+    pub fn free(&self, address: u64, device: u32) -> Result<(), Error> {
+        if address == 0 {
+            return Ok(());
+        }
+        self.known(device, address)?.free(address)
+    }
+
+    /// Says that a stream uses the block at an address. See [`Engine::record_stream`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn record_stream(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+        let (device, block) = self.find(address, "record_stream")?;
+        Ok(device.engine.record_stream(block, stream)?)
+    }
+
+    /// Says that a stream's work so far includes its last use of the block at an address. See
+    /// [`Engine::record_use`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn record_use(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+        let (device, block) = self.find(address, "record_use")?;
+        Ok(device.engine.record_use(block, stream)?)
+    }
+
+    /// Gives free memory back to the driver, pools that no graph uses any more first; for these it
+    /// waits for the device, unless something captures on it.
+    ///
+    /// # Errors
+    /// Those of [`Engine::empty_cache`].
+    pub fn empty_cache(&self) -> Result<(), Error> {
+        for device in self.devices() {
+            device.let_go();
+            device.engine.empty_cache()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the share of a device's memory that may be held, from 0 to 1.
+    ///
+    /// # Errors
+    /// Those of [`Engine::set_memory_fraction`]; [`Error::Driver`] where the device cannot be had.
+    pub fn set_memory_fraction(&self, fraction: f64, device: u32) -> Result<(), Error> {
+        Ok(self.device(device)?.engine.set_memory_fraction(fraction)?)
+    }
+
+    /// The engine of a device; made now, if it was not asked for before.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`]; [`Error::Driver`] where the device cannot be had.
+    pub fn engine(&self, device: u32) -> Result<&Engine<D>, Error> {
+        Ok(&self.device(device)?.engine)
+    }
+
+    /// The engines that there are by now, in the order of their devices.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine<D>> {
+        self.devices().map(|device| &device.engine)
+    }
+
+    /// Adds one that is told of requests that fail for want of memory. It must not ask for any.
+    pub fn observe_out_of_memory(&self, observer: Observer) {
+        heard(&self.observers).push(observer);
+    }
+
+    /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
+    /// their end, as [`Settings::plan`](regraph::settings::Settings::plan) has it.
+    pub fn plans_captures(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// Sets whether captures that begin from now on keep a journal, on every device: what
+    /// [`Plugin::capture_ending`] shows.
+    ///
+    /// # Errors
+    /// Those of [`Engine::keep_journals`].
+    pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
+        self.journals.store(keep, Ordering::Relaxed);
+        self.engines().try_for_each(|engine| Ok(engine.keep_journals(keep)?))
+    }
+
+    /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
+    /// ends that.
+    ///
+    /// # Errors
+    /// Those of [`Engine::record_history`].
+    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
+        self.history.store(entries.min(UNSAID - 1), Ordering::Relaxed);
+        self.engines().try_for_each(|engine| Ok(engine.record_history(entries)?))
+    }
+
+    fn devices(&self) -> impl Iterator<Item = &Device<D>> {
+        self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
+    }
+
+    #[inline]
+    fn device(&self, number: u32) -> Result<&Device<D>, Error> {
+        let slot = self.devices.get(number as usize);
+        let slot = slot.ok_or(Error::UnknownDevice { device: number })?;
+        match slot.get() {
+            Some(device) => Ok(device),
+            None => {
+                let driver = (self.connect)(number)?;
+                let engine = Engine::new(driver, self.config.clone().device(number));
+                let observers = Arc::clone(&self.observers);
+                engine.observe_out_of_memory(move |report| {
+                    for observer in heard(&observers).clone() {
+                        observer(number, report);
+                    }
+                });
+                if self.journals.load(Ordering::Relaxed) {
+                    engine.keep_journals(true)?;
+                }
+                match self.history.load(Ordering::Relaxed) {
+                    UNSAID => {}
+                    entries => engine.record_history(entries)?,
+                }
+                // Another thread may have been faster; then its own is the one.
+                Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
+            }
+        }
+    }
+
+    /// The device that an address was handed out for, as its host has it.
+    #[inline]
+    fn known(&self, number: u32, address: u64) -> Result<&Device<D>, Error> {
+        let device = self.devices.get(number as usize).and_then(OnceLock::get);
+        device.map(Box::as_ref).ok_or(Error::UnknownAddress { call: "free", address })
+    }
+
+    fn find(
+        &self,
+        address: u64,
+        call: &'static str,
+    ) -> Result<(&Device<D>, regraph::engine::BlockId), Error> {
+        let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
+        found.ok_or(Error::UnknownAddress { call, address })
+    }
+}
+
+fn heard(observers: &Mutex<Vec<Observer>>) -> MutexGuard<'_, Vec<Observer>> {
+    // No step leaves the list half changed.
+    observers.lock().unwrap_or_else(PoisonError::into_inner)
+}

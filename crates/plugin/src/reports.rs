@@ -1,0 +1,115 @@
+//! What captures came to, for hosts that ask when they are long over.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use regraph::driver::{CaptureId, Driver, Program};
+use regraph::engine::{CaptureReport, PoolId};
+use regraph::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::device::Device;
+use super::pools::PoolKey;
+use super::{Error, Plugin};
+
+/// How many of a device's captures are known, the latest: what their least memory is computed from
+/// stays until somebody asks.
+const KEPT: usize = 32;
+
+/// What a capture came to. All in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CaptureSummary {
+    /// The capture.
+    pub capture: CaptureId,
+    /// Its pool's name; zeros where nobody claimed the capture.
+    pub key: PoolKey,
+    /// Nodes that the engine saw.
+    pub nodes: usize,
+    /// Blocks allocated in it.
+    pub blocks: usize,
+    /// Held by its pool when it ended, for earlier graphs too.
+    pub reserved: u64,
+    /// The least that its own blocks need by what its graph proves of their order
+    /// ([`CaptureReport::minimum`]); `None` where too little was recorded.
+    pub minimum: Option<u64>,
+    /// How often memory was mapped for it at its end; `None` where it had its memory before
+    /// ([`Settings::plan`](regraph::settings::Settings::plan)).
+    pub mappings: Option<usize>,
+}
+
+/// The captures of a device that ended last, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Reports(Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>);
+
+/// A capture that has ended.
+#[derive(Debug)]
+struct Ended {
+    summary: CaptureSummary,
+    /// What the least memory is computed from, until it is.
+    report: Option<CaptureReport>,
+}
+
+impl Ended {
+    fn summary(&mut self) -> CaptureSummary {
+        if let Some(report) = self.report.take() {
+            self.summary.minimum = report.minimum().map(|minimum| minimum.bytes);
+        }
+        self.summary
+    }
+}
+
+impl Reports {
+    pub(super) fn push(&self, key: PoolKey, reserved: u64, report: CaptureReport) {
+        let summary = CaptureSummary {
+            capture: report.capture,
+            key,
+            nodes: report.nodes,
+            blocks: report.blocks,
+            reserved,
+            minimum: None,
+            mappings: report.plan.map(|plan| plan.mappings),
+        };
+        let mut all = held(&self.0);
+        if all.len() == KEPT {
+            all.pop_front();
+        }
+        let ended = Ended { summary, report: Some(report) };
+        all.push_back((summary.capture, Arc::new(Mutex::new(ended))));
+    }
+
+    /// Forgets a capture whose graph there is not after all.
+    pub(super) fn forget(&self, capture: CaptureId) {
+        held(&self.0).retain(|&(other, _)| other != capture);
+    }
+
+    fn summaries(&self) -> Vec<CaptureSummary> {
+        // Captures end meanwhile without a wait.
+        let all: Vec<_> = held(&self.0).iter().map(|(_, ended)| Arc::clone(ended)).collect();
+        all.iter().map(|ended| held(ended).summary()).collect()
+    }
+}
+
+/// No step leaves anything half changed.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Driver + Program> Plugin<D> {
+    /// What the latest captures on a device came to, up to 32 of them, oldest first. The least memory
+    /// of each is computed when it is asked for the first time.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn captures(&self, device: u32) -> Result<Vec<CaptureSummary>, Error> {
+        Ok(self.device(device)?.reports.summaries())
+    }
+}
+
+impl<D: Driver + Program> Device<D> {
+    /// Remembers what a capture into a pool came to.
+    pub(super) fn remember(&self, key: PoolKey, pool: PoolId, report: CaptureReport) {
+        // An engine that answers nothing any more has graphs all the same.
+        let reserved = self.engine.pool_statistics(pool).map_or(0, |figures| figures.reserved);
+        self.reports.push(key, reserved, report);
+    }
+}

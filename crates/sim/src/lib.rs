@@ -1,0 +1,370 @@
+//! The simulated driver: the capture semantics of a CUDA driver, without a GPU.
+//!
+//! Simulated: streams, captures with their forks, joins and ruin, capture modes, graphs and their
+//! edits, virtual memory with its refusals, whole allocations, events, failures on demand, and the
+//! running of work against a shadow of memory (see [`SimDriver::set_schedule_seed`]).
+//!
+//! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`],
+//! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order that the
+//! legacy stream imposes on blocking streams outside captures, child graphs, a replay inside a
+//! capture (refused), memory and host nodes, legacy streams of devices but the first (the handle
+//! zero is that one's for all drivers), and a thread's own capture mode: calls through
+//! [`Driver`](regraph::driver::Driver) that a capture may forbid count as made in relaxed mode, see
+//! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. A graph that was
+//! handed to a capture keeps what a failed capture left in it.
+//!
+//! Work that touches memory which is not mapped, or mapped without access, when it runs makes the
+//! next `synchronize` fail, as an illegal access does. Graphs that touch unmapped addresses are refused
+//! before that, when they are instantiated, if [`SimDriver::refuse_unmapped`] says so.
+//!
+//! Handles of streams, graphs, nodes, events and memory are never used twice.
+//!
+//! A machine has one device, or several ([`SimDriver::add_device`]) with a driver for each. A kernel
+//! runs on its driver's device, on streams of that; it may touch memory of another one only where
+//! that one's driver was told so ([`SimDriver::with_peers`]). Failures on demand, counts of calls,
+//! schedules, `synchronize` and wrong tags are the machine's.
+//!
+//! All calls go through one lock, but for one: that a stream does not capture is answered without
+//! it, so that threads which ask about streams of their own do not slow each other down.
+
+mod capture;
+mod devices;
+mod engine_side;
+mod events;
+mod execute;
+mod faults;
+mod gates;
+mod graph;
+mod host_side;
+mod memory;
+pub mod probe;
+mod refusal;
+mod shadow;
+mod slots;
+
+use std::sync::Arc;
+
+use capture::{Capture, Stream};
+use devices::Reach;
+use events::Event;
+use execute::{Executable, Execution};
+use faults::Faults;
+use gates::Gates;
+use graph::Graphs;
+use memory::Memory;
+use refusal::Fallible;
+
+pub use events::SimEvent;
+pub use faults::Call;
+
+use regraph::driver::{
+    Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, NodeHandle, Result, StreamHandle,
+};
+use regraph::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the simulated device is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// Its memory.
+    pub total_bytes: u64,
+    /// How it gives out memory. A granularity is rounded up to a power of two, 512 at least.
+    pub support: MemorySupport,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self { total_bytes: 141 << 30, support: MemorySupport::Mapped { granularity: 2 << 20 } }
+    }
+}
+
+/// A driver without a GPU.
+#[derive(Debug)]
+pub struct SimDriver {
+    device: u32,
+    /// Who may touch its memory.
+    reach: Reach,
+    support: MemorySupport,
+    gates: Arc<Gates>,
+    /// The whole machine's.
+    state: Arc<Mutex<State>>,
+}
+
+/// What stands behind the lock. Aligned so that the lock's cache line is shared with none of the
+/// driver's other fields, which are read without it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct State {
+    gates: Arc<Gates>,
+    faults: Faults,
+    /// The first is the legacy stream.
+    streams: Vec<Stream>,
+    captures: Vec<Capture>,
+    live_captures: Vec<usize>,
+    /// How many blocking streams capture.
+    blocking_captures: usize,
+    graphs: Graphs,
+    events: Vec<Event>,
+    memory: Memory,
+    execution: Execution,
+    executables: Vec<Option<Executable>>,
+    relaxed_calls: u64,
+    refuse_unmapped: bool,
+}
+
+impl State {
+    /// The slot of a graph that is alive.
+    fn graph(&self, graph: GraphHandle) -> Fallible<usize> {
+        self.graphs.alive(slots::of_graph(graph))
+    }
+
+    fn inject(&mut self, call: Option<Call>, n: u64, kind: ErrorKind) {
+        self.faults.inject(call, n, kind);
+        self.set_all_gates();
+    }
+
+    #[inline]
+    fn enter(&mut self, call: Call) -> Fallible<()> {
+        let entered = self.faults.enter(call);
+        if entered.is_err() {
+            // There may be none left to come.
+            self.set_all_gates();
+        }
+        entered
+    }
+
+    fn complete(&mut self, stream: StreamHandle) -> Fallible<()> {
+        let slot = self.stream(stream)?;
+        if let Some(step) = self.streams[slot].last {
+            self.execution.run_until(step, &self.graphs, &self.memory);
+        }
+        Ok(())
+    }
+
+    fn complete_all(&mut self) {
+        self.execution.run_all(&self.graphs, &self.memory);
+    }
+}
+
+impl SimConfig {
+    /// With a granularity that is one.
+    fn normal(mut self) -> Self {
+        if let MemorySupport::Mapped { granularity } = &mut self.support {
+            *granularity = (*granularity).max(memory::GRANULE).next_power_of_two();
+        }
+        self
+    }
+}
+
+impl SimDriver {
+    /// A machine with one device and nothing on it.
+    pub fn new(config: SimConfig) -> Self {
+        let config = config.normal();
+        let mut memory = Memory::new();
+        let device = memory.add_device(config);
+        let gates = Arc::new(Gates::default());
+        let state = State {
+            gates: gates.clone(),
+            faults: Faults::default(),
+            streams: vec![Stream::new(false, device)],
+            captures: Vec::new(),
+            live_captures: Vec::new(),
+            blocking_captures: 0,
+            graphs: Graphs::default(),
+            events: Vec::new(),
+            memory,
+            execution: Execution::new(),
+            executables: Vec::new(),
+            relaxed_calls: 0,
+            refuse_unmapped: false,
+        };
+        state.set_all_gates();
+        Self {
+            device,
+            reach: Reach::of(device),
+            support: config.support,
+            gates,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Creates a stream that synchronises with the legacy stream.
+    pub fn create_blocking_stream(&self) -> StreamHandle {
+        self.lock().create_stream(true, self.device)
+    }
+
+    /// Records a new event on a stream, capturing or not. What the event stands for does not
+    /// change when the stream goes on.
+    ///
+    /// # Errors
+    /// An unknown stream, or one whose capture is invalidated.
+    pub fn record(&self, stream: StreamHandle) -> Result<SimEvent> {
+        let recorded = self.lock().record(stream, None);
+        recorded.map_err(|refusal| refusal.of("cuEventRecord"))
+    }
+
+    /// Records a new event that fires early: whoever waits for it depends by `edge` on the kernels
+    /// that it stands behind, and by ordinary edges on nodes that are not kernels.
+    ///
+    /// # Errors
+    /// As for [`SimDriver::record`].
+    pub fn record_programmatic(&self, stream: StreamHandle, edge: EdgeData) -> Result<SimEvent> {
+        let recorded = self.lock().record(stream, Some(edge));
+        recorded.map_err(|refusal| refusal.of("cuLaunchKernelEx"))
+    }
+
+    /// Makes a stream wait for an event, however long ago it was recorded.
+    ///
+    /// # Errors
+    /// As for [`Program::wait`](regraph::driver::Program::wait).
+    pub fn wait_event(&self, stream: StreamHandle, event: SimEvent) -> Result<()> {
+        let waited = self.lock().wait_event(stream, event.handle());
+        waited.map_err(|refusal| refusal.of("cuStreamWaitEvent"))
+    }
+
+    /// Ruins the capture that a stream is in.
+    ///
+    /// # Errors
+    /// A stream that does not capture.
+    pub fn invalidate(&self, stream: StreamHandle) -> Result<()> {
+        let invalidated = self.lock().invalidate(stream);
+        invalidated.map_err(|refusal| refusal.of("cuStreamAttachMemAsync"))
+    }
+
+    /// A call of the host's that captures forbid, such as `cuMemAlloc`, made in the ordinary mode
+    /// of its thread. It ruins every capture whose mode forbids it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CaptureUnsupported`] if there was such a capture.
+    pub fn unsafe_call(&self) -> Result<()> {
+        let called = self.lock().unsafe_call();
+        called.map_err(|refusal| refusal.of("cuMemAlloc"))
+    }
+
+    /// How many calls were made for which a real implementation has to switch its thread to the
+    /// relaxed capture mode.
+    pub fn relaxed_calls(&self) -> u64 {
+        self.lock().relaxed_calls
+    }
+
+    /// Completes the work of a stream, and what that waits for, and no other.
+    ///
+    /// # Errors
+    /// An unknown stream.
+    pub fn complete(&self, stream: StreamHandle) -> Result<()> {
+        let completed = self.lock().complete(stream);
+        completed.map_err(|refusal| refusal.of("cuStreamSynchronize"))
+    }
+
+    /// Completes all work.
+    pub fn complete_all(&self) {
+        self.lock().complete_all();
+    }
+
+    /// Chooses the order of pending and later work among those that its edges allow. Work starts
+    /// and ends when it is completed, not before.
+    pub fn set_schedule_seed(&self, seed: u64) {
+        self.lock().execution.set_seed(seed);
+    }
+
+    /// Whether a graph is refused at its instantiation if it touches addresses that are not mapped
+    /// then, as CUDA does. At first it is not, and only running it fails.
+    pub fn refuse_unmapped(&self, refuse: bool) {
+        self.lock().refuse_unmapped = refuse;
+    }
+
+    /// Makes one coming call of a kind fail without effect; zero is the very next.
+    pub fn fail_nth(&self, call: Call, n: u64, kind: ErrorKind) {
+        self.lock().inject(Some(call), n, kind);
+    }
+
+    /// Makes one coming call of any kind in [`Call`] fail without effect; zero is the very next.
+    pub fn fail_any_nth(&self, n: u64, kind: ErrorKind) {
+        self.lock().inject(None, n, kind);
+    }
+
+    /// Forgets the failures that were asked for and have not come yet.
+    pub fn forget_failures(&self) {
+        let mut state = self.lock();
+        state.faults.forget();
+        state.set_all_gates();
+    }
+
+    /// How often a call was made, failures included.
+    pub fn calls(&self, call: Call) -> u64 {
+        let answered = if call == Call::CaptureStatus { self.gates.answered() } else { 0 };
+        self.lock().faults.count(call) + answered
+    }
+
+    /// How many calls in [`Call`] were made, failures included.
+    pub fn total_calls(&self) -> u64 {
+        self.lock().faults.total() + self.gates.answered()
+    }
+
+    /// Whether the work before an event of the host's has completed. No call of the engine's: it is
+    /// neither counted nor made to fail.
+    ///
+    /// # Errors
+    /// An unknown event, or one that was recorded in a capture.
+    pub fn is_complete(&self, event: SimEvent) -> Result<bool> {
+        self.lock().query_event(event.handle()).map_err(|refusal| refusal.of("cuEventQuery"))
+    }
+
+    /// How much of this device's memory is in use, in bytes. As [`SimDriver::is_complete`] it is no
+    /// call of the engine's.
+    pub fn used_bytes(&self) -> u64 {
+        let info = self.lock().memory.info(self.device);
+        info.total - info.free
+    }
+
+    /// The physical memory behind some of this device's addresses now: its number, and offset and size
+    /// in bytes, in order; `None` where the device may not touch all of it. Numbers are never used
+    /// again. No call of the engine's either.
+    pub fn behind(&self, address: u64, bytes: u64) -> Option<Vec<(u32, u64, u64)>> {
+        let range = regraph::driver::Tagged { address, bytes, tag: 0 };
+        let mut stretches = Vec::new();
+        self.lock().memory.translate(self.device, &range, &mut stretches)?;
+        Some(stretches.iter().map(|it| (it.physical, it.offset, it.bytes)).collect())
+    }
+
+    /// The stream whose launch made a node; `None` for a node that was added raw.
+    pub fn launched(&self, node: NodeHandle) -> Option<StreamHandle> {
+        let stream = self.lock().graphs.launched(node)?;
+        Some(slots::stream(stream as usize))
+    }
+
+    /// The nodes that a stream's next node would depend on; none for a stream that does not
+    /// capture.
+    ///
+    /// # Errors
+    /// An unknown stream.
+    pub fn terminals(&self, stream: StreamHandle) -> Result<Vec<Dependency>> {
+        let state = self.lock();
+        let terminals = state.terminals(stream).map(<[Dependency]>::to_vec);
+        terminals.map_err(|refusal| refusal.of("cuStreamGetCaptureInfo"))
+    }
+
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked inside left at worst a call half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call of [`Driver`](regraph::driver::Driver): counted, and failed where that was asked for.
+    #[inline]
+    fn call<T>(&self, call: Call, body: impl FnOnce(&mut State) -> Fallible<T>) -> Result<T> {
+        let mut state = self.lock();
+        match state.enter(call).and_then(|()| body(&mut state)) {
+            Ok(value) => Ok(value),
+            Err(refusal) => Err(refusal.of(call.driver_name())),
+        }
+    }
+
+    /// Makes a call of [`Program`].
+    fn program<T>(
+        &self,
+        name: &'static str,
+        body: impl FnOnce(&mut State) -> Fallible<T>,
+    ) -> Result<T> {
+        body(&mut self.lock()).map_err(|refusal| refusal.of(name))
+    }
+}

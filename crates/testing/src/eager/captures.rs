@@ -1,0 +1,137 @@
+//! Captures on one stream each, and their graphs.
+
+use arbitrary::{Result, Unstructured};
+
+use super::world::{must, Capture, Fate, World};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program};
+use regraph::engine::Error;
+
+/// Captures of one program, at most.
+const MOST: usize = 6;
+
+impl World {
+    pub(super) fn begin(&mut self, u: &mut Unstructured<'_>, stream: usize) -> Result<()> {
+        let mode =
+            *u.choose(&[CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed])?;
+        let told = u.ratio(3, 4)?;
+        if self.captures.len() == MOST || self.streams[stream].capture.is_some() {
+            return Ok(());
+        }
+        let real = self.streams[stream].real;
+        must(self.driver.begin_capture(real, mode));
+        let number = self.captures.len();
+        self.streams[stream].capture = Some(number);
+        // Graphs may use blocks of any pool.
+        let mut id = None;
+        let mut all = told;
+        for pool in (0..self.pools.len()).filter(|_| told) {
+            match self.engine.begin_capture(self.pools[pool], self.streams[stream].name) {
+                Ok(begun) => {
+                    assert!(!self.suspended[pool], "a capture began in a suspended pool");
+                    id = Some(begun);
+                }
+                Err(Error::PoolSuspended { .. }) if self.suspended[pool] => all = false,
+                Err(error) => {
+                    all = false;
+                    self.excuse(&error);
+                }
+            }
+        }
+        self.untold |= !all;
+        let id = id.unwrap_or_else(|| self.id_of(stream));
+        self.tell(format_args!(
+            "capture {number} begins on {}, {mode:?}, told {told}",
+            self.streams[stream].row
+        ));
+        self.captures.push(Capture {
+            id,
+            fate: Fate::UnderWay,
+            latest: 0,
+            graph: None,
+            told: all,
+            executable: None,
+        });
+        Ok(())
+    }
+
+    /// Asks the driver again and again, for a call may have been made to fail.
+    fn id_of(&self, stream: usize) -> regraph::driver::CaptureId {
+        loop {
+            let real = self.streams[stream].real;
+            if let Ok(CaptureStatus::Active { capture, .. }) =
+                self.driver.capture_status(real, &mut Vec::new())
+            {
+                return capture;
+            }
+        }
+    }
+
+    /// Ends the capture of a stream, one way or another.
+    pub(super) fn end(&mut self, stream: usize, abandon: bool, engine_first: bool) {
+        let Some(number) = self.streams[stream].capture else { return };
+        let real = self.streams[stream].real;
+        let id = self.captures[number].id;
+        let ended = if abandon {
+            must(self.driver.end_capture(real));
+            match self.engine.abandon_capture(id) {
+                Ok(()) | Err(Error::UnknownCapture { .. }) => None,
+                Err(error) => panic!("abandon_capture: {error}"),
+            }
+        } else if engine_first {
+            let graph = self.graph_of(stream);
+            let report = self.engine.end_capture(id, graph);
+            let graph = must(self.driver.end_capture(real));
+            Some((graph, report))
+        } else {
+            let graph = must(self.driver.end_capture(real));
+            Some((graph, self.engine.end_capture(id, graph)))
+        };
+        self.streams[stream].capture = None;
+        let capture = &mut self.captures[number];
+        capture.fate = Fate::Gone;
+        match ended {
+            Some((graph, Ok(report))) => {
+                self.figures.share();
+                capture.fate = Fate::Accepted;
+                capture.graph = Some(report.graph);
+                capture.executable = Some(must(self.driver.instantiate(graph)));
+            }
+            Some((_, Err(Error::UnknownCapture { .. }))) | None => {}
+            Some((_, Err(error))) => self.excuse(&error),
+        }
+        self.tell(format_args!("capture {number} ends, {:?}", self.captures[number].fate));
+    }
+
+    fn graph_of(&self, stream: usize) -> regraph::driver::GraphHandle {
+        loop {
+            let real = self.streams[stream].real;
+            if let Ok(CaptureStatus::Active { graph, .. }) =
+                self.driver.capture_status(real, &mut Vec::new())
+            {
+                return graph;
+            }
+        }
+    }
+
+    /// Runs a graph on a stream, and waits for it: graphs of one pool never run at once.
+    pub(super) fn replay(&mut self, number: usize, stream: usize) {
+        let Some(executable) = self.captures[number].executable else { return };
+        if self.streams[stream].capture.is_some() || self.suspended.contains(&true) {
+            return;
+        }
+        self.tell(format_args!("replay of {number} on {}", self.streams[stream].row));
+        must(self.driver.replay(executable, self.streams[stream].real));
+        self.complete(stream);
+    }
+
+    /// Destroys a graph.
+    pub(super) fn release(&mut self, number: usize) {
+        let Some(graph) = self.captures[number].graph.take() else { return };
+        self.tell(format_args!("release of {number}"));
+        self.engine.release_graph(graph).expect("the graph was not released before");
+        self.captures[number].fate = Fate::Gone;
+        if let Some(executable) = self.captures[number].executable.take() {
+            must(self.driver.destroy_executable(executable));
+        }
+    }
+}

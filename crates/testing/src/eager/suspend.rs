@@ -1,0 +1,88 @@
+//! Suspending pools and resuming them.
+
+use super::world::{World, Writer};
+use regraph::driver::MemorySupport;
+use regraph::driver::{Driver, Program};
+use regraph::engine::Error;
+
+impl World {
+    /// Suspends a pool, once nothing that uses it is running.
+    pub(super) fn suspend(&mut self, pool: usize) {
+        let under_way: Vec<usize> =
+            self.streams.iter().filter_map(|stream| stream.capture).collect();
+        if self.flaw.is_some() || under_way.iter().any(|&capture| !self.captures[capture].told) {
+            // Nobody can know what such a capture uses; a host knows its own.
+            return;
+        }
+        self.judge_device();
+        self.tell(format_args!("pool {pool} is suspended"));
+        let figures = |world: &Self| {
+            world.engine.statistics_of(world.pools[pool]).expect("the pool exists").all
+        };
+        let before = figures(self).reserved_bytes.current;
+        let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
+        match self.engine.suspend_pool(self.pools[pool]) {
+            Ok(bytes) => {
+                assert!(mapped && self.settings.caching, "it cannot come back");
+                assert!(under_way.is_empty() || self.suspended[pool], "a capture uses it");
+                assert_eq!(bytes, before);
+                assert_eq!(figures(self).reserved_bytes.current, 0);
+                self.suspended[pool] = true;
+            }
+            Err(Error::CannotSuspend { .. }) => {
+                assert!(!mapped || !self.settings.caching);
+            }
+            Err(Error::PoolBusy { captures, .. }) => {
+                // Without a capture nothing runs, so only events can be missing.
+                assert!(captures > 0 || self.faulted, "everything has completed");
+            }
+            Err(error) => self.excuse(&error),
+        }
+        let suspended = self.engine.is_suspended(self.pools[pool]);
+        self.suspended[pool] = suspended.expect("the pool exists");
+        if self.suspended[pool] {
+            self.forget(pool);
+        }
+    }
+
+    /// Resumes a pool.
+    pub(super) fn resume(&mut self, pool: usize) {
+        self.tell(format_args!("pool {pool} is resumed"));
+        let before = self.engine.statistics_of(self.pools[pool]).expect("the pool exists").all;
+        let missing = before.suspended_bytes.current;
+        match self.engine.resume_pool(self.pools[pool]) {
+            Ok(bytes) => {
+                assert_eq!(bytes, missing);
+                self.suspended[pool] = false;
+                for block in self.live() {
+                    self.judge_mapped(block);
+                }
+            }
+            Err(Error::ResumeOutOfMemory { bytes, .. }) => {
+                assert!(self.suspended[pool]);
+                assert!(bytes == missing || self.faulted);
+                let used = self.driver.used_bytes();
+                let room = self.limit.unwrap_or(u64::MAX).min(self.total);
+                assert!(used + bytes > room || self.faulted, "there was room: {used} in use");
+            }
+            Err(error) => self.excuse(&error),
+        }
+        let suspended = self.engine.is_suspended(self.pools[pool]);
+        assert_eq!(suspended.expect("the pool exists"), self.suspended[pool]);
+    }
+
+    /// What the pool's blocks held is lost, and has to be written again.
+    fn forget(&mut self, pool: usize) {
+        for number in self.live() {
+            let block = &mut self.blocks[number];
+            if block.pool != pool {
+                continue;
+            }
+            block.writer = Writer::Nobody;
+            if self.device == super::figures::Device::Exact && !self.faulted {
+                let found = self.driver.read_tags(block.address, 512);
+                assert!(found.is_err(), "memory of a suspended pool is mapped");
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The engine on random programs, against a simulated driver that knows the truth.
+//!
+//! * [`world`]: the host: its streams, captures and blocks, and a log of every launch.
+//! * [`steps`]: what the host may do next, by the bytes of the input.
+//! * [`launch`], [`memory`], [`captures`], [`planned`], [`edits`]: the things it does, by kind.
+//! * [`graph`]: who comes before whom, by brute force on the simulated graph.
+//! * [`truth`]: the safety theorem over all pairs of blocks.
+//! * [`free_list`]: which free memory each stream should be able to take.
+//! * [`finish`]: ends what is under way, runs the graphs and gives everything back.
+//!
+//! Nothing here asks the engine what it concluded; only what it handed out counts.
+
+mod captures;
+mod edits;
+mod finish;
+mod free_list;
+mod graph;
+mod launch;
+mod memory;
+mod planned;
+mod steps;
+mod truth;
+mod world;
+
+use arbitrary::Unstructured;
+
+use regraph::engine::Flaw;
+use world::World;
+
+/// What a program came to on an engine without one of its safety rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finding {
+    /// Captures that the checker refused.
+    pub refused: usize,
+    /// Captures that it accepted.
+    pub accepted: usize,
+}
+
+/// Runs the program that the bytes spell and checks everything that it shows.
+///
+/// # Panics
+/// Where the engine or the checker is wrong.
+pub fn engine(data: &[u8]) {
+    let first = run(data, None);
+    // Every program twice would cost as much as twice the programs.
+    if data.first().is_some_and(|byte| byte.is_multiple_of(4)) {
+        let second = run(data, None);
+        assert_eq!(first.addresses, second.addresses, "the same program got other addresses");
+    }
+}
+
+/// Runs the program on an engine without one of its safety rules. What the checker accepts must
+/// be safe all the same.
+///
+/// # Panics
+/// Where the checker is wrong.
+pub fn flawed_engine(data: &[u8], flaw: Flaw) -> Finding {
+    run(data, Some(flaw)).finding
+}
+
+/// Runs the program on the engine as it is.
+///
+/// # Panics
+/// Where the engine or the checker is wrong.
+pub fn sound_engine(data: &[u8]) -> Finding {
+    run(data, None).finding
+}
+
+fn run(data: &[u8], flaw: Option<Flaw>) -> World {
+    let mut bytes = Unstructured::new(data);
+    let mut world = World::new(&mut bytes, flaw);
+    // The bytes never run dry with an error: what is missing reads as zero.
+    while !bytes.is_empty() && world.now < world::LONGEST {
+        world.step(&mut bytes).expect("missing bytes read as zeroes");
+    }
+    world.finish();
+    world
+}

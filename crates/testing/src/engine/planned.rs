@@ -1,0 +1,76 @@
+//! Captures that get their memory at their end, and pools without memory for a while.
+
+use super::world::{Launched, World};
+use regraph::engine::Error;
+
+impl World {
+    /// Has the capture that a stream is in planned, or not.
+    pub(super) fn plan_capture(&mut self, stream: usize, on: bool) {
+        let Some(capture) = self.capture_of(stream) else { return };
+        let options = self.plan.clone().filter(|_| on);
+        self.tell(format_args!("capture {capture} is planned: {on}"));
+        match self.engine.plan_capture(self.captures[capture].id, options) {
+            Ok(()) | Err(Error::UnknownCapture { .. } | Error::CannotPlan { .. }) => {}
+            Err(error) => panic!("plan_capture: {error}"),
+        }
+    }
+
+    /// Asks for the plan of the capture that a stream is in.
+    pub(super) fn preview(&mut self, stream: usize) {
+        let Some(capture) = self.capture_of(stream) else { return };
+        self.tell(format_args!("preview of {capture}"));
+        match self.engine.preview_plan(self.captures[capture].id) {
+            Ok(_) | Err(Error::UnknownCapture { .. }) => {}
+            Err(error) => panic!("preview_plan: {error}"),
+        }
+    }
+
+    /// Suspends a pool, if nothing uses it, and resumes it.
+    pub(super) fn suspend(&mut self, pool: usize) {
+        self.driver.complete_all();
+        let gone = match self.engine.suspend_pool(self.pools[pool]) {
+            Ok(gone) => gone,
+            Err(Error::PoolBusy { .. } | Error::CannotSuspend { .. }) => return,
+            Err(error) => panic!("suspend_pool: {error}"),
+        };
+        assert_eq!(self.reserved(pool), 0, "a suspended pool holds memory");
+        self.tell(format_args!("pool {pool} goes and comes: {gone}"));
+        let limited = self.engine.set_memory_limit(None);
+        limited.expect("the engine is sound");
+        let back = self.engine.resume_pool(self.pools[pool]);
+        assert_eq!(back.expect("there was as much memory before"), gone);
+        // What they held is lost.
+        for block in self.blocks.iter_mut().filter(|it| it.pool == pool && it.home.is_none()) {
+            block.writer = None;
+        }
+    }
+
+    /// Notes which physical memory the blocks of a capture that was accepted lie on, and that none of
+    /// it holds what must last.
+    pub(super) fn note_memory(&mut self, capture: usize) {
+        if self.plan.is_none() {
+            return;
+        }
+        let own = |block: &usize| self.blocks[*block].home == Some(capture);
+        let own: Vec<usize> = (0..self.blocks.len()).filter(own).collect();
+        for &number in &own {
+            let users = self.users(number);
+            let here = |launch: &usize| matches!(self.launches[*launch].what, Launched::Node { capture: its, .. } if its == capture);
+            let used = users.iter().any(here);
+            let block = &self.blocks[number];
+            let behind = self.driver.behind(block.address, block.bytes);
+            let needed = used || block.freed.is_none();
+            assert!(behind.is_some() || !needed, "block {number} has no memory");
+            self.blocks[number].behind = behind.filter(|_| needed).unwrap_or_default();
+        }
+        for live in self.live().into_iter().filter(|&live| !self.blocks[live].behind.is_empty()) {
+            let home = self.blocks[live].home;
+            // Within a capture, what comes before it may have had its memory.
+            for &number in own.iter().filter(|&&it| home != Some(capture) || live < it) {
+                let block = &self.blocks[number];
+                let apart = block.behind.is_empty() || !block.meets(&self.blocks[live]);
+                assert!(apart, "block {number} lies on block {live}, which is live");
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What fuzz targets, property tests and Miri share.
+
+mod eager;
+mod engine;
+mod traces;
+
+pub use eager::{eager, flawed_eager, Renamed};
+pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use traces::{trace_reader, trace_text};
+
+use regraph::driver::Driver;
+use regraph::engine::Engine;
+
+/// A snapshot agrees with itself, and its history with what it leads to.
+fn judge_snapshot<D: Driver>(engine: &Engine<D>) {
+    let snapshot = engine.snapshot().expect("no thread panicked");
+    snapshot.validate().expect("the snapshot agrees with itself");
+    snapshot.validate_history().expect("the history leads to the snapshot");
+}

@@ -1,0 +1,127 @@
+//! Traces: the calls of a capturing host, as JSON Lines (format v1).
+//!
+//! A [`Trace`] is valid by construction: whether read from a file, built from operations or taken
+//! from a journal, every operation has passed the rules of the format.
+
+pub mod certify;
+mod journal;
+mod members;
+pub mod minimum;
+mod operation;
+mod read;
+mod rules;
+mod write;
+
+pub use journal::{from_journal, JournalError};
+pub use members::Members;
+pub use operation::Operation;
+pub use read::{read, ReadError, LINE_LIMIT};
+pub use rules::Violation;
+pub use write::write;
+
+use std::collections::HashMap;
+
+use rules::Rules;
+use thiserror::Error;
+
+/// A block's number in a trace.
+pub type BlockIndex = u32;
+/// A node's number in its capture.
+pub type NodeIndex = u32;
+/// A stream's number.
+pub type StreamIndex = u16;
+/// A pool's number.
+pub type PoolIndex = u32;
+
+/// A block is smaller than this, in bytes.
+pub const BYTES_LIMIT: u64 = 1 << 60;
+
+/// A valid sequence of operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    operations: Vec<Operation>,
+}
+
+/// Operations that make no trace.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("operation {operation}: {violation}")]
+pub struct InvalidTrace {
+    /// Which operation, counted from 0.
+    pub operation: usize,
+    /// What is wrong with it.
+    pub violation: Violation,
+}
+
+impl Trace {
+    /// A trace of these operations.
+    ///
+    /// # Errors
+    /// The first operation that breaks a rule of the format.
+    pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidTrace> {
+        let mut rules = Rules::default();
+        for (index, operation) in operations.iter().enumerate() {
+            rules
+                .accept(operation)
+                .map_err(|violation| InvalidTrace { operation: index, violation })?;
+        }
+        rules
+            .finish()
+            .map_err(|violation| InvalidTrace { operation: operations.len(), violation })?;
+        Ok(Self { operations })
+    }
+
+    /// The operations in host order.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// How many captures begin.
+    pub fn captures(&self) -> usize {
+        self.count(|operation| matches!(operation, Operation::Begin { .. }))
+    }
+
+    /// How many nodes the captures have together.
+    pub fn nodes(&self) -> usize {
+        self.count(|operation| {
+            matches!(operation, Operation::Kernel { .. } | Operation::Node { .. })
+        })
+    }
+
+    /// How many blocks are allocated.
+    pub fn blocks(&self) -> usize {
+        self.count(|operation| matches!(operation, Operation::Alloc { .. }))
+    }
+
+    /// Bytes of all blocks together, as asked for.
+    pub fn total_bytes(&self) -> u128 {
+        self.operations
+            .iter()
+            .map(|operation| match operation {
+                Operation::Alloc { bytes, .. } => u128::from(*bytes),
+                _ => 0,
+            })
+            .sum()
+    }
+
+    /// The most bytes of blocks that live at a time in host order, as asked for.
+    pub fn peak_bytes(&self) -> u128 {
+        let mut live = HashMap::new();
+        let (mut now, mut peak) = (0, 0);
+        for operation in &self.operations {
+            match *operation {
+                Operation::Alloc { id, bytes, .. } => {
+                    live.insert(id, u128::from(bytes));
+                    now += u128::from(bytes);
+                    peak = peak.max(now);
+                }
+                Operation::Free { id } => now -= live.remove(&id).unwrap_or_default(),
+                _ => {}
+            }
+        }
+        peak
+    }
+
+    fn count(&self, wanted: impl Fn(&Operation) -> bool) -> usize {
+        self.operations.iter().filter(|operation| wanted(operation)).count()
+    }
+}

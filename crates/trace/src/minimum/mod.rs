@@ -1,0 +1,71 @@
+//! The least memory for the captures of a trace.
+
+mod recorded;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::certify::{Certificate, CertifiedBlock, Threshold};
+use crate::{BlockIndex, Operation, PoolIndex, Trace};
+use recorded::{captures, node_index, stream_index, Recorded};
+use regraph::journal::{BlockNumber, Entry};
+use regraph::lifetimes::Lifetimes;
+use regraph::minimum::Minimum;
+use regraph::policy::Programmatic;
+
+/// A certificate for each capture of a trace, with blocks rounded up to 512 bytes.
+///
+/// One that is not [`exact`](Minimum::exact) is too high and is refused; that takes a capture with
+/// hundreds of branches that never join.
+pub fn of_trace(trace: &Trace, policy: Programmatic) -> Vec<Certificate> {
+    let captures = captures(trace);
+    let capture = |(index, capture): (usize, &Recorded)| certificate(index, capture, policy);
+    captures.iter().enumerate().map(capture).collect()
+}
+
+/// The least that pools need whose graphs never run at once: of each the most that one of its captures
+/// needs, in bytes. `certificates` are the trace's, one for each capture.
+pub fn of_pools(trace: &Trace, certificates: &[Certificate]) -> u64 {
+    let begins = trace.operations().iter().filter_map(|operation| match *operation {
+        Operation::Begin { pool, .. } => Some(pool),
+        _ => None,
+    });
+    let mut pools: BTreeMap<PoolIndex, u64> = BTreeMap::new();
+    for (pool, certificate) in begins.zip(certificates) {
+        let most = pools.entry(pool).or_default();
+        *most = certificate.minimum_bytes.max(*most);
+    }
+    pools.values().sum()
+}
+
+fn certificate(index: usize, capture: &Recorded, policy: Programmatic) -> Certificate {
+    let minimum = Minimum::of(&Lifetimes::read(&capture.journal, policy));
+    let mut certificate = Certificate::new(index, (capture.nodes, capture.blocks), policy);
+    certificate.minimum_bytes = minimum.bytes;
+    let antichain: HashSet<_> = minimum.antichain.iter().copied().collect();
+    let thresholds: HashSet<_> = minimum.thresholds.iter().copied().collect();
+    let mut terminals_of = HashMap::new();
+    for entry in capture.journal.iter() {
+        match entry {
+            Entry::Terminals { stream, terminals } => {
+                terminals_of.insert(stream, terminals);
+            }
+            Entry::Allocate { block, stream, bytes, .. } => {
+                if antichain.contains(&block) {
+                    certificate.antichain.push(CertifiedBlock { id: id(block), bytes });
+                }
+                if thresholds.contains(&block) {
+                    let terminals = terminals_of.get(&stream).copied().unwrap_or_default();
+                    let nodes =
+                        terminals.iter().map(|terminal| node_index(terminal.node)).collect();
+                    certificate.thresholds.push(Threshold { stream: stream_index(stream), nodes });
+                }
+            }
+            _ => {}
+        }
+    }
+    certificate
+}
+
+fn id(block: BlockNumber) -> BlockIndex {
+    BlockIndex::try_from(block.0).expect("made from one")
+}

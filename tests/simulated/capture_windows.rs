@@ -1,0 +1,174 @@
+//! Long captures against the definition: streams that stand still for longer than windows reach back,
+//! old events, set-backs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fastrand::Rng;
+use regraph::driver::{
+    CaptureMode, Dependency, Driver, EdgeData, NodeHandle, Program, StreamHandle, Work,
+};
+use regraph::internals::{Capture, NodeIndex, StreamIndex, Token};
+use regraph::policy::Programmatic;
+use regraph_sim::{SimConfig, SimDriver};
+
+/// What an edge says of its later node.
+enum Order {
+    /// It starts after the earlier one has completed.
+    Full,
+    /// It starts after the earlier one has started.
+    Start,
+    Nothing,
+}
+
+impl Order {
+    fn of(edge: EdgeData, programmatic: Programmatic) -> Self {
+        match (edge, programmatic) {
+            (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => Self::Full,
+            (EdgeData::PROGRAMMATIC, Programmatic::Lag) => Self::Start,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What the definition says of a stream: by node whether a path to a terminal has a full edge.
+type Behind = BTreeMap<NodeHandle, bool>;
+
+struct Model {
+    driver: Arc<SimDriver>,
+    programmatic: Programmatic,
+    dependencies: BTreeMap<NodeHandle, Vec<Dependency>>,
+}
+
+impl Model {
+    /// Walks back from the terminals, over every edge.
+    fn behind(&mut self, terminals: &[Dependency]) -> Behind {
+        let lag = self.programmatic == Programmatic::Lag;
+        let mut behind = Behind::new();
+        let mut open: Vec<(NodeHandle, bool)> = Vec::new();
+        for terminal in terminals {
+            match Order::of(terminal.edge, self.programmatic) {
+                Order::Full => open.push((terminal.node, !lag)),
+                Order::Start => open.push((terminal.node, false)),
+                Order::Nothing => {}
+            }
+        }
+        while let Some((node, full)) = open.pop() {
+            if behind.get(&node).is_some_and(|&known| known >= full) {
+                continue;
+            }
+            behind.insert(node, full);
+            let Self { driver, dependencies, .. } = self;
+            let ask = || {
+                let mut answer = Vec::new();
+                driver.dependencies(node, &mut answer).expect("a node of the capture");
+                answer
+            };
+            for dependency in dependencies.entry(node).or_insert_with(ask) {
+                match Order::of(dependency.edge, self.programmatic) {
+                    Order::Full => open.push((dependency.node, true)),
+                    Order::Start => open.push((dependency.node, full)),
+                    Order::Nothing => {}
+                }
+            }
+        }
+        behind
+    }
+}
+
+/// What a stream was seen to be.
+#[derive(Default)]
+struct Seen {
+    terminals: Vec<Dependency>,
+    /// What waits for which node.
+    waits: BTreeMap<u32, NodeIndex>,
+}
+
+fn run(seed: u64, programmatic: Programmatic, launches: bool) {
+    const STREAMS: u32 = 12;
+    let mut random = Rng::with_seed(seed);
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let streams: Vec<StreamHandle> =
+        (0..STREAMS).map(|_| driver.create_stream().expect("streams are to be had")).collect();
+    driver.begin_capture(streams[0], CaptureMode::Relaxed).expect("it does not capture");
+    driver.launch(streams[0], Work::default(), false).expect("it captures");
+    for &stream in &streams[1..] {
+        driver.wait(stream, streams[0]).expect("both are there");
+    }
+    let mut model = Model { driver: driver.clone(), programmatic, dependencies: BTreeMap::new() };
+    let mut capture = Capture::new(programmatic, true);
+    let mut seen: Vec<Seen> = (0..STREAMS).map(|_| Seen::default()).collect();
+    let mut old: Vec<Vec<Dependency>> = Vec::new();
+    let (mut terminals, mut woken, mut row) = (Vec::new(), Vec::new(), 0);
+    for step in 0..6000u32 {
+        // Some streams have long pauses.
+        let busy = if step / 700 % 3 == 0 { STREAMS } else { 3 + step / 700 % 4 };
+        let [stream, other] = [random.u32(..busy), random.u32(..busy)].map(|it| it as usize);
+        if random.f64() < 0.6 {
+            let programmatic = launches && (random.f64() < 0.2);
+            driver.launch(streams[stream], Work::default(), programmatic).expect("it captures");
+        } else if (random.f64() < 0.02) && !old.is_empty() {
+            let back = &old[random.u32(..old.len() as u32) as usize];
+            driver.set_terminals(streams[stream], back).expect("nodes of the capture");
+        } else if stream != other {
+            driver.wait(streams[stream], streams[other]).expect("both are there");
+        }
+        if random.f64() >= 0.1 {
+            continue;
+        }
+        let stream = random.u32(..busy) as usize;
+        driver.capture_status(streams[stream], &mut terminals).expect("it captures");
+        let before = capture.tick();
+        let index = capture.look(&*driver, streams[stream], &terminals, None, &mut woken);
+        let behind = model.behind(&terminals);
+        check(&capture, index, &behind, programmatic);
+        let seen = &mut seen[stream];
+        let moved = seen.terminals.iter().all(|terminal| behind.contains_key(&terminal.node));
+        // Edges that prove nothing break the order in other ways too.
+        if programmatic != Programmatic::Deny || !launches {
+            assert_eq!(capture.broken_since(index, before), !moved, "step {step} of {seed}");
+        }
+        let due = |node: NodeIndex| behind.get(&capture.node_handle(node)).is_some_and(|&it| it);
+        let now: BTreeSet<u32> =
+            seen.waits.iter().filter(|(_, &node)| due(node)).map(|(&row, _)| row).collect();
+        assert_eq!(woken.drain(..).map(|token| token.row).collect::<BTreeSet<_>>(), now);
+        seen.waits.retain(|row, _| !now.contains(row));
+        for _ in 0..3 {
+            let node = NodeIndex::new(random.u32(..capture.nodes() as u32) as usize);
+            if !capture.proves(index, &[node]) {
+                row += 1;
+                capture.watch(index, node, Token { heap: 0, row, generation: 0 });
+                seen.waits.insert(row, node);
+            }
+        }
+        seen.terminals.clone_from(&terminals);
+        old.push(terminals.clone());
+    }
+    assert!(capture.nodes() > 2000);
+}
+
+fn check(capture: &Capture, stream: StreamIndex, behind: &Behind, programmatic: Programmatic) {
+    for node in (0..capture.nodes()).map(NodeIndex::new) {
+        let expected = match behind.get(&capture.node_handle(node)) {
+            None => false,
+            Some(&full) => full || programmatic != Programmatic::Lag,
+        };
+        assert_eq!(capture.proves(stream, &[node]), expected, "{node:?}");
+    }
+}
+
+#[test]
+fn full_edges() {
+    (0..3).for_each(|seed| run(seed, Programmatic::Deny, false));
+}
+
+#[test]
+fn trusted_edges() {
+    (0..2).for_each(|seed| run(seed, Programmatic::Trust, true));
+}
+
+#[test]
+fn edges_of_every_kind() {
+    (0..2).for_each(|seed| run(seed, Programmatic::Deny, true));
+    (0..2).for_each(|seed| run(seed, Programmatic::Lag, true));
+}
