@@ -18,6 +18,12 @@ pub enum Error {
         /// The engine's call.
         call: &'static str,
     },
+    /// The share of the device's memory is none.
+    #[error("set_memory_fraction: expected a share of the memory from 0 to 1, found {fraction}")]
+    MemoryFraction {
+        /// What was asked for.
+        fraction: f64,
+    },
     /// No memory is proven free for the request and no more is to be had. The capture, if one is
     /// under way, is unharmed.
     #[error(transparent)]

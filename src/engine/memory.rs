@@ -86,13 +86,16 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// The same as a share of the device's memory, between 0 and 1.
+    /// The same as a share of the device's memory, from 0 to 1.
     ///
     /// # Errors
-    /// The driver's, where it does not tell the device's size.
+    /// [`Error::MemoryFraction`]; the driver's, where it does not tell the device's size.
     pub fn set_memory_fraction(&self, fraction: f64) -> Result<(), Error> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::MemoryFraction { fraction });
+        }
         let total = self.driver.memory_info()?.total;
-        self.set_memory_limit(Some((total as f64 * fraction.clamp(0.0, 1.0)) as u64))
+        self.set_memory_limit(Some((total as f64 * fraction) as u64))
     }
 
     /// The most that all pools together may hold, in bytes.

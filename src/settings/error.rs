@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::keys;
+use super::{keys, TEXT_LIMIT};
 
 /// Found text is cut here in messages, in characters.
 const QUOTE_LIMIT: usize = 80;
@@ -54,6 +54,12 @@ pub enum SettingsError {
         found: String,
         /// What is allowed, with the unit.
         expected: &'static str,
+    },
+    /// The text is longer than [`TEXT_LIMIT`].
+    #[error("expected at most {TEXT_LIMIT} bytes, found {bytes}")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
     },
     /// The text is not of the form `key:value,key:[a:b,c:d]`.
     #[error("byte {at}: expected {expected}, found {found}")]

@@ -56,6 +56,9 @@ pub use rounding::Rounding;
 
 use crate::policy::{PlanChoice, Programmatic, Reuse};
 
+/// The longest text of settings that is read, in bytes.
+pub const TEXT_LIMIT: usize = 1 << 16;
+
 /// The allocator's settings. The table above says what each means.
 ///
 /// The text, [`parse`](Settings::parse), knows whole MB; in code sizes are bytes.
@@ -72,7 +75,8 @@ pub struct Settings {
     pub rounding: Rounding,
     /// `expandable_segments`. Default: yes, other than in PyTorch.
     pub expandable_segments: bool,
-    /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit.
+    /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit. What
+    /// [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
     pub memory_fraction: Option<f64>,
     /// `memory_limit_mb`, in bytes per device; `None` means no limit.
     pub memory_limit_bytes: Option<u64>,

@@ -3,7 +3,7 @@
 use super::error::quote;
 use super::forms::Problem;
 use super::keys::{self, Key, KEYS};
-use super::{pytorch, Settings, SettingsError};
+use super::{pytorch, Settings, SettingsError, TEXT_LIMIT};
 
 /// A piece of the text: a word, or one of `,` `:` `[` `]`. White space ends words.
 #[derive(Clone, Copy)]
@@ -40,6 +40,9 @@ impl<'a> Value<'a> {
 
 /// Reads settings.
 pub(super) fn parse(text: &str) -> Result<Settings, SettingsError> {
+    if text.len() > TEXT_LIMIT {
+        return Err(SettingsError::TooLong { bytes: text.len() });
+    }
     let mut settings = Settings::default();
     let mut tokens = Tokens { text, at: 0 };
     let mut seen = [false; KEYS.len()];

@@ -355,6 +355,11 @@ fn limits_hold_over_all_pools_and_can_be_moved() {
     b.engine.allocate(other, 8 * MIB, s).unwrap();
     b.engine.set_memory_fraction(0.125).unwrap();
     assert_eq!(b.engine.memory_limit().unwrap(), Some(32 * MIB));
+    for fraction in [f64::NAN, -0.5, 1.5, f64::INFINITY] {
+        let refused = b.engine.set_memory_fraction(fraction);
+        assert!(matches!(refused, Err(Error::MemoryFraction { .. })), "{fraction}: {refused:?}");
+    }
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(32 * MIB));
     b.refused(12, s);
     b.block(8, s);
     assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, 32 * MIB);

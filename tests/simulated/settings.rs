@@ -587,3 +587,10 @@ proptest! {
         rounding.round(u64::MAX - (bytes >> 32));
     }
 }
+
+#[test]
+fn a_text_that_is_too_long_is_refused() {
+    let text = ",".repeat(regraph::settings::TEXT_LIMIT + 1);
+    let message = Settings::parse(&text).unwrap_err().to_string();
+    assert_eq!(message, "expected at most 65536 bytes, found 65537");
+}

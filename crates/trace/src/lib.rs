@@ -5,6 +5,7 @@
 
 pub mod certify;
 mod journal;
+mod lines;
 mod members;
 pub mod minimum;
 mod operation;
@@ -13,9 +14,10 @@ mod rules;
 mod write;
 
 pub use journal::{from_journal, JournalError};
+pub use lines::{Lines, INPUT_LIMIT, LINE_LIMIT};
 pub use members::Members;
 pub use operation::Operation;
-pub use read::{read, ReadError, LINE_LIMIT};
+pub use read::{read, ReadError};
 pub use rules::Violation;
 pub use write::write;
 

@@ -1,16 +1,14 @@
 //! Reading a trace.
 
 use std::borrow::Cow;
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::lines::{Lines, LINE_LIMIT};
 use super::rules::{Rules, Violation};
 use super::{Operation, Trace};
-
-/// The longest line that is read, in bytes.
-pub const LINE_LIMIT: usize = 4 << 20;
 
 /// Found text is cut here in messages.
 const QUOTE_LIMIT: usize = 120;
@@ -50,49 +48,23 @@ impl ReadError {
 
 /// Reads a whole trace. Empty lines are allowed.
 ///
-/// Memory stays in proportion to the input, whatever numbers stand in it.
+/// Memory stays in proportion to the input, whatever numbers stand in it, and the input is at most
+/// [`INPUT_LIMIT`](super::INPUT_LIMIT) bytes.
 ///
 /// # Errors
 /// The first line that breaks a rule of the format, or a failure of the input.
-pub fn read(mut input: impl BufRead) -> Result<Trace, ReadError> {
+pub fn read(input: impl BufRead) -> Result<Trace, ReadError> {
     let mut rules = Rules::default();
     let mut operations = Vec::new();
-    let mut text = Vec::new();
-    let mut line = 0;
-    loop {
-        line += 1;
-        text.clear();
-        let length = input
-            .by_ref()
-            .take(LINE_LIMIT as u64 + 1)
-            .read_until(b'\n', &mut text)
-            .map_err(|source| ReadError::Input { line, source })?;
-        let at_line = |violation: Violation| ReadError::Line {
-            line,
-            found: violation.found,
-            expected: violation.expected,
-        };
-        if length == 0 {
-            rules.finish().map_err(at_line)?;
-            return Ok(Trace { operations });
-        }
-        if text.last() == Some(&b'\n') {
-            text.pop();
-        }
-        if text.len() > LINE_LIMIT {
-            return Err(at_line(Violation {
-                found: "a longer one".to_owned(),
-                expected: format!("a line of at most {LINE_LIMIT} bytes"),
-            }));
-        }
-        let text = text.trim_ascii();
-        if text.is_empty() {
-            continue;
-        }
-        let operation = parse(text).map_err(at_line)?;
-        rules.accept(&operation).map_err(at_line)?;
+    let mut lines = Lines::new(input, LINE_LIMIT);
+    let at = |line| move |Violation { found, expected }| ReadError::Line { line, found, expected };
+    while let Some((line, text)) = lines.next_line()? {
+        let operation = parse(text).map_err(at(line))?;
+        rules.accept(&operation).map_err(at(line))?;
         operations.push(operation);
     }
+    rules.finish().map_err(at(lines.count() + 1))?;
+    Ok(Trace { operations })
 }
 
 /// The part of a line that says what else belongs on it.

@@ -138,6 +138,41 @@ fn each_field_is_checked() {
 }
 
 #[test]
+fn a_certificate_of_nothing_proves_nothing() {
+    let (trace, right) = small();
+    let mut empty = right.clone();
+    (empty.minimum_bytes, empty.antichain, empty.thresholds) = (0, Vec::new(), Vec::new());
+    assert_eq!(check(&trace, &empty), Err(Refusal::Empty(0)));
+    // Unless there is nothing that needs memory.
+    let idle = [
+        Operation::Begin { stream: 0, pool: 0 },
+        Operation::Alloc { id: 0, bytes: 1000, stream: 0 },
+        Operation::Free { id: 0 },
+        kernel(0, false),
+        Operation::End {},
+    ];
+    let idle = Trace::new(idle.to_vec()).unwrap();
+    let certificate = minimum::of_trace(&idle, Programmatic::Deny).remove(0);
+    assert_eq!((certificate.minimum_bytes, certificate.antichain.len()), (0, 0));
+    assert_eq!(check(&idle, &certificate), Ok(()));
+}
+
+#[test]
+fn thresholds_are_no_more_than_blocks() {
+    let (trace, mut certificate) = small();
+    certificate.thresholds.push(certificate.thresholds[0].clone());
+    let refusal = Refusal::Thresholds { thresholds: 3, blocks: 2 };
+    assert_eq!(check(&trace, &certificate), Err(refusal));
+}
+
+#[test]
+fn an_endless_certificate_is_refused_without_being_kept() {
+    let endless = std::io::BufReader::new(std::io::repeat(b'['));
+    let message = Certificate::read(endless).unwrap_err().to_string();
+    assert!(message.contains("line 1: expected a line of at most 67108864 bytes"), "{message}");
+}
+
+#[test]
 fn what_holds_of_one_policy_need_not_of_another() {
     let alloc = |id| Operation::Alloc { id, bytes: 512, stream: 0 };
     let operations = vec![

@@ -26,7 +26,7 @@ use std::io::BufRead;
 use std::num::NonZeroU64;
 
 use columns::Columns;
-use regraph_trace::{ReadError, Trace};
+use regraph_trace::{Lines, ReadError, Trace, LINE_LIMIT};
 use row::{expected, Row};
 
 /// Node numbers have 32 bits, and there are up to two nodes a row.
@@ -41,33 +41,32 @@ const ROW_LIMIT: usize = (u32::MAX / 2) as usize;
 /// the trace is as long as the file. Block numbers are the rows', from 0. Empty lines are allowed.
 ///
 /// # Errors
-/// The first line that is not as described above, or a failure of the input.
+/// The first line that is not as described above, a line or an input that is longer than is read of
+/// traces, or a failure of the input.
 pub fn csv(input: impl BufRead, unit: NonZeroU64) -> Result<Trace, ReadError> {
     let mut columns: Option<Columns> = None;
     let mut ids = HashSet::new();
     let mut intervals = Vec::new();
-    let mut line = 0;
-    for text in input.lines() {
-        line += 1;
-        let text = text.map_err(|source| ReadError::Input { line, source })?;
-        if text.trim().is_empty() {
-            continue;
-        }
+    let mut lines = Lines::new(input, LINE_LIMIT);
+    while let Some((line, text)) = lines.next_line()? {
+        let Ok(text) = std::str::from_utf8(text) else {
+            return Err(expected(line, "UTF-8 text", "something else"));
+        };
         let Some(columns) = &columns else {
-            columns = Some(Columns::read(&text, line)?);
+            columns = Some(Columns::read(text, line)?);
             continue;
         };
         if intervals.len() == ROW_LIMIT {
             return Err(expected(line, format!("at most {ROW_LIMIT} rows"), "one more"));
         }
-        let Row { id, interval } = columns.row(&text, line, unit)?;
+        let Row { id, interval } = columns.row(text, line, unit)?;
         intervals.push(interval);
         if let Some(id) = ids.replace(id) {
             return Err(expected(line, "an id that no row above has", format!("`{id}` again")));
         }
     }
     if columns.is_none() {
-        return Err(expected(line + 1, columns::HEADER, "the end of the file"));
+        return Err(expected(lines.count() + 1, columns::HEADER, "the end of the file"));
     }
     let operations = schedule::schedule(&intervals);
     Ok(Trace::new(operations).expect("rows are checked, and each is allocated and freed once"))

@@ -140,6 +140,31 @@ fn real_traces_run_and_are_verified() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn device_files_are_refused_and_not_kept() {
+    let trace = trace("moe_s6");
+    for device in ["/dev/zero", "/dev/urandom", "/dev/full"] {
+        let cases: &[&[&str]] = &[
+            &["replay", device],
+            &["certify", &trace, device],
+            &["certify", device, &trace],
+            &["import-csv", device],
+            &["snapshot", device],
+        ];
+        for arguments in cases {
+            let output = regraph(arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+            let lines = stderr(&output).lines().count();
+            assert!(
+                lines > 0 && stderr(&output).len() < 2000,
+                "{arguments:?}: {}",
+                stderr(&output)
+            );
+        }
+    }
+}
+
 #[test]
 fn a_certificate_is_written_and_holds_and_a_changed_one_does_not() {
     let path = scratch("certificate.json", "");

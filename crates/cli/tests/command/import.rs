@@ -250,6 +250,13 @@ fn ends_are_the_last_time_and_gaps_are_refused() {
 }
 
 #[test]
+fn an_endless_line_is_refused_without_being_kept() {
+    let endless = std::io::BufReader::new(std::io::repeat(b','));
+    let message = import::csv(endless, unit(1)).unwrap_err().to_string();
+    assert!(message.contains("line 1: expected a line of at most 4194304 bytes"), "{message}");
+}
+
+#[test]
 fn input_that_is_no_text_is_refused() {
     let error = import::csv(b"id,lower,upper,size\na,0,\xff,1\n".as_slice(), unit(1)).unwrap_err();
     assert_eq!(error.line(), 2);

@@ -5,13 +5,16 @@ use std::io::{self, BufRead, Write};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::{BlockIndex, NodeIndex, StreamIndex};
+use crate::{BlockIndex, Lines, NodeIndex, StreamIndex};
 use regraph::policy::Programmatic;
 
 /// The name of the format, in each certificate.
 const FORMAT: &str = "regraph certificate";
 /// Its version.
 const VERSION: u32 = 1;
+
+/// The longest line that is read, in bytes: some two million blocks.
+pub const LINE_LIMIT: usize = 64 << 20;
 
 /// Why a capture cannot do with less memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +67,7 @@ pub enum ReadError {
     #[error("line {line}: expected a certificate: {source}")]
     Line {
         /// The line, counted from 1.
-        line: usize,
+        line: u64,
         /// What is wrong with it.
         source: serde_json::Error,
     },
@@ -74,7 +77,7 @@ pub enum ReadError {
     )]
     Format {
         /// The line, counted from 1.
-        line: usize,
+        line: u64,
         /// The format that it names.
         format: String,
         /// Its version.
@@ -82,7 +85,7 @@ pub enum ReadError {
     },
     /// The input fails.
     #[error(transparent)]
-    Input(#[from] io::Error),
+    Input(#[from] crate::ReadError),
 }
 
 impl Certificate {
@@ -108,16 +111,14 @@ impl Certificate {
     /// Reads all certificates of a file. Empty lines are allowed.
     ///
     /// # Errors
-    /// The first line that is none, or a failure of the input.
+    /// The first line that is none, a line longer than [`LINE_LIMIT`] bytes, or a failure of the
+    /// input.
     pub fn read(input: impl BufRead) -> Result<Vec<Self>, ReadError> {
         let mut certificates = Vec::new();
-        for (index, text) in input.lines().enumerate() {
-            let (line, text) = (index + 1, text?);
-            if text.trim().is_empty() {
-                continue;
-            }
+        let mut lines = Lines::new(input, LINE_LIMIT);
+        while let Some((line, text)) = lines.next_line()? {
             let read: Self =
-                serde_json::from_str(&text).map_err(|source| ReadError::Line { line, source })?;
+                serde_json::from_slice(text).map_err(|source| ReadError::Line { line, source })?;
             if (read.format.as_str(), read.version) != (FORMAT, VERSION) {
                 let Self { format, version, .. } = read;
                 return Err(ReadError::Format { line, format, version });

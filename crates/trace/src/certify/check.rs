@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::known::{is_known, known};
 use super::sighted::{Block, Sighted};
-use super::{Certificate, BLOCK_MULTIPLE};
+use super::{Certificate, Threshold, BLOCK_MULTIPLE};
 use crate::{BlockIndex, NodeIndex, Operation, StreamIndex, Trace};
 
 /// Why a certificate proves nothing about a trace.
@@ -50,6 +50,19 @@ pub enum Refusal {
         /// What it is.
         found: u128,
     },
+    /// It names no block, and the capture has some that need memory.
+    #[error(
+        "it names no block, and block {0} needs memory: a certificate of nothing proves nothing"
+    )]
+    Empty(BlockIndex),
+    /// It has more thresholds than blocks, of which each needs but one.
+    #[error("it has {thresholds} thresholds for {blocks} blocks, of which each needs at most one")]
+    Thresholds {
+        /// Thresholds.
+        thresholds: usize,
+        /// Blocks.
+        blocks: usize,
+    },
     /// No node can have used the block.
     #[error("no node can have used block {0}, so it needs no memory")]
     Unused(BlockIndex),
@@ -81,7 +94,8 @@ pub enum Refusal {
 
 /// Checks a certificate. If there is no error, no placement of its capture that adds no edges to the
 /// graph uses less than its `minimum_bytes`, with blocks rounded up to
-/// [`BLOCK_MULTIPLE`](super::BLOCK_MULTIPLE) bytes.
+/// [`BLOCK_MULTIPLE`](super::BLOCK_MULTIPLE) bytes. Memory stays in proportion to the trace and the
+/// certificate.
 ///
 /// # Errors
 /// What it does not prove, or does not say rightly.
@@ -93,7 +107,8 @@ pub fn check(trace: &Trace, certificate: &Certificate) -> Result<(), Refusal> {
     });
     let missing = Refusal::Capture(certificate.capture);
     let (origin, begin) = begins.nth(certificate.capture).ok_or(missing)?;
-    let wanted: BTreeSet<_> = certificate.antichain.iter().map(|block| block.id).collect();
+    let named: BTreeSet<_> = certificate.antichain.iter().map(|block| block.id).collect();
+    let wanted = |id| named.is_empty() || named.contains(&id);
     let capture = Sighted::new(origin, &operations[begin + 1..], &wanted);
     let facts = [
         ("nodes", certificate.nodes, capture.edges.len()),
@@ -106,9 +121,18 @@ pub fn check(trace: &Trace, certificate: &Certificate) -> Result<(), Refusal> {
     }
     add_up(&capture, certificate)?;
     for (&id, block) in &capture.blocks {
-        if !is_used(&capture, certificate, block) {
-            return Err(Refusal::Unused(id));
+        match is_used(&capture, certificate, block) {
+            true if named.is_empty() => return Err(Refusal::Empty(id)),
+            false if !named.is_empty() => return Err(Refusal::Unused(id)),
+            _ => {}
         }
+    }
+    let (thresholds, blocks) = (certificate.thresholds.len(), named.len());
+    if thresholds > blocks {
+        return Err(Refusal::Thresholds { thresholds, blocks });
+    }
+    if blocks == 0 {
+        return Ok(());
     }
     hold(&capture, certificate)
 }
@@ -148,31 +172,29 @@ fn is_used(capture: &Sighted, certificate: &Certificate, block: &Block) -> bool 
 /// No two of the blocks can have memory in common.
 fn hold(capture: &Sighted, certificate: &Certificate) -> Result<(), Refusal> {
     let policy = certificate.programmatic;
-    let mut known_at = Vec::with_capacity(certificate.thresholds.len());
-    for threshold in &certificate.thresholds {
-        let stream = threshold.stream;
+    let mut beyond: BTreeSet<BlockIndex> = capture.blocks.keys().copied().collect();
+    for Threshold { stream, nodes } in &certificate.thresholds {
+        let stream = *stream;
         let missing = |&&node: &&NodeIndex| node as usize >= capture.edges.len();
-        if let Some(&node) = threshold.nodes.iter().find(missing) {
+        if let Some(&node) = nodes.iter().find(missing) {
             return Err(Refusal::NoNode { stream, node });
         }
-        known_at.push((threshold, known(capture, policy, &threshold.nodes)));
-    }
-    for (&id, block) in &capture.blocks {
-        let holds = known_at.iter().any(|(threshold, all)| {
-            threshold.stream == block.stream
-                && (threshold.nodes == block.terminals
-                    || is_known(capture, policy, &block.terminals, all))
-        });
-        if !holds {
-            return Err(Refusal::Beyond { block: id, stream: block.stream });
-        }
-        let Some(freed) = &block.freed else { continue };
-        let lists = [&freed.markers, &freed.own, &block.terminals, &freed.others];
-        for (threshold, all) in &known_at {
+        let all = known(capture, policy, nodes);
+        for (&id, block) in &capture.blocks {
+            let holds = stream == block.stream
+                && (*nodes == block.terminals || is_known(capture, policy, &block.terminals, &all));
+            if holds {
+                beyond.remove(&id);
+            }
+            let Some(freed) = &block.freed else { continue };
+            let lists = [&freed.markers, &freed.own, &block.terminals, &freed.others];
             if lists.iter().all(|list| list.iter().all(|&node| all.contains(node as usize))) {
-                return Err(Refusal::Over { block: id, stream: threshold.stream });
+                return Err(Refusal::Over { block: id, stream });
             }
         }
     }
-    Ok(())
+    match beyond.first() {
+        Some(id) => Err(Refusal::Beyond { block: *id, stream: capture.blocks[id].stream }),
+        None => Ok(()),
+    }
 }

@@ -12,7 +12,8 @@
 //!
 //! 1. each of its blocks was allocated in the capture and is named once, with what it occupies (rounded
 //!    up to 512 bytes), and all together occupy what it says;
-//! 2. each block has a possible user, or was not freed in the capture;
+//! 2. each block has a possible user, or was not freed in the capture; there is a block, unless no block
+//!    of the capture needs memory: a certificate of nothing proves nothing;
 //! 3. for each block `b` there is a threshold of its stream with K(b) in V;
 //! 4. for no block `a` that was freed and no threshold N(a) lies in V.
 //!
@@ -35,7 +36,7 @@ mod check;
 mod known;
 mod sighted;
 
-pub use certificate::{Certificate, CertifiedBlock, ReadError, Threshold};
+pub use certificate::{Certificate, CertifiedBlock, ReadError, Threshold, LINE_LIMIT};
 pub use check::{check, Refusal};
 
 /// Blocks occupy multiples of this, in bytes.

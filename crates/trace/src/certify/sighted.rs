@@ -1,7 +1,7 @@
 //! A capture of a trace as far as a certificate speaks of it: its edges, what its streams gained when,
 //! and the blocks that are named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fixedbitset::FixedBitSet;
 
@@ -66,7 +66,7 @@ impl Sighted {
     pub(super) fn new(
         origin: StreamIndex,
         operations: &[Operation],
-        wanted: &BTreeSet<BlockIndex>,
+        wanted: &impl Fn(BlockIndex) -> bool,
     ) -> Self {
         let mut reader = Reader {
             members: Members::new(origin, operations),
@@ -90,7 +90,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn operation(&mut self, at: usize, operation: &Operation, wanted: &BTreeSet<BlockIndex>) {
+    fn operation(
+        &mut self,
+        at: usize,
+        operation: &Operation,
+        wanted: &impl Fn(BlockIndex) -> bool,
+    ) {
         for stream in operation.streams() {
             self.members.enters_at_once(stream);
         }
@@ -122,7 +127,7 @@ impl Reader {
             &Operation::Alloc { id, bytes, stream } => {
                 if self.members.is_inside(stream) {
                     self.capture.allocated += 1;
-                    if wanted.contains(&id) {
+                    if wanted(id) {
                         let terminals = self.terminals(stream);
                         let uses = BTreeMap::from([(stream, None)]);
                         let block = Block { bytes, stream, at, terminals, uses, freed: None };
