@@ -1067,16 +1067,15 @@ mod naive {
                 let now = past(&look.terminals);
                 let gained: Set = now.difference(&log.ever).copied().collect();
                 log.ever.extend(now.iter().copied());
-                let (mut launches, mut clean) = (gained.clone(), true);
+                let mut launches = gained.clone();
                 if index > 0 {
                     let before = &looks[index - 1].terminals;
-                    clean = acyclic && before.is_subset(&now);
+                    let clean = acyclic && before.is_subset(&now);
                     if clean && !gained.is_empty() && !before.is_empty() {
                         let firsts = gained.iter().filter(|&&n| before.is_subset(&direct[n]));
                         let firsts: Set = firsts.copied().collect();
                         if firsts.is_empty() {
-                            clean = before.is_subset(&look.terminals);
-                            launches.retain(|_| !clean);
+                            launches.retain(|_| !before.is_subset(&look.terminals));
                         } else {
                             launches = firsts;
                             loop {
