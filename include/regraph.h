@@ -59,6 +59,21 @@
 #define REGRAPH_NO_LIMIT UINT64_MAX
 
 /**
+ * Unsafe calls are forbidden to every thread that is not relaxed (CU_STREAM_CAPTURE_MODE_GLOBAL).
+ */
+#define REGRAPH_CAPTURE_GLOBAL 0
+
+/**
+ * Unsafe calls are forbidden to the capturing thread (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
+ */
+#define REGRAPH_CAPTURE_THREAD_LOCAL 1
+
+/**
+ * Unsafe calls are allowed (CU_STREAM_CAPTURE_MODE_RELAXED).
+ */
+#define REGRAPH_CAPTURE_RELAXED 2
+
+/**
  * What a call came to. Every call that can fail returns one; regraph_last_error_message() says more.
  * Unless it says otherwise, a call that fails has changed nothing, and has written nothing through
  * its pointers.
@@ -227,6 +242,20 @@ enum regraph_error
      * must not be launched.
      */
     REGRAPH_ERROR_UNPLANNED = 52,
+    /**
+     * The stream is capturing, and the call needs one that is not.
+     */
+    REGRAPH_ERROR_CAPTURING = 53,
+    /**
+     * The end of an earlier launch in the pool could not be marked, so no launch can be ordered after
+     * it. Release the pool's graphs and create another pool.
+     */
+    REGRAPH_ERROR_ORDER_LOST = 54,
+    /**
+     * The caller ended the graph's capture with regraph_end_capture(), so its executables are the
+     * caller's: see regraph_launch_executable().
+     */
+    REGRAPH_ERROR_NOT_INSTANTIATED = 55,
     /**
      * Anything else; the message says what.
      */
@@ -505,7 +534,20 @@ typedef struct regraph_capture_report {
      * How often pieces of that memory are mapped.
      */
     uint64_t mappings;
+    /**
+     * Blocks that regraph_repeat_stream_capture() planned a place for; zero without it.
+     */
+    uint64_t layout_blocks;
+    /**
+     * Of them those that lie there.
+     */
+    uint64_t layout_followed;
 } regraph_capture_report;
+
+/**
+ * An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
+ */
+typedef struct CUgraphExec_st *regraph_executable;
 
 /**
  * A node of a graph: the same type as CUgraphNode and cudaGraphNode_t. Unique within a capture.
@@ -825,11 +867,6 @@ typedef struct regraph_out_of_memory {
 typedef void (*regraph_out_of_memory_callback)(const struct regraph_out_of_memory *report,
                                                void *user_data);
 
-/**
- * An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
- */
-typedef struct CUgraphExec_st *regraph_executable;
-
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -988,7 +1025,8 @@ void regraph_engine_destroy(struct regraph_engine *engine);
 
 /**
  * Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first
- * allocation. Graphs that never run at once may share a pool.
+ * allocation. Graphs of one pool share memory and never run at once: give graphs that are to run at
+ * the same time pools of their own.
  *
  * Threads: any.
  *
@@ -1011,17 +1049,19 @@ regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct r
 
 /**
  * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
- * until regraph_pool_resume(). Everything that the memory held is lost. Nothing is waited for.
- * `bytes` gets how many bytes went; it may be NULL.
+ * until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
+ * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are
+ * refused until the pool is resumed. `bytes` gets how many bytes went; it may be NULL.
  *
- * No work that uses memory of the pool may be running, or be submitted before the pool is resumed:
- * launches of its graphs, and work on blocks of it that are live, included. The engine sees no graph
- * that is launched, and no work on live blocks.
+ * No other work that uses memory of the pool may be running, or be submitted before the pool is
+ * resumed: launches of its graphs by other calls, and work on blocks of it that are live. The engine
+ * sees neither.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_UNKNOWN_POOL. After
- * REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending it again goes on with the rest.
+ * Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
+ * REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
+ * it again goes on with the rest.
  */
 regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
@@ -1051,6 +1091,31 @@ regraph_error regraph_pool_resume(const struct regraph_engine *engine,
 regraph_error regraph_pool_is_suspended(const struct regraph_engine *engine,
                                         struct regraph_pool pool,
                                         bool *suspended);
+
+/**
+ * Makes what `stream` is given from now on come after every launch that regraph_launch_graph() and
+ * regraph_launch_executable() made of the pool's graphs so far: before a graph's inputs are filled
+ * anew, for instance. Costs nothing on the stream of the last launch.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_CAPTURING,
+ * REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_pool_follow(const struct regraph_engine *engine,
+                                  struct regraph_pool pool,
+                                  regraph_stream stream);
+
+/**
+ * Waits until every launch that regraph_launch_graph() and regraph_launch_executable() made of the
+ * pool's graphs has completed, and gives back the memory of graphs that were released meanwhile.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_pool_synchronize(const struct regraph_engine *engine,
+                                       struct regraph_pool pool);
 
 /**
  * Hands out a block of at least `bytes` to `stream`.
@@ -1187,14 +1252,15 @@ regraph_error regraph_plan_capture(const struct regraph_engine *engine,
  * With the setting "check" the checker judges the capture on the finished graph. If it accepts, what
  * the capture freed is there for later captures into the same pools, blocks not freed stay allocated
  * as the graph's outputs, and the pools belong to one more graph. Graphs of one pool must never run
- * at once.
+ * at once: regraph_launch_executable() sees to that.
  *
  * Threads: the one that captures.
  *
  * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE: the graph must not
  * be launched, and the capture is rolled back as by regraph_abandon_capture().
- * REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
- * likewise, where memory was to come at the end (regraph_plan_capture()).
+ * REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, likewise, where memory was to come at the end
+ * (regraph_plan_capture()). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
+ * REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture().
  */
 regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
@@ -1203,7 +1269,8 @@ regraph_error regraph_end_capture(const struct regraph_engine *engine,
 
 /**
  * Rolls back every decision taken in a capture whose graph will never run. Blocks that it allocated
- * and did not free stay live until freed; nothing else may be done with them.
+ * and did not free stay live until freed; nothing else may be done with them. A capture of
+ * regraph_begin_stream_capture() ends on its stream too.
  *
  * Threads: the one that captures.
  *
@@ -1213,14 +1280,17 @@ regraph_error regraph_abandon_capture(const struct regraph_engine *engine,
                                       regraph_capture_id capture);
 
 /**
- * Tells the engine that a graph is destroyed and no launch of it is running.
+ * The least memory that the blocks of a capture under way need so far, in bytes, in any placement that
+ * adds no edges to the graph: regraph_graph_minimum_bytes() when the capture has ended. Takes some
+ * milliseconds, or about a second for 100,000 blocks.
  *
- * Threads: any.
+ * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH.
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; REGRAPH_ERROR_NO_JOURNAL where captures keep no journal.
  */
-regraph_error regraph_release_graph(const struct regraph_engine *engine,
-                                    struct regraph_graph_id graph);
+regraph_error regraph_capture_minimum_bytes(const struct regraph_engine *engine,
+                                            regraph_capture_id capture,
+                                            uint64_t *bytes);
 
 /**
  * Looks at a stream, so that the engine knows its terminals as they are now. A host that sets a
@@ -1269,6 +1339,150 @@ regraph_error regraph_write_trace(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
                                   regraph_stream origin,
                                   const char *path);
+
+/**
+ * Begins a capture on `stream` (cuStreamBeginCapture) that uses `pool`. `mode` is one of the
+ * REGRAPH_CAPTURE constants, which are CUDA's. `capture` gets the capture's id.
+ *
+ * The library owns the capture and its graph: regraph_finish_stream_capture() ends the capture,
+ * regraph_launch_graph() launches the graph and regraph_release_graph() destroys it.
+ * regraph_begin_capture() is for a program that makes these CUDA calls itself.
+ *
+ * Threads: any; the capture then stays on the calling thread.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
+ * REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+ */
+regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
+                                           struct regraph_pool pool,
+                                           regraph_stream stream,
+                                           int32_t mode,
+                                           regraph_capture_id *capture);
+
+/**
+ * Throws a capture away that regraph_begin_stream_capture() began, and begins another one on the same
+ * stream, with the same pool and mode, for the same work. From what the first capture asked for,
+ * the library plans where the blocks of the second one lie, close to the least memory: for devices
+ * without virtual memory management there is no other way to that. `capture` holds the first
+ * capture's id and gets the second one's.
+ *
+ * Capture the work, free all blocks that the capture allocated, call this, and capture the work again.
+ * The first capture's graph never runs. A block from the first capture that was not freed stays
+ * allocated, and its memory is not shared. Where the second capture asks for anything else than the
+ * first, its blocks lie as without a plan from there on: the report tells (layout_blocks,
+ * layout_followed). Memory that the pool holds and does not use goes back to the driver meanwhile.
+ *
+ * Takes up to a second where the capture has many blocks.
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture goes on. Those
+ * of regraph_begin_stream_capture(): the stream does not capture then.
+ */
+regraph_error regraph_repeat_stream_capture(const struct regraph_engine *engine,
+                                            regraph_capture_id *capture);
+
+/**
+ * Ends a capture that regraph_begin_stream_capture() began: the checker judges it (the setting
+ * "check"), cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report` may be NULL, but
+ * its graph id is what regraph_launch_graph() and regraph_release_graph() take.
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, where a
+ * stream was not joined again for instance. The capture is over then, and nothing of it is left but
+ * the blocks that it allocated and did not free.
+ */
+regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
+                                            regraph_capture_id capture,
+                                            struct regraph_capture_report *report);
+
+/**
+ * Launches a graph of regraph_finish_stream_capture() on a stream that does not capture, after every
+ * earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory, so they
+ * never run at once. Costs one event record, and one wait where the stream is not that of the
+ * pool's last launch.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
+ * regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
+ * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
+ * REGRAPH_ERROR_DRIVER.
+ */
+regraph_error regraph_launch_graph(const struct regraph_engine *engine,
+                                   struct regraph_graph_id graph,
+                                   regraph_stream stream);
+
+/**
+ * The same for an executable that the caller made of a graph of regraph_end_capture()
+ * (cuGraphInstantiate). A launch in any other way (cuGraphLaunch) is not ordered among the graphs of
+ * its pools: the caller then keeps them from running at once.
+ *
+ * Threads: any.
+ *
+ * Errors: as regraph_launch_graph(); REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+ * instantiated.
+ */
+regraph_error regraph_launch_executable(const struct regraph_engine *engine,
+                                        struct regraph_graph_id graph,
+                                        regraph_executable executable,
+                                        regraph_stream stream);
+
+/**
+ * The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
+ * parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may be
+ * NULL.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
+ * regraph_end_capture().
+ */
+regraph_error regraph_graph_get_handles(const struct regraph_engine *engine,
+                                        struct regraph_graph_id graph,
+                                        regraph_graph *handle,
+                                        regraph_executable *executable);
+
+/**
+ * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no
+ * edges to the graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
+ *
+ * Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes
+ * of host memory for each node and block; regraph_graph_forget_journal() gives the journal up.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it
+ * was forgotten.
+ */
+regraph_error regraph_graph_minimum_bytes(const struct regraph_engine *engine,
+                                          struct regraph_graph_id graph,
+                                          uint64_t *bytes);
+
+/**
+ * Frees the journal of a graph's capture.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH.
+ */
+regraph_error regraph_graph_forget_journal(const struct regraph_engine *engine,
+                                           struct regraph_graph_id graph);
+
+/**
+ * Releases a graph: its memory is free for others when the launches that the library made of it have
+ * completed, which is seen at a later launch, capture or destruction of its pools. A graph of
+ * regraph_finish_stream_capture() is destroyed then. The executables of a graph of
+ * regraph_end_capture() are the caller's: none is launched any more, and launches that the
+ * library did not make have completed before this call.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH.
+ */
+regraph_error regraph_release_graph(const struct regraph_engine *engine,
+                                    struct regraph_graph_id graph);
 
 /**
  * Says of every free range of a pool, in order of addresses, whether `stream` may take it now, and
@@ -1569,7 +1783,8 @@ regraph_error regraph_sim_instantiate(const struct regraph_engine *engine,
                                       regraph_executable *executable);
 
 /**
- * Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch).
+ * Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch), in no
+ * order among the graphs of its pools: regraph_launch_executable() keeps that order.
  */
 regraph_error regraph_sim_launch_graph(const struct regraph_engine *engine,
                                        regraph_executable executable,

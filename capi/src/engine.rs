@@ -1,12 +1,12 @@
 //! Engines.
 
-use regraph::engine::Engine;
 use regraph_sim::{SimConfig, SimDriver};
 
 use crate::arguments::{give, shared, take_back, Out};
 use crate::config::regraph_config;
 use crate::error::regraph_error;
 use crate::failure::{guard, or_default, Failure, Fallible};
+use crate::host::Host;
 
 /// Makes a call on whichever engine it is.
 macro_rules! on {
@@ -37,9 +37,9 @@ pub struct regraph_engine {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "an engine lies on the heap, once")]
 pub(crate) enum Device {
-    Simulated(Engine<SimDriver>),
+    Simulated(Host<SimDriver>),
     #[cfg(feature = "cuda")]
-    Cuda(Engine<regraph::driver::cuda::CudaDriver>),
+    Cuda(Host<regraph::driver::cuda::CudaDriver>),
 }
 
 const _: () = {
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
         #[cfg(feature = "cuda")]
         {
             let driver = regraph::driver::cuda::CudaDriver::new(ordinal as usize)?;
-            let device = Device::Cuda(Engine::new(driver, config.device(ordinal)));
+            let device = Device::Cuda(Host::new(driver, config.device(ordinal)));
             out.put(give(regraph_engine { device }));
             Ok(())
         }
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
         if total_bytes > 0 {
             device.total_bytes = total_bytes;
         }
-        let device = Device::Simulated(Engine::new(SimDriver::new(device), config));
+        let device = Device::Simulated(Host::new(SimDriver::new(device), config));
         out.put(give(regraph_engine { device }));
         Ok(())
     })

@@ -97,6 +97,14 @@ pub enum regraph_error {
     /// The capture was ended without its graph, so its blocks never got memory of their own. The graph
     /// must not be launched.
     REGRAPH_ERROR_UNPLANNED = 52,
+    /// The stream is capturing, and the call needs one that is not.
+    REGRAPH_ERROR_CAPTURING = 53,
+    /// The end of an earlier launch in the pool could not be marked, so no launch can be ordered after
+    /// it. Release the pool's graphs and create another pool.
+    REGRAPH_ERROR_ORDER_LOST = 54,
+    /// The caller ended the graph's capture with regraph_end_capture(), so its executables are the
+    /// caller's: see regraph_launch_executable().
+    REGRAPH_ERROR_NOT_INSTANTIATED = 55,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -122,7 +130,8 @@ names! {
     REGRAPH_ERROR_POOL_SUSPENDED REGRAPH_ERROR_RESUME_OUT_OF_MEMORY REGRAPH_ERROR_SET_BACK
     REGRAPH_ERROR_PER_THREAD_STREAM REGRAPH_ERROR_STREAM_IN_USE REGRAPH_ERROR_POISONED
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
-    REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_CAPTURING
+    REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.

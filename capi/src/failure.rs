@@ -6,8 +6,9 @@ use std::ffi::{c_char, CString};
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use regraph::driver::{DriverError, ErrorKind};
+use regraph::driver::{CaptureId, DriverError, ErrorKind};
 use regraph::engine::Error;
+use regraph::graphs;
 use regraph::settings::SettingsError;
 use regraph_trace::JournalError;
 use thiserror::Error;
@@ -28,6 +29,8 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Engine(#[from] Error),
     #[error(transparent)]
+    Graphs(graphs::Error),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("{path}: {source}")]
     File { path: String, source: io::Error },
@@ -37,6 +40,18 @@ pub(crate) enum Failure {
     NoJournal,
     #[error("the journal has no trace: {0}")]
     NoTrace(#[from] JournalError),
+    #[error(
+        "capture {} was begun by regraph_begin_stream_capture(): end it with \
+         regraph_finish_stream_capture()", .0.0
+    )]
+    Begun(CaptureId),
+    #[error(
+        "the library has not instantiated this graph, whose capture regraph_end_capture() ended: \
+         launch the caller's executable with regraph_launch_executable()"
+    )]
+    NotInstantiated,
+    #[error("the library has instantiated this graph: launch it with regraph_launch_graph()")]
+    Instantiated,
     #[cfg(feature = "cuda")]
     #[error("this engine is not simulated; calls whose name begins with regraph_sim need one")]
     NotSimulated,
@@ -56,9 +71,12 @@ impl Failure {
             Self::Argument { .. } => code::REGRAPH_ERROR_INVALID_ARGUMENT,
             Self::Settings(_) => code::REGRAPH_ERROR_SETTINGS,
             Self::Engine(error) => of_engine(error),
+            Self::Graphs(error) => of_graphs(error),
             Self::Driver(error) => of_driver(error),
             Self::File { .. } => code::REGRAPH_ERROR_IO,
             Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
+            Self::Begun(_) | Self::Instantiated => code::REGRAPH_ERROR_INVALID_ARGUMENT,
+            Self::NotInstantiated => code::REGRAPH_ERROR_NOT_INSTANTIATED,
             Self::NoTrace(_) => code::REGRAPH_ERROR_NO_TRACE,
             #[cfg(feature = "cuda")]
             Self::NotSimulated => code::REGRAPH_ERROR_NOT_SIMULATED,
@@ -72,6 +90,28 @@ impl Failure {
             Self::Driver(error) | Self::Engine(Error::Driver(error)) => error.code,
             _ => 0,
         }
+    }
+}
+
+impl From<graphs::Error> for Failure {
+    fn from(error: graphs::Error) -> Self {
+        match error {
+            graphs::Error::Engine(error) => Self::Engine(error),
+            graphs::Error::Driver(error) => Self::Driver(error),
+            other => Self::Graphs(other),
+        }
+    }
+}
+
+fn of_graphs(error: &graphs::Error) -> regraph_error {
+    use regraph_error as code;
+    match error {
+        graphs::Error::Suspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
+        graphs::Error::Capturing { .. } => code::REGRAPH_ERROR_CAPTURING,
+        graphs::Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
+        graphs::Error::PoolGoing { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
+        graphs::Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
+        _ => code::REGRAPH_ERROR_OTHER,
     }
 }
 
@@ -102,6 +142,7 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::PoolSuspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
         Error::ResumeOutOfMemory { .. } => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
         Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,
+        Error::NoJournal { .. } => code::REGRAPH_ERROR_NO_JOURNAL,
         Error::PerThreadStream { .. } => code::REGRAPH_ERROR_PER_THREAD_STREAM,
         Error::StreamInUse { .. } => code::REGRAPH_ERROR_STREAM_IN_USE,
         Error::Poisoned => code::REGRAPH_ERROR_POISONED,

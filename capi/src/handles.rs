@@ -154,6 +154,10 @@ pub(crate) fn raw_graph(graph: GraphHandle) -> regraph_graph {
     graph.as_raw().cast()
 }
 
+pub(crate) fn raw_executable(executable: ExecutableHandle) -> regraph_executable {
+    executable.0 as regraph_executable
+}
+
 pub(crate) fn raw_node(node: NodeHandle) -> regraph_node {
     node.as_raw().cast()
 }

@@ -4,8 +4,9 @@
 //! two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header` writes it anew.
 //!
 //! * `error`, `failure`, `arguments`: how calls fail, and what comes in by pointer.
-//! * `handles`: names of what calls are about; `config`, `engine`: making engines.
-//! * `pools`, `blocks`, `captures`, `explain`, `statistics`, `memory`, `leaks`, `observe`,
+//! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with the
+//!   objects that callers name by id.
+//! * `pools`, `blocks`, `captures`, `graphs`, `explain`, `statistics`, `memory`, `leaks`, `observe`,
 //!   `snapshot`: the calls on them.
 //! * `sim`: the host's side of the simulated driver; `version`.
 //!
@@ -25,7 +26,9 @@ mod config;
 mod error;
 mod explain;
 mod failure;
+mod graphs;
 mod handles;
+mod host;
 mod leaks;
 mod memory;
 mod observe;
@@ -41,6 +44,7 @@ pub use config::*;
 pub use engine::*;
 pub use error::*;
 pub use explain::*;
+pub use graphs::*;
 pub use handles::*;
 pub use leaks::*;
 pub use memory::*;

@@ -6,10 +6,11 @@ use crate::arguments::{put_if_wanted, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::guard;
-use crate::handles::{regraph_pool, REGRAPH_NO_LIMIT};
+use crate::handles::{regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT};
 
 /// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first
-/// allocation. Graphs that never run at once may share a pool.
+/// allocation. Graphs of one pool share memory and never run at once: give graphs that are to run at
+/// the same time pools of their own.
 ///
 /// Threads: any.
 ///
@@ -52,17 +53,19 @@ pub unsafe extern "C" fn regraph_pool_destroy(
 }
 
 /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
-/// until regraph_pool_resume(). Everything that the memory held is lost. Nothing is waited for.
-/// `bytes` gets how many bytes went; it may be NULL.
+/// until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
+/// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are
+/// refused until the pool is resumed. `bytes` gets how many bytes went; it may be NULL.
 ///
-/// No work that uses memory of the pool may be running, or be submitted before the pool is resumed:
-/// launches of its graphs, and work on blocks of it that are live, included. The engine sees no graph
-/// that is launched, and no work on live blocks.
+/// No other work that uses memory of the pool may be running, or be submitted before the pool is
+/// resumed: launches of its graphs by other calls, and work on blocks of it that are live. The engine
+/// sees neither.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_UNKNOWN_POOL. After
-/// REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending it again goes on with the rest.
+/// Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
+/// REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
+/// it again goes on with the rest.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_suspend(
     engine: *const regraph_engine,
@@ -72,7 +75,7 @@ pub unsafe extern "C" fn regraph_pool_suspend(
     guard(|| {
         // SAFETY: the contract of all calls.
         let engine = unsafe { regraph_engine::read(engine) }?;
-        let gone = on!(engine, engine => engine.suspend_pool(pool.into()))?;
+        let gone = on!(engine, engine => engine.pool(pool.into(), "suspend_pool")?.suspend())?;
         // SAFETY: the contract of all calls.
         unsafe { put_if_wanted(bytes, gone) };
         Ok(())
@@ -96,7 +99,7 @@ pub unsafe extern "C" fn regraph_pool_resume(
     guard(|| {
         // SAFETY: the contract of all calls.
         let engine = unsafe { regraph_engine::read(engine) }?;
-        let came = on!(engine, engine => engine.resume_pool(pool.into()))?;
+        let came = on!(engine, engine => engine.pool(pool.into(), "resume_pool")?.resume())?;
         // SAFETY: the contract of all calls.
         unsafe { put_if_wanted(bytes, came) };
         Ok(())
@@ -120,5 +123,45 @@ pub unsafe extern "C" fn regraph_pool_is_suspended(
             unsafe { (regraph_engine::read(engine)?, Out::needed(suspended, "suspended")?) };
         out.put(on!(engine, engine => engine.is_suspended(pool.into()))?);
         Ok(())
+    })
+}
+
+/// Makes what `stream` is given from now on come after every launch that regraph_launch_graph() and
+/// regraph_launch_executable() made of the pool's graphs so far: before a graph's inputs are filled
+/// anew, for instance. Costs nothing on the stream of the last launch.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_CAPTURING,
+/// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_follow(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    stream: regraph_stream,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let stream = named(stream);
+        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_follow")?.follow(&stream))?)
+    })
+}
+
+/// Waits until every launch that regraph_launch_graph() and regraph_launch_executable() made of the
+/// pool's graphs has completed, and gives back the memory of graphs that were released meanwhile.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_synchronize(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_synchronize")?.synchronize())?)
     })
 }

@@ -8,7 +8,7 @@ use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{guard, Fallible};
 use crate::handles::{
-    executable as launchable, graph as handle, raw_graph, raw_stream, regraph_capture_id,
+    executable as launchable, graph as handle, raw_executable, raw_graph, raw_stream, regraph_capture_id,
     regraph_executable, regraph_graph, regraph_stream, stream as named,
 };
 
@@ -172,13 +172,14 @@ pub unsafe extern "C" fn regraph_sim_instantiate(
     unsafe {
         simulate(engine, |driver| {
             let out = Out::needed(executable, "executable")?;
-            out.put(driver.instantiate(handle(graph))?.0 as regraph_executable);
+            out.put(raw_executable(driver.instantiate(handle(graph))?));
             Ok(())
         })
     }
 }
 
-/// Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch).
+/// Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch), in no
+/// order among the graphs of its pools: regraph_launch_executable() keeps that order.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_launch_graph(
     engine: *const regraph_engine,

@@ -19,6 +19,7 @@ const SOURCES: &[&str] = &[
     "pools",
     "blocks",
     "captures",
+    "graphs",
     "explain",
     "statistics",
     "memory",

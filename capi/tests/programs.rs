@@ -56,7 +56,9 @@ fn files_are_whole(folder: &Path) {
 #[test]
 fn the_walk_leaves_no_call_out() {
     let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
-    let walk = std::fs::read_to_string(source("tests/c/walk.c")).unwrap();
+    let walk = ["tests/c/walk.c", "tests/c/graphs.c"]
+        .map(|path| std::fs::read_to_string(source(path)).unwrap())
+        .concat();
     let calls = header.lines().filter(|line| !line.trim_start().starts_with('*'));
     let calls: Vec<_> = calls
         .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
@@ -66,6 +68,12 @@ fn the_walk_leaves_no_call_out() {
     for call in calls {
         assert!(walk.contains(&format!("{call}(")), "the walk does not call {call}");
     }
+}
+
+#[test]
+fn graphs_and_the_order_of_their_launches() {
+    let (printed, _) = build_and_run(Language::C99, &source("tests/c/graphs.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
 }
 
 #[test]

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use super::lease::Lease;
+use super::lease::{owned_pools, Accepted, Lease};
 use super::memory::Memory;
 use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, Program, StreamHandle,
 };
-use crate::engine::{CaptureReport, Engine, GraphId};
+use crate::engine::{CaptureReport, Engine};
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
@@ -244,23 +244,15 @@ impl<D: Program> Capture<D> {
     }
 }
 
-/// Pools with a graph's name in their engines.
-type Accepted<D> = SmallVec<[(Arc<Shared<D>>, GraphId); 1]>;
-
-/// Adds the pools that a graph uses, as its engines know, and that the capture did not join: it
-/// allocated there, or a block of theirs was freed that it may use.
+/// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
+/// of theirs was freed that it may use.
 fn add_others<D: Program>(accepted: &mut Accepted<D>) -> Result<(), Error> {
     for row in 0..accepted.len() {
         let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
-        for id in engine.pools_of(graph) {
-            let is_it = |pool: &Shared<D>| Arc::ptr_eq(pool.engine(), &engine) && pool.id() == id;
-            if accepted.iter().any(|(pool, _)| is_it(pool)) {
-                continue;
+        for (pool, graph) in owned_pools(&engine, graph)? {
+            if !accepted.iter().any(|(other, _)| Arc::ptr_eq(other, &pool)) {
+                accepted.push((pool, graph));
             }
-            // One without an owner is the host's, by its name, and so is the order in it.
-            let Some(owner) = engine.owner_of(id) else { continue };
-            let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
-            accepted.push((owner.ok_or(Error::PoolGoing { pool: id })?, graph));
         }
     }
     Ok(())

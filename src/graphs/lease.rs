@@ -11,7 +11,7 @@ use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, Program, StreamHandle};
-use crate::engine::GraphId;
+use crate::engine::{self, Engine, GraphId};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
@@ -19,18 +19,39 @@ use crate::engine::GraphId;
 /// For hosts that instantiate and launch a graph themselves; [`Graph`](super::Graph) has one inside.
 pub struct Lease<D: Program> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
-    pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
+    pools: Accepted<D>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
     kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl<D: Program> Lease<D> {
     pub(super) fn new(
-        mut pools: SmallVec<[(Arc<Shared<D>>, GraphId); 1]>,
+        mut pools: Accepted<D>,
         kept: Vec<Box<dyn Any + Send + Sync>>,
     ) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
         Self { pools, handles: None, kept }
+    }
+
+    /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those
+    /// of its pools, and it is released when the lease is dropped.
+    ///
+    /// Pools that were made by [`Engine::create_pool`] alone have no order and are left out.
+    ///
+    /// # Errors
+    /// [`Error::PoolGoing`]; [`engine::Error::UnknownGraph`](crate::engine::Error::UnknownGraph) for a
+    /// graph that none of these pools belongs to. The graph is not released then.
+    pub fn of(engine: &Arc<Engine<D>>, graph: GraphId) -> Result<Self, Error> {
+        let pools = owned_pools(engine, graph)?;
+        if pools.is_empty() {
+            return Err(engine::Error::UnknownGraph { graph }.into());
+        }
+        Ok(Self::new(pools, Vec::new()))
+    }
+
+    /// Gives the lease up without releasing the graph: [`Engine::release_graph`] does that.
+    pub fn give_up(mut self) {
+        self.pools.clear();
     }
 
     /// Makes the lease destroy the graph with itself.
@@ -81,6 +102,24 @@ impl<D: Program> Lease<D> {
         result?;
         Ok(marked.map_err(Error::from)?)
     }
+}
+
+/// Pools with a graph's name in their engines.
+pub(super) type Accepted<D> = SmallVec<[(Arc<Shared<D>>, GraphId); 1]>;
+
+/// The pools that a graph uses, as its engine knows, and that have an owner.
+pub(super) fn owned_pools<D: Program>(
+    engine: &Arc<Engine<D>>,
+    graph: GraphId,
+) -> Result<Accepted<D>, Error> {
+    let mut pools = Accepted::new();
+    for id in engine.pools_of(graph) {
+        // One without an owner is the host's, by its name, and so is the order in it.
+        let Some(owner) = engine.owner_of(id) else { continue };
+        let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
+        pools.push((owner.ok_or(Error::PoolGoing { pool: id })?, graph));
+    }
+    Ok(pools)
 }
 
 /// Marks the end of a launch in each of its pools, whatever becomes of the launch: one that failed

@@ -204,6 +204,11 @@ impl<D: Program> Pool<D> {
         self.0.order().suspended
     }
 
+    /// Destroys the graphs that were dropped while they ran and have finished since. Does not wait.
+    pub fn collect(&self) {
+        self.0.reap();
+    }
+
     /// Waits until no graph of the pool runs, and destroys those that were dropped meanwhile.
     ///
     /// # Errors

@@ -1,0 +1,261 @@
+//! Graphs: the order of their launches, and the least memory that they need.
+
+use regraph::driver::CaptureMode;
+
+use crate::arguments::{put_if_wanted, Out};
+use crate::captures::regraph_capture_report;
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::{guard, Failure, Fallible};
+use crate::handles::{
+    capture as numbered, executable as launchable, raw_executable, raw_graph, regraph_capture_id,
+    regraph_executable, regraph_graph, regraph_graph_id, regraph_pool, regraph_stream,
+    stream as named,
+};
+
+/// Unsafe calls are forbidden to every thread that is not relaxed (CU_STREAM_CAPTURE_MODE_GLOBAL).
+pub const REGRAPH_CAPTURE_GLOBAL: i32 = 0;
+/// Unsafe calls are forbidden to the capturing thread (CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).
+pub const REGRAPH_CAPTURE_THREAD_LOCAL: i32 = 1;
+/// Unsafe calls are allowed (CU_STREAM_CAPTURE_MODE_RELAXED).
+pub const REGRAPH_CAPTURE_RELAXED: i32 = 2;
+
+fn capture_mode(mode: i32) -> Fallible<CaptureMode> {
+    match mode {
+        REGRAPH_CAPTURE_GLOBAL => Ok(CaptureMode::Global),
+        REGRAPH_CAPTURE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
+        REGRAPH_CAPTURE_RELAXED => Ok(CaptureMode::Relaxed),
+        other => Err(Failure::Argument {
+            argument: "mode",
+            found: other.to_string(),
+            expected: "a mode of cuStreamBeginCapture(), from 0 to 2",
+        }),
+    }
+}
+
+/// Begins a capture on `stream` (cuStreamBeginCapture) that uses `pool`. `mode` is one of the
+/// REGRAPH_CAPTURE constants, which are CUDA's. `capture` gets the capture's id.
+///
+/// The library owns the capture and its graph: regraph_finish_stream_capture() ends the capture,
+/// regraph_launch_graph() launches the graph and regraph_release_graph() destroys it.
+/// regraph_begin_capture() is for a program that makes these CUDA calls itself.
+///
+/// Threads: any; the capture then stays on the calling thread.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
+/// REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_begin_stream_capture(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    stream: regraph_stream,
+    mode: i32,
+    capture: *mut regraph_capture_id,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(capture, "capture")?) };
+        let mode = capture_mode(mode)?;
+        let begun =
+            on!(engine, engine => engine.begin_stream_capture(pool.into(), named(stream), mode))?;
+        out.put(begun.0);
+        Ok(())
+    })
+}
+
+/// Throws a capture away that regraph_begin_stream_capture() began, and begins another one on the same
+/// stream, with the same pool and mode, for the same work. From what the first capture asked for,
+/// the library plans where the blocks of the second one lie, close to the least memory: for devices
+/// without virtual memory management there is no other way to that. `capture` holds the first
+/// capture's id and gets the second one's.
+///
+/// Capture the work, free all blocks that the capture allocated, call this, and capture the work again.
+/// The first capture's graph never runs. A block from the first capture that was not freed stays
+/// allocated, and its memory is not shared. Where the second capture asks for anything else than the
+/// first, its blocks lie as without a plan from there on: the report tells (layout_blocks,
+/// layout_followed). Memory that the pool holds and does not use goes back to the driver meanwhile.
+///
+/// Takes up to a second where the capture has many blocks.
+///
+/// Threads: the one that captures.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture goes on. Those
+/// of regraph_begin_stream_capture(): the stream does not capture then.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_repeat_stream_capture(
+    engine: *const regraph_engine,
+    capture: *mut regraph_capture_id,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        // SAFETY: the contract of all calls.
+        let capture = unsafe { crate::arguments::changed(capture, "capture") }?;
+        *capture = on!(engine, engine => engine.repeat_stream_capture(numbered(*capture)))?.0;
+        Ok(())
+    })
+}
+
+/// Ends a capture that regraph_begin_stream_capture() began: the checker judges it (the setting
+/// "check"), cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report` may be NULL, but
+/// its graph id is what regraph_launch_graph() and regraph_release_graph() take.
+///
+/// Threads: the one that captures.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, where a
+/// stream was not joined again for instance. The capture is over then, and nothing of it is left but
+/// the blocks that it allocated and did not free.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_finish_stream_capture(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    report: *mut regraph_capture_report,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let told = on!(engine, engine => engine.finish_stream_capture(numbered(capture)))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(report, told.into()) };
+        Ok(())
+    })
+}
+
+/// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture, after every
+/// earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory, so they
+/// never run at once. Costs one event record, and one wait where the stream is not that of the
+/// pool's last launch.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
+/// regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
+/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
+/// REGRAPH_ERROR_DRIVER.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_launch_graph(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    stream: regraph_stream,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        on!(engine, engine => engine.launch_graph(graph.into(), named(stream)))
+    })
+}
+
+/// The same for an executable that the caller made of a graph of regraph_end_capture()
+/// (cuGraphInstantiate). A launch in any other way (cuGraphLaunch) is not ordered among the graphs of
+/// its pools: the caller then keeps them from running at once.
+///
+/// Threads: any.
+///
+/// Errors: as regraph_launch_graph(); REGRAPH_ERROR_INVALID_ARGUMENT for a graph that the library
+/// instantiated.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_launch_executable(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    executable: regraph_executable,
+    stream: regraph_stream,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let executable = launchable(executable);
+        on!(engine, engine => engine.launch_executable(graph.into(), executable, named(stream)))
+    })
+}
+
+/// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
+/// parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may be
+/// NULL.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
+/// regraph_end_capture().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_get_handles(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    handle: *mut regraph_graph,
+    executable: *mut regraph_executable,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let (found, instantiated) = on!(engine, engine => engine.handles(graph.into()))?;
+        // SAFETY: the contract of all calls.
+        unsafe {
+            put_if_wanted(handle, raw_graph(found));
+            put_if_wanted(executable, raw_executable(instantiated));
+        }
+        Ok(())
+    })
+}
+
+/// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no
+/// edges to the graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
+///
+/// Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes
+/// of host memory for each node and block; regraph_graph_forget_journal() gives the journal up.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it
+/// was forgotten.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_minimum_bytes(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
+        out.put(on!(engine, engine => engine.minimum_bytes(graph.into()))?);
+        Ok(())
+    })
+}
+
+/// Frees the journal of a graph's capture.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_graph_forget_journal(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        on!(engine, engine => engine.forget_journal(graph.into()))
+    })
+}
+
+/// Releases a graph: its memory is free for others when the launches that the library made of it have
+/// completed, which is seen at a later launch, capture or destruction of its pools. A graph of
+/// regraph_finish_stream_capture() is destroyed then. The executables of a graph of
+/// regraph_end_capture() are the caller's: none is launched any more, and launches that the
+/// library did not make have completed before this call.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_release_graph(
+    engine: *const regraph_engine,
+    graph: regraph_graph_id,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        on!(engine, engine => engine.release_graph(graph.into()))
+    })
+}

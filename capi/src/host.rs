@@ -1,0 +1,259 @@
+//! An engine with the objects that callers name by id.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use regraph::driver::{
+    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, Program, StreamHandle,
+};
+use regraph::engine::{self, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
+use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
+
+use crate::failure::{Failure, Fallible};
+
+/// An engine, and what belongs to it until the caller destroys it.
+pub(crate) struct Host<D: Program> {
+    // Dropped in this order: captures and graphs use pools.
+    captures: Table<CaptureId, StreamCapture<D>>,
+    graphs: Table<GraphId, Arc<RwLock<Held<D>>>>,
+    pools: Table<PoolId, Pool<D>>,
+    engine: Arc<Engine<D>>,
+}
+
+/// A graph that has not been released.
+enum Held<D: Program> {
+    /// The library instantiated it.
+    Graph(Graph<D>),
+    /// The caller instantiates it.
+    Lease(Lease<D>, CaptureReport),
+}
+
+/// A capture that the library began on a stream.
+struct StreamCapture<D: Program> {
+    capture: Capture<D>,
+    pool: Pool<D>,
+    mode: CaptureMode,
+}
+
+// SAFETY: captures stay on their thread because CUDA asks for it, and the header asks callers for the
+// same; nothing in one is bound to a thread. One thread at a time has it: every call that uses it
+// takes it out of its table first.
+unsafe impl<D: Program> Send for StreamCapture<D> {}
+
+type Table<I, T> = Mutex<BTreeMap<I, T>>;
+
+fn open<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No step leaves a table half changed.
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<D: Program> Host<D> {
+    pub(crate) fn new(driver: D, config: Config) -> Self {
+        Self {
+            captures: Table::default(),
+            graphs: Table::default(),
+            pools: Table::default(),
+            engine: Arc::new(Engine::new(driver, config)),
+        }
+    }
+
+    pub(crate) fn create_pool(&self, config: PoolConfig) -> PoolId {
+        let pool = Pool::new(&self.engine, config);
+        let id = pool.id();
+        open(&self.pools).insert(id, pool);
+        id
+    }
+
+    pub(crate) fn destroy_pool(&self, id: PoolId) -> Fallible<()> {
+        if let Ok(pool) = self.pool(id, "destroy_pool") {
+            pool.collect();
+        }
+        let destroyed = self.engine.destroy_pool(id);
+        // After an error of the driver's the pool is gone as well.
+        if !matches!(destroyed, Err(engine::Error::PoolInUse { .. } | engine::Error::Poisoned)) {
+            let pool = open(&self.pools).remove(&id);
+            drop(pool);
+        }
+        Ok(destroyed?)
+    }
+
+    pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
+        let found = open(&self.pools).get(&pool).cloned();
+        found.ok_or(Failure::Engine(engine::Error::UnknownPool { call, pool }))
+    }
+
+    /// Begins a capture on a stream, into a pool.
+    pub(crate) fn begin_stream_capture(
+        &self,
+        pool: PoolId,
+        stream: StreamHandle,
+        mode: CaptureMode,
+    ) -> Fallible<CaptureId> {
+        self.begin(self.pool(pool, "begin_stream_capture")?, stream, mode)
+    }
+
+    fn begin(&self, pool: Pool<D>, stream: StreamHandle, mode: CaptureMode) -> Fallible<CaptureId> {
+        let capture = Capture::begin(&pool, &stream, mode)?;
+        let id = capture.id();
+        open(&self.captures).insert(id, StreamCapture { capture, pool, mode });
+        Ok(id)
+    }
+
+    fn take(&self, capture: CaptureId, call: &'static str) -> Fallible<StreamCapture<D>> {
+        let found = open(&self.captures).remove(&capture);
+        found.ok_or(Failure::Engine(engine::Error::UnknownCapture { call, capture }))
+    }
+
+    /// Throws a capture away and begins another one in its place, which lies by what the first one
+    /// showed.
+    pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
+        let layout = self.engine.layout_of(capture)?;
+        let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;
+        let stream = capture.stream();
+        drop(capture);
+        let second = self.begin(pool, stream, mode)?;
+        if let Err(error) = self.engine.follow_layout(second, layout) {
+            self.abandon_capture(second)?;
+            return Err(error.into());
+        }
+        Ok(second)
+    }
+
+    /// Ends a capture that the library began, and instantiates its graph.
+    pub(crate) fn finish_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureReport> {
+        let graph = self.take(capture, "finish_stream_capture")?.capture.finish()?;
+        let report = graph.report().clone();
+        self.hold(report.graph, Held::Graph(graph));
+        Ok(report)
+    }
+
+    /// Ends the engine's part of a capture that the caller began.
+    pub(crate) fn end_capture(
+        &self,
+        capture: CaptureId,
+        graph: GraphHandle,
+    ) -> Fallible<CaptureReport> {
+        if open(&self.captures).contains_key(&capture) {
+            return Err(Failure::Begun(capture));
+        }
+        let report = self.engine.end_capture(capture, graph)?;
+        let lease = Lease::of(&self.engine, report.graph).inspect_err(|_| {
+            // Without its pools nothing could order it.
+            let _ = self.engine.release_graph(report.graph);
+        })?;
+        self.hold(report.graph, Held::Lease(lease, report.clone()));
+        Ok(report)
+    }
+
+    pub(crate) fn abandon_capture(&self, capture: CaptureId) -> Fallible<()> {
+        match self.take(capture, "abandon_capture") {
+            Ok(taken) => {
+                drop(taken);
+                Ok(())
+            }
+            Err(_) => Ok(self.engine.abandon_capture(capture)?),
+        }
+    }
+
+    fn hold(&self, id: GraphId, held: Held<D>) {
+        open(&self.graphs).insert(id, Arc::new(RwLock::new(held)));
+    }
+
+    fn graph(&self, graph: GraphId) -> Fallible<Arc<RwLock<Held<D>>>> {
+        let found = open(&self.graphs).get(&graph).cloned();
+        found.ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
+    }
+
+    fn read<R>(&self, graph: GraphId, read: impl FnOnce(&Held<D>) -> Fallible<R>) -> Fallible<R> {
+        let held = self.graph(graph)?;
+        let held = held.read().unwrap_or_else(PoisonError::into_inner);
+        read(&held)
+    }
+
+    /// Launches a graph that the library instantiated.
+    pub(crate) fn launch_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
+        self.read(graph, |held| match held {
+            Held::Graph(graph) => Ok(graph.launch(&stream)?),
+            Held::Lease(..) => Err(Failure::NotInstantiated),
+        })
+    }
+
+    /// Launches an executable of a graph.
+    pub(crate) fn launch_executable(
+        &self,
+        graph: GraphId,
+        executable: ExecutableHandle,
+        stream: StreamHandle,
+    ) -> Fallible<()> {
+        self.read(graph, |held| match held {
+            Held::Lease(lease, _) => {
+                let replay = |stream| Ok(self.engine.driver().replay(executable, stream)?);
+                Ok(lease.launch::<Error>(&stream, replay)?)
+            }
+            Held::Graph(_) => Err(Failure::Instantiated),
+        })
+    }
+
+    /// The graph and the executable that the library made of a capture.
+    pub(crate) fn handles(&self, graph: GraphId) -> Fallible<(GraphHandle, ExecutableHandle)> {
+        self.read(graph, |held| match held {
+            Held::Graph(graph) => Ok((graph.handle(), graph.executable())),
+            Held::Lease(..) => Err(Failure::NotInstantiated),
+        })
+    }
+
+    /// The least memory that a graph's blocks need, in bytes.
+    pub(crate) fn minimum_bytes(&self, graph: GraphId) -> Fallible<u64> {
+        self.read(graph, |held| {
+            let minimum = match held {
+                Held::Graph(graph) => graph.minimum_bytes(),
+                Held::Lease(_, report) => report.minimum().map(|minimum| minimum.bytes),
+            };
+            minimum.ok_or(Failure::NoJournal)
+        })
+    }
+
+    pub(crate) fn forget_journal(&self, graph: GraphId) -> Fallible<()> {
+        let held = self.graph(graph)?;
+        match &mut *held.write().unwrap_or_else(PoisonError::into_inner) {
+            Held::Graph(graph) => graph.forget_journal(),
+            Held::Lease(_, report) => report.forget_journal(),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release_graph(&self, graph: GraphId) -> Fallible<()> {
+        let held = open(&self.graphs).remove(&graph);
+        held.map(drop).ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
+    }
+}
+
+impl<D: Program> Deref for Host<D> {
+    type Target = Engine<D>;
+
+    #[inline]
+    fn deref(&self) -> &Engine<D> {
+        &self.engine
+    }
+}
+
+impl<D: Program> Drop for Host<D> {
+    fn drop(&mut self) {
+        for held in std::mem::take(&mut *open(&self.graphs)).into_values() {
+            // The caller's own graphs may be launched after the engine is gone: their memory stays.
+            if let Some(Held::Lease(lease, _)) =
+                Arc::into_inner(held).and_then(|held| held.into_inner().ok())
+            {
+                lease.give_up();
+            }
+        }
+    }
+}
+
+impl<D: Program> fmt::Debug for Host<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,289 @@
+/* Graphs that the library instantiates and launches, their order, and the memory that they need. */
+#include "check.h"
+
+typedef struct {
+    regraph_engine *engine;
+    regraph_pool pool, other;
+    regraph_stream a, b;
+} bench;
+
+static bench begin(const char *settings) {
+    bench it;
+    regraph_config *config = NULL;
+    memset(&it, 0, sizeof it);
+    OK(regraph_config_create(&config));
+    OK(regraph_config_set_settings(config, settings));
+    OK(regraph_engine_create_sim(1024 * MIB, config, &it.engine));
+    regraph_config_destroy(config);
+    OK(regraph_pool_create(it.engine, REGRAPH_NO_LIMIT, &it.pool));
+    OK(regraph_pool_create(it.engine, REGRAPH_NO_LIMIT, &it.other));
+    OK(regraph_sim_create_stream(it.engine, &it.a));
+    OK(regraph_sim_create_stream(it.engine, &it.b));
+    return it;
+}
+
+/* Two blocks in turn on one stream. */
+static void work(bench it) {
+    regraph_block block;
+    int i;
+    for (i = 0; i < 2; i++) {
+        OK(regraph_allocate(it.engine, it.pool, 4 * MIB, it.a, &block));
+        OK(regraph_sim_launch(it.engine, it.a, false));
+        OK(regraph_free(it.engine, block.id));
+    }
+}
+
+static regraph_graph_id captured(bench it) {
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+    work(it);
+    OK(regraph_finish_stream_capture(it.engine, capture, &report));
+    CHECK(report.capture == capture && report.blocks == 2 && report.nodes == 2 && report.verified);
+    return report.graph;
+}
+
+/* A graph whose CUDA calls are the caller's. */
+static regraph_graph_id owned_by_the_caller(bench it, regraph_graph *graph, regraph_executable *executable) {
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    OK(regraph_sim_begin_capture(it.engine, it.a));
+    OK(regraph_begin_capture(it.engine, it.pool, it.a, &capture));
+    work(it);
+    OK(regraph_sim_end_capture(it.engine, it.a, graph));
+    OK(regraph_end_capture(it.engine, capture, *graph, &report));
+    OK(regraph_sim_instantiate(it.engine, *graph, executable));
+    return report.graph;
+}
+
+static uint64_t used(bench it) {
+    uint64_t bytes = 0;
+    OK(regraph_empty_cache(it.engine, NULL));
+    OK(regraph_sim_used_bytes(it.engine, &bytes));
+    return bytes;
+}
+
+static void the_library_owns_a_graph(void) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_graph_id graph = captured(it);
+    regraph_graph handle = NULL;
+    regraph_executable executable = NULL;
+    uint64_t bytes = 0;
+    OK(regraph_launch_graph(e, graph, it.a));
+    OK(regraph_graph_get_handles(e, graph, &handle, &executable));
+    CHECK(handle != NULL && executable != NULL);
+    OK(regraph_graph_get_handles(e, graph, NULL, NULL));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_launch_executable(e, graph, executable, it.a));
+    SAYS("regraph_launch_graph");
+
+    OK(regraph_graph_minimum_bytes(e, graph, &bytes));
+    CHECK(bytes == 4 * MIB);
+    OK(regraph_graph_forget_journal(e, graph));
+    IS(REGRAPH_ERROR_NO_JOURNAL, regraph_graph_minimum_bytes(e, graph, &bytes));
+
+    /* Its memory stays until its launch has completed. */
+    OK(regraph_release_graph(e, graph));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_graph(e, graph, it.a));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_release_graph(e, graph));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_minimum_bytes(e, graph, &bytes));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_forget_journal(e, graph));
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_graph_get_handles(e, graph, NULL, NULL));
+    CHECK(used(it) == 4 * MIB);
+    IS(REGRAPH_ERROR_POOL_IN_USE, regraph_pool_destroy(e, it.pool));
+    OK(regraph_sim_synchronize(e));
+    OK(regraph_pool_destroy(e, it.pool));
+    CHECK(used(it) == 0);
+    IS(REGRAPH_ERROR_DRIVER, regraph_sim_destroy_graph(e, handle)); /* it is destroyed */
+    regraph_engine_destroy(e);
+}
+
+/* What stream `a` freed goes to stream `b` when `a` has done its work, and that is asked for by
+   completing `b` alone: so only if the launch on `b` waits for the one on `a`. */
+static bool second_waits_for_first(bench it, regraph_error (*launch)(bench, int, regraph_stream)) {
+    regraph_block first, second;
+    bool same;
+    OK(regraph_allocate(it.engine, it.other, 4 * MIB, it.a, &first));
+    OK(regraph_sim_launch(it.engine, it.a, false));
+    OK(regraph_free(it.engine, first.id));
+    OK(regraph_mark_stream(it.engine, it.a));
+    OK(launch(it, 0, it.a));
+    OK(launch(it, 1, it.b));
+    OK(regraph_sim_synchronize_stream(it.engine, it.b));
+    OK(regraph_allocate(it.engine, it.other, 4 * MIB, it.b, &second));
+    same = second.address == first.address;
+    OK(regraph_free(it.engine, second.id));
+    OK(regraph_sim_synchronize(it.engine));
+    return same;
+}
+
+static regraph_graph_id graphs[2];
+static regraph_graph handles[2];
+static regraph_executable executables[2];
+
+static regraph_error by_graph(bench it, int which, regraph_stream stream) {
+    return regraph_launch_graph(it.engine, graphs[which], stream);
+}
+
+static regraph_error by_executable(bench it, int which, regraph_stream stream) {
+    return regraph_launch_executable(it.engine, graphs[which], executables[which], stream);
+}
+
+static regraph_error without_order(bench it, int which, regraph_stream stream) {
+    return regraph_sim_launch_graph(it.engine, executables[which], stream);
+}
+
+static void graphs_of_a_pool_never_run_at_once(void) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_capture_id capture;
+    regraph_graph none = NULL;
+    int i;
+    for (i = 0; i < 2; i++) graphs[i] = captured(it);
+    CHECK(used(it) == 4 * MIB); /* they share memory */
+    CHECK(second_waits_for_first(it, by_graph));
+    for (i = 0; i < 2; i++) OK(regraph_release_graph(e, graphs[i]));
+
+    for (i = 0; i < 2; i++) graphs[i] = owned_by_the_caller(it, &handles[i], &executables[i]);
+    CHECK(second_waits_for_first(it, by_executable));
+    CHECK(!second_waits_for_first(it, without_order));
+    IS(REGRAPH_ERROR_NOT_INSTANTIATED, regraph_launch_graph(e, graphs[0], it.a));
+    IS(REGRAPH_ERROR_NOT_INSTANTIATED, regraph_graph_get_handles(e, graphs[0], NULL, NULL));
+
+    /* The inputs of a graph are filled after its last launch. */
+    OK(by_executable(it, 0, it.a));
+    OK(regraph_pool_follow(e, it.pool, it.b));
+    OK(regraph_pool_synchronize(e, it.pool));
+
+    /* Not on a stream that captures, and not without memory. */
+    OK(regraph_begin_stream_capture(e, it.other, it.b, REGRAPH_CAPTURE_RELAXED, &capture));
+    IS(REGRAPH_ERROR_CAPTURING, by_executable(it, 0, it.b));
+    IS(REGRAPH_ERROR_CAPTURING, regraph_pool_follow(e, it.pool, it.b));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, none, NULL));
+    SAYS("regraph_finish_stream_capture");
+    OK(regraph_abandon_capture(e, capture));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));
+    OK(by_executable(it, 0, it.b)); /* it captures no more */
+    OK(regraph_pool_suspend(e, it.pool, NULL)); /* waits for the launch */
+    IS(REGRAPH_ERROR_POOL_SUSPENDED, by_executable(it, 0, it.b));
+    IS(REGRAPH_ERROR_POOL_SUSPENDED, regraph_pool_follow(e, it.pool, it.b));
+    OK(regraph_pool_resume(e, it.pool, NULL));
+    OK(by_executable(it, 0, it.b));
+    IS(REGRAPH_ERROR_PER_THREAD_STREAM, by_executable(it, 0, (regraph_stream)(uintptr_t)2));
+    OK(regraph_sim_synchronize(e));
+    for (i = 0; i < 2; i++) {
+        OK(regraph_release_graph(e, graphs[i]));
+        OK(regraph_sim_destroy_executable(e, executables[i]));
+        OK(regraph_sim_destroy_graph(e, handles[i]));
+    }
+    OK(regraph_pool_destroy(e, it.pool));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_follow(e, it.pool, it.a));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_synchronize(e, it.pool));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL,
+       regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_begin_stream_capture(e, it.other, it.a, 3, &capture));
+    regraph_engine_destroy(e);
+}
+
+/* Memory that is taken apart as it comes and lies close together the second time. */
+static uint64_t reserved_after(bool twice) {
+    static const uint64_t sizes[] = {6, 10, 4, 14, 8, 2};
+    bench it = begin("expandable_segments:True");
+    regraph_engine *e = it.engine;
+    regraph_capture_id capture, first;
+    regraph_capture_report report;
+    regraph_statistics statistics;
+    regraph_block live[6], last;
+    uint64_t least = 0, again = 0;
+    int round, i;
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+    first = capture;
+    for (round = 0; round < (twice ? 2 : 1); round++) {
+        if (round == 1) OK(regraph_repeat_stream_capture(e, &capture));
+        for (i = 0; i < 6; i++) {
+            OK(regraph_allocate(e, it.pool, sizes[i] * MIB, it.a, &live[i]));
+            OK(regraph_sim_launch(e, it.a, false));
+        }
+        /* Every second one goes: what is left is not wide enough for the last. */
+        for (i = 0; i < 6; i += 2) OK(regraph_free(e, live[i].id));
+        OK(regraph_allocate(e, it.pool, 18 * MIB, it.a, &last));
+        OK(regraph_sim_launch(e, it.a, false));
+        for (i = 1; i < 6; i += 2) OK(regraph_free(e, live[i].id));
+        OK(regraph_free(e, last.id));
+    }
+    OK(regraph_capture_minimum_bytes(e, capture, &least));
+    OK(regraph_finish_stream_capture(e, capture, &report));
+    CHECK((capture != first) == twice);
+    CHECK(report.blocks == 7);
+    CHECK(report.layout_blocks == (twice ? 7u : 0u) && report.layout_followed == report.layout_blocks);
+    OK(regraph_graph_minimum_bytes(e, report.graph, &again));
+    CHECK(least == again && least == 44 * MIB);
+    OK(regraph_launch_graph(e, report.graph, it.a));
+    OK(regraph_empty_cache(e, NULL));
+    OK(regraph_pool_get_statistics(e, it.pool, &statistics));
+    regraph_engine_destroy(e); /* the library's graph goes with it */
+    return statistics.all.reserved_bytes.current;
+}
+
+static void captured_twice(void) {
+    uint64_t once = reserved_after(false), twice = reserved_after(true);
+    CHECK(once == 62 * MIB);
+    CHECK(twice == 44 * MIB);
+}
+
+static void captures_that_fail(void) {
+    bench it = begin("check:False");
+    regraph_engine *e = it.engine;
+    regraph_capture_id capture, before;
+    regraph_block block;
+    regraph_graph_id graph;
+    uint64_t bytes = 0;
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
+    before = capture;
+    IS(REGRAPH_ERROR_NO_JOURNAL, regraph_capture_minimum_bytes(e, capture, &bytes));
+    IS(REGRAPH_ERROR_NO_JOURNAL, regraph_repeat_stream_capture(e, &capture));
+    CHECK(capture == before); /* and it goes on */
+    IS(REGRAPH_ERROR_DRIVER,
+       regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &before));
+    OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
+    OK(regraph_sim_launch(e, it.a, false));
+    OK(regraph_sim_invalidate_capture(e, it.a));
+    IS(REGRAPH_ERROR_CAPTURE_INVALIDATED, regraph_finish_stream_capture(e, capture, NULL));
+    OK(regraph_free(e, block.id));
+    capture = 999;
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_repeat_stream_capture(e, &capture));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_minimum_bytes(e, capture, &bytes));
+
+    /* The stream captures again after that. Without a report the graph is the engine's. */
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
+    OK(regraph_finish_stream_capture(e, capture, NULL));
+    /* An engine is destroyed with a capture under way. */
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
+    memset(&graph, 0xff, sizeof graph);
+    IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_executable(e, graph, NULL, it.b));
+    IS(REGRAPH_ERROR_NULL, regraph_begin_stream_capture(NULL, it.pool, it.b, 0, &capture));
+    IS(REGRAPH_ERROR_NULL, regraph_begin_stream_capture(e, it.pool, it.b, 0, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_repeat_stream_capture(e, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_repeat_stream_capture(NULL, &capture));
+    IS(REGRAPH_ERROR_NULL, regraph_finish_stream_capture(NULL, capture, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_launch_graph(NULL, graph, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_launch_executable(NULL, graph, NULL, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_graph_get_handles(NULL, graph, NULL, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(NULL, graph, &bytes));
+    IS(REGRAPH_ERROR_NULL, regraph_graph_minimum_bytes(e, graph, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_capture_minimum_bytes(NULL, capture, &bytes));
+    IS(REGRAPH_ERROR_NULL, regraph_capture_minimum_bytes(e, capture, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_graph_forget_journal(NULL, graph));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_follow(NULL, it.pool, it.a));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_synchronize(NULL, it.pool));
+    regraph_engine_destroy(e);
+}
+
+int main(void) {
+    the_library_owns_a_graph();
+    graphs_of_a_pool_never_run_at_once();
+    captured_twice();
+    captures_that_fail();
+    printf("%d checks\n", checks);
+    return 0;
+}
