@@ -8,8 +8,8 @@ use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{guard, Fallible};
 use crate::handles::{
-    executable as launchable, graph as handle, raw_executable, raw_graph, raw_stream, regraph_capture_id,
-    regraph_executable, regraph_graph, regraph_stream, stream as named,
+    executable as launchable, graph as handle, raw_executable, raw_graph, raw_stream,
+    regraph_capture_id, regraph_executable, regraph_graph, regraph_stream, stream as named,
 };
 
 /// Makes a call on the simulated driver.

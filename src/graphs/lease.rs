@@ -25,10 +25,7 @@ pub struct Lease<D: Program> {
 }
 
 impl<D: Program> Lease<D> {
-    pub(super) fn new(
-        mut pools: Accepted<D>,
-        kept: Vec<Box<dyn Any + Send + Sync>>,
-    ) -> Self {
+    pub(super) fn new(mut pools: Accepted<D>, kept: Vec<Box<dyn Any + Send + Sync>>) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
         Self { pools, handles: None, kept }
     }
