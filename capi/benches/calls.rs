@@ -35,7 +35,7 @@ fn is_ok(error: regraph_error) {
 
 fn c(capture: bool) -> (*mut regraph_engine, regraph_pool, regraph_stream) {
     let (mut config, mut engine, mut stream, mut id) = (null_mut(), null_mut(), null_mut(), 0);
-    let mut pool = regraph_pool { index: 0 };
+    let mut pool = regraph_pool { words: [0; 2] };
     // SAFETY: every pointer is to a variable above, or came from the library.
     unsafe {
         is_ok(regraph_config_create(&mut config));

@@ -45,20 +45,22 @@ pub type regraph_executable = *mut CUgraphExec_st;
 /// The driver's number of a capture, as cuStreamGetCaptureInfo() tells it. Unique in a process.
 pub type regraph_capture_id = u64;
 
-/// A pool of one engine.
+/// The name of a pool. No name is given twice in a process: that of a pool that was destroyed, or of
+/// another engine's, is an error and nothing worse.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_pool {
     /// The library's.
-    pub index: u32,
+    pub words: [u64; 2],
 }
 
-/// A graph's claim on the memory of its pools.
+/// The name of a graph's claim on the memory of its pools. No name is given twice in a process, as for
+/// pools.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_graph_id {
     /// The library's.
-    pub number: u64,
+    pub words: [u64; 2],
 }
 
 /// The name of a live block. No name is given twice in a process: that of a block that was freed, or
@@ -85,26 +87,26 @@ pub struct regraph_block {
 impl From<regraph_pool> for PoolId {
     #[inline]
     fn from(pool: regraph_pool) -> Self {
-        Self::from_bits(pool.index)
+        Self::from_bits(pool.words)
     }
 }
 
 impl From<PoolId> for regraph_pool {
     #[inline]
     fn from(pool: PoolId) -> Self {
-        Self { index: pool.bits() }
+        Self { words: pool.bits() }
     }
 }
 
 impl From<regraph_graph_id> for GraphId {
     fn from(graph: regraph_graph_id) -> Self {
-        Self::from_bits(graph.number)
+        Self::from_bits(graph.words)
     }
 }
 
 impl From<GraphId> for regraph_graph_id {
     fn from(graph: GraphId) -> Self {
-        Self { number: graph.bits() }
+        Self { words: graph.bits() }
     }
 }
 

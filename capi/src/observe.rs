@@ -89,7 +89,7 @@ impl Observer {
             device_total: known(report.device_total),
             stream: raw_stream(report.stream),
             text: text.as_ptr(),
-            pool: report.pool.into(),
+            pool: report.pool.id.into(),
             capturing: report.capturing,
             growable: report.growable,
         };

@@ -8,9 +8,10 @@ use super::block::{Home, LiveBlock, Origin};
 use super::config::{Config, Flaw};
 use super::explain::View;
 use super::history::{Action, Frames};
+use super::names::PoolId;
 use super::planned::Found;
-use super::report::{Block, OutOfMemory, PoolId};
-use super::state::{State, GONE};
+use super::report::{Block, OutOfMemory};
+use super::state::State;
 use super::Error;
 use crate::capture::NodeIndex;
 use crate::driver::{CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
@@ -121,8 +122,8 @@ impl State {
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
-        let Self { heaps, recordings, .. } = self;
-        let searched = heaps[heap as usize].as_mut().expect(GONE);
+        let Self { pools, recordings, .. } = self;
+        let searched = pools.heap_mut(heap);
         let Claim::Capture { capture: slot, stream, .. } = claim else {
             return run(searched, &mut |_| false);
         };
@@ -135,15 +136,6 @@ impl State {
             self.wait_or_learn(config, slot, token, stream);
         }
         result
-    }
-
-    /// What the pool holds, in bytes.
-    pub(super) fn reserved(&self, pool: PoolId) -> u64 {
-        let Some(Some(pool)) = self.pools.get(pool.0 as usize) else {
-            return 0;
-        };
-        let heap = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::reserved);
-        pool.all_heaps().into_iter().map(heap).sum()
     }
 
     fn hand_out(
@@ -173,8 +165,8 @@ impl State {
         let standing = Entry::Standing { block: number, address, bytes };
         self.tell(pool, mine.map(|home| home.slot), standing);
         let leased = mine.is_none() && config.settings.caching;
-        let row = self.pools[pool.0 as usize].as_mut().expect("found before");
-        row.blocks += 1;
+        let row = self.pools.get_mut(pool).expect("found before");
+        row.add_block();
         if !leased {
             row.count_in(heap, bytes, requested);
         }
@@ -227,17 +219,13 @@ impl State {
         self.account(config.statistics);
         let of_pool = self.statistics(Some(pool)).all;
         let of_all = self.statistics(None).all;
-        let suspended: Vec<PoolId> = (0..self.pools.len() as u32)
-            .map(PoolId)
-            .filter(|&pool| self.is_suspended(pool))
-            .collect();
+        let suspended: Vec<PoolId> =
+            self.pools.ids().into_iter().filter(|&pool| self.pools.is_suspended(pool)).collect();
         let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
-        let graphs = self.pools.iter().enumerate().filter_map(|(row, pool)| {
-            let pool = pool.as_ref()?;
-            (pool.graphs + pool.recordings > 0).then_some(PoolId(row as u32))
-        });
-        let in_graphs = graphs.map(|pool| self.reserved(pool)).sum();
+        let graphs = self.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
+        let heaps = graphs.flat_map(|pool| pool.all_heaps());
+        let in_graphs = heaps.map(|heap| self.pools.heap(heap).reserved()).sum();
         let device_free = info.map(|info| info.free);
         self.remember(
             Action::OutOfMemory,
@@ -245,12 +233,12 @@ impl State {
             Some(stream),
             pool,
         );
-        let row = self.pools[pool.0 as usize].as_ref().expect("found before");
+        let row = self.pools.get(pool).expect("found before");
         Error::OutOfMemory(Box::new(OutOfMemory {
             requested,
             stream,
-            pool,
-            limit: row.config.max_bytes,
+            pool: row.label(),
+            limit: row.config().max_bytes,
             reserved: of_pool.reserved_bytes.current,
             allocated: of_pool.allocated_bytes.current,
             takeable,

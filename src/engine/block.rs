@@ -1,13 +1,12 @@
 //! Live blocks.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::history::Frames;
 use super::lanes::Mark;
-use super::report::{BlockId, PoolId, NO_FRONT};
+use super::names::{BlockId, PoolId, NO_FRONT};
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::{Before, CaptureSlot, RangeId};
@@ -95,12 +94,6 @@ impl LiveBlock {
 struct Row {
     number: u64,
     block: Option<LiveBlock>,
-}
-
-/// A number that no other engine of the process has.
-pub(super) fn new_engine() -> u32 {
-    static ENGINES: AtomicU32 = AtomicU32::new(0);
-    ENGINES.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The table of live blocks.

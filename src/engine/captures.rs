@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::report::{CaptureReport, GraphId, PoolId};
+use super::names::{GraphId, PoolId};
+use super::report::CaptureReport;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
 use crate::journal::Journal;

@@ -1,5 +1,7 @@
 //! Choices made when an engine or a pool is created.
 
+use std::sync::Arc;
+
 use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
 use crate::settings::{Settings, SettingsError};
@@ -215,6 +217,8 @@ pub enum Flaw {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PoolConfig {
+    /// What the pool is called in errors. Default: its number, in order of creation.
+    pub name: Option<Arc<str>>,
     /// The most the pool may hold, in bytes; `None` means as much as the device gives.
     pub max_bytes: Option<u64>,
     /// Whether captures into the pool get their memory at their end, as little as they can run on, and
@@ -226,6 +230,13 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
+    /// Sets what the pool is called in errors.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
     /// Lets captures into the pool get their memory at their end, within these bounds.
     #[must_use]
     pub fn plan(mut self, options: Options) -> Self {

@@ -15,7 +15,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::lanes::{Lanes, Mark, Whereabouts};
-use super::report::{PoolId, WaitReason};
+use super::names::PoolId;
+use super::report::WaitReason;
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::BlockNumber;
@@ -73,12 +74,12 @@ impl Deferred {
         &mut self,
         driver: &D,
         lanes: &mut Lanes,
-        known: impl Fn(CaptureId) -> Known,
+        known: impl Fn(&Lanes, CaptureId) -> Known,
         beside: &[CaptureId],
         all: &[CaptureId],
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        self.captures.retain(|&mut capture| known(capture) == Known::UnderWay);
+        self.captures.retain(|&mut capture| known(lanes, capture) == Known::UnderWay);
         let Self { streams, marks, captures, captured, unclear, looked, users: by, .. } = self;
         let first = !*looked;
         *looked = true;
@@ -98,7 +99,7 @@ impl Deferred {
                 None => true,
             },
             Whereabouts::Inside(capture) => {
-                match known(capture) {
+                match known(lanes, capture) {
                     Known::UnderWay => {
                         users.push(capture);
                         if !by.contains(&capture) {

@@ -8,9 +8,10 @@ use super::block::Origin;
 use super::config::{Config, Flaw};
 use super::deferred::Deferred;
 use super::late;
+use super::names::{GraphId, PoolId};
 use super::recording::{Held, Recording};
-use super::report::{CaptureReport, GraphId, PoolId, Record};
-use super::state::{State, GONE};
+use super::report::{CaptureReport, Record};
+use super::state::State;
 use super::Error;
 use crate::check;
 use crate::driver::StreamHandle;
@@ -113,16 +114,15 @@ impl State {
 
     /// A new graph's claim on its pools.
     fn claim_pools(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
-        let graph = GraphId(self.next_graph);
-        self.next_graph += 1;
+        let graph = self.new_graph();
         if self.keep_grounds(&pools, capture) {
             self.grounds.insert(graph, capture);
         }
         for &pool in &pools {
-            if let Some(Some(pool)) = self.pools.get_mut(pool.0 as usize) {
-                pool.graphs += 1;
+            if let Some(pool) = self.pools.get_mut(pool) {
+                pool.add_graph();
             }
-            self.share(pool);
+            self.pools.share(pool);
         }
         self.graphs.insert(graph, pools);
         graph
@@ -203,15 +203,16 @@ impl State {
         let hold = !config.lacks(Flaw::Hold);
         for &pool in &pools {
             let beside = if hold { self.under_way(pool) } else { SmallVec::new() };
-            let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { continue };
-            row.recordings -= 1;
-            let last = row.recordings == 0;
+            let Some(row) = self.pools.get_mut(pool) else { continue };
+            row.remove_capture();
+            let last = row.captures() == 0;
             for heap in row.heaps() {
                 if last {
-                    self.heap(heap).open_all();
+                    self.pools.heap_mut(heap).open_all();
                 }
-                self.heap(heap).restart_steps();
-                let waiting = self.heap(heap).end_capture(slot, accepted, !beside.is_empty());
+                self.pools.heap_mut(heap).restart_steps();
+                let waiting =
+                    self.pools.heap_mut(heap).end_capture(slot, accepted, !beside.is_empty());
                 for (range, graphs) in waiting {
                     let number = self.blocks.number();
                     self.wait(Deferred {
@@ -235,7 +236,7 @@ impl State {
             }
         }
         for Held { heap, range, block, requested, graphs, outside, marks, .. } in held {
-            let pool = self.pool_of(heap);
+            let pool = self.pools.pool_of(heap);
             self.wait(Deferred {
                 pool,
                 heap,
@@ -263,38 +264,20 @@ impl State {
         lost.map_or(Ok(()), Err)
     }
 
-    /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that
-    /// of large blocks, unless only the other has memory so far.
-    fn share(&mut self, pool: PoolId) {
-        let Self { pools, heaps, .. } = self;
-        let Some(Some(row)) = pools.get_mut(pool.0 as usize) else { return };
-        let holds = |&heap: &u32| {
-            let heap = heaps[heap as usize].as_ref();
-            heap.is_some_and(|heap| heap.grows_in_place() && heap.reserved() > 0)
-        };
-        row.shared = row.shared.or_else(|| [row.large, row.small].into_iter().find(holds));
-    }
-
-    pub(super) fn pool_of(&self, heap: u32) -> PoolId {
-        let row = self
-            .pools
-            .iter()
-            .position(|pool| pool.as_ref().is_some_and(|pool| pool.all_heaps().contains(&heap)));
-        PoolId(row.expect("a heap belongs to a pool") as u32)
-    }
-
     pub(super) fn release_graph<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         graph: GraphId,
     ) -> Result<(), Error> {
-        let pools = self.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
+        let Some(pools) = self.graphs.remove(&graph) else {
+            return Err(self.unknown_graph(graph));
+        };
         if let Some(capture) = self.grounds.remove(&graph) {
             self.leave_grounds(driver, &pools, capture);
         }
         for pool in pools {
-            if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
-                row.graphs -= 1;
+            if let Some(row) = self.pools.get_mut(pool) {
+                row.remove_graph();
             }
             self.forget_graphs(driver, pool);
         }
@@ -304,18 +287,12 @@ impl State {
     /// Without a graph and without a capture that may become one, what graphs used is free for
     /// work outside captures again.
     pub(super) fn forget_graphs<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
-            return;
-        };
-        if row.graphs > 0 || row.recordings > 0 {
+        let Some(row) = self.pools.get_mut(pool) else { return };
+        if !row.is_without_graphs() {
             return;
         }
-        let heaps = row.heaps();
-        if let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) {
-            row.shared = None;
-        }
-        for heap in heaps {
-            self.heaps[heap as usize].as_mut().expect(GONE).forget_graphs();
+        for heap in row.heaps() {
+            self.pools.heap_mut(heap).forget_graphs();
             self.touch(heap);
             self.drop_uncached(driver, heap);
         }
@@ -342,29 +319,28 @@ impl State {
         self.settle_everything(driver, Some(id));
         let heaps = self.pool(id, "destroy_pool")?.heaps();
         let waiting = self.deferred.iter().filter(|waiting| waiting.pool == id).count();
-        let ordered: usize = heaps.iter().map(|&heap| self.heap(heap).ordered_ranges()).sum();
+        let ordered: usize =
+            heaps.iter().map(|&heap| self.pools.heap_mut(heap).ordered_ranges()).sum();
         let waiting = waiting + ordered;
         let pool = self.pool(id, "destroy_pool")?;
-        if pool.blocks + pool.recordings + pool.graphs + waiting > 0 {
+        if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {
             return Err(Error::PoolInUse {
-                pool: id,
-                blocks: pool.blocks,
-                captures: pool.recordings,
-                graphs: pool.graphs,
+                pool: pool.label(),
+                blocks: pool.blocks(),
+                captures: pool.captures(),
+                graphs: pool.graphs(),
                 waiting,
             });
         }
         let mut result = Ok(());
         for heap in self.pool(id, "destroy_pool")?.all_heaps() {
-            self.heap(heap).note_close();
+            self.pools.heap_mut(heap).note_close();
             self.note_changes(heap);
-            if let Some(heap) = self.heaps[heap as usize].take() {
-                result = result.and(heap.close(driver));
-            }
         }
-        self.count_nothing(id, 0);
-        self.count_nothing(id, 1);
-        self.pools[id.0 as usize] = None;
+        for heap in self.pools.remove(id) {
+            result = result.and(heap.close(driver));
+        }
+        self.forget_figures(id);
         Ok(result?)
     }
 
@@ -372,9 +348,9 @@ impl State {
     pub(super) fn destroy_leaving<D: Driver + ?Sized>(&mut self, driver: &D) {
         let mut leaving = std::mem::take(&mut self.leaving);
         leaving.retain(|&id| {
-            let Some(Some(pool)) = self.pools.get(id.0 as usize) else { return false };
+            let Some(pool) = self.pools.get(id) else { return false };
             // Blocks of fronts that were freed count until they are taken back.
-            if pool.recordings + pool.graphs > 0 {
+            if pool.captures() + pool.graphs() > 0 {
                 return true;
             }
             matches!(self.destroy_pool(driver, id), Err(Error::PoolInUse { .. }))
@@ -386,9 +362,9 @@ impl State {
     /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
     pub(super) fn close<D: Driver + ?Sized>(&mut self, driver: &D) {
         self.lanes.claim_all();
-        for pool in 0..self.pools.len() as u32 {
+        for pool in self.pools.ids() {
             // Refusals are what the comment above says; driver errors have nobody to go to.
-            let _ = self.destroy_pool(driver, PoolId(pool));
+            let _ = self.destroy_pool(driver, pool);
         }
         self.lanes.close(driver);
     }

@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-use super::report::{GraphId, OutOfMemory, PoolId};
+use super::names::{GraphId, PoolId, PoolLabel};
+use super::report::OutOfMemory;
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::journal::BlockNumber;
@@ -40,12 +41,14 @@ pub enum Error {
         block: BlockNumber,
     },
     /// There is no such pool.
-    #[error("{call}: {pool:?} does not exist in this engine; was it destroyed before?")]
+    #[error("{call}: {pool} {}", missing(.elsewhere, "was destroyed in this engine, or never made"))]
     UnknownPool {
         /// The engine's call.
         call: &'static str,
         /// The pool.
         pool: PoolId,
+        /// Whether another engine made it.
+        elsewhere: bool,
     },
     /// There is no such capture under way.
     #[error(
@@ -72,10 +75,12 @@ pub enum Error {
         capture: CaptureId,
     },
     /// There is no such graph.
-    #[error("{graph:?} holds no memory of this engine; was it released before?")]
+    #[error("{graph} {}", missing(.elsewhere, "holds no memory of this engine; was it released before?"))]
     UnknownGraph {
         /// The graph.
         graph: GraphId,
+        /// Whether another engine has it.
+        elsewhere: bool,
     },
     /// The stream does not capture.
     #[error("begin_capture: {stream:?} is not capturing; begin the capture on the stream first")]
@@ -97,12 +102,12 @@ pub enum Error {
     },
     /// The pool cannot be destroyed yet.
     #[error(
-        "{pool:?} is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, \
+        "{pool} is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, \
          {waiting} freed blocks that work may still use"
     )]
     PoolInUse {
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
         /// Blocks not freed.
         blocks: usize,
         /// Captures under way that use the pool.
@@ -115,12 +120,12 @@ pub enum Error {
     /// The pool cannot be suspended now: work that the engine knows of may use its memory. Nothing was
     /// given back.
     #[error(
-        "suspend_pool: {pool:?} is busy: {captures} captures under way use it, {waiting} freed blocks \
+        "suspend_pool: {pool} is busy: {captures} captures under way use it, {waiting} freed blocks \
          wait for work that may still use them; end the captures, let the work complete and try again"
     )]
     PoolBusy {
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
         /// Captures under way that use the pool.
         captures: usize,
         /// Freed blocks that wait, or are free for one stream only until its work has completed.
@@ -128,25 +133,25 @@ pub enum Error {
     },
     /// The pool's memory cannot come back at the same addresses once it is given back.
     #[error(
-        "suspend_pool: the memory of {pool:?} is allocated, not mapped, and would not come back at the \
+        "suspend_pool: the memory of {pool} is allocated, not mapped, and would not come back at the \
          same addresses; this needs a device with virtual memory management, and caching"
     )]
     CannotSuspend {
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
     },
     /// The pool is suspended: there is no memory behind its addresses.
-    #[error("{call}: {pool:?} is suspended; resume it first (Engine::resume_pool)")]
+    #[error("{call}: {pool} is suspended; resume it first (Engine::resume_pool)")]
     PoolSuspended {
         /// The engine's call.
         call: &'static str,
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
     },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
     /// given back.
     #[error(
-        "resume_pool: {pool:?} stays suspended: it needs {bytes} bytes; the device has {} free; this \
+        "resume_pool: {pool} stays suspended: it needs {bytes} bytes; the device has {} free; this \
          engine holds {reserved} of {} that it may; give memory back elsewhere, suspend another pool \
          or raise the limit, and try again",
         .free.map_or("an unknown number".to_owned(), |free| free.to_string()),
@@ -154,7 +159,7 @@ pub enum Error {
     )]
     ResumeOutOfMemory {
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
         /// What it needs.
         bytes: u64,
         /// Free on the device, where the driver told.
@@ -242,14 +247,14 @@ pub enum Error {
     /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not
     /// be launched.
     #[error(
-        "{pool:?} needs {bytes} bytes for a capture that ends, {new_bytes} of them new, and there is \
+        "{pool} needs {bytes} bytes for a capture that ends, {new_bytes} of them new, and there is \
          room for {}; free device memory: {}; raise the limit or free memory, and capture again",
         .room.map_or("any number".to_owned(), |room| room.to_string()),
         .device_free.map_or("unknown".to_owned(), |free| free.to_string())
     )]
     PlanOutOfMemory {
         /// The pool.
-        pool: PoolId,
+        pool: PoolLabel,
         /// What the capture runs on, in bytes.
         bytes: u64,
         /// Of that, what is not there yet.
@@ -264,6 +269,15 @@ pub enum Error {
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
+}
+
+/// What is wrong with a name.
+fn missing(elsewhere: &bool, here: &'static str) -> &'static str {
+    if *elsewhere {
+        "belongs to another engine; give it to the engine that made it"
+    } else {
+        here
+    }
 }
 
 /// The first of several, and how many more there are.

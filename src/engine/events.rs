@@ -72,7 +72,7 @@ impl State {
                 } else {
                     TraceEntry::new(action, address, bytes, stream, time_us)
                 };
-                entry.pool_id = (u64::from(event.pool.0), 0);
+                entry.pool_id = (u64::from(event.pool.number()), 0);
                 entry.frames.clone_from(&frames);
                 trace.push(entry);
             }

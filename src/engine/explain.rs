@@ -1,7 +1,8 @@
 //! Why a stream may or may not take what is free.
 
 use super::config::Config;
-use super::report::{FreeRange, PoolId, Refusal, WaitReason};
+use super::names::PoolId;
+use super::report::{FreeRange, Refusal, WaitReason};
 use super::state::State;
 use crate::heap::{Claim, State as RangeState};
 use crate::index::{new_map, Map};
@@ -19,14 +20,10 @@ impl State {
     /// Every range of a pool that is in no block, in address order within each heap's table, with
     /// the reason why the stream may not take it.
     pub(super) fn free_ranges(&self, config: &Config, pool: PoolId, view: View) -> Vec<FreeRange> {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else {
-            return Vec::new();
-        };
+        let Some(row) = self.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
-        for number in [row.small, row.large] {
-            let Some(heap) = &self.heaps[number as usize] else {
-                continue;
-            };
+        for number in [row.small(), row.large()] {
+            let heap = self.pools.heap(number);
             let suspended = heap.is_suspended().then_some(Refusal::Suspended);
             let mut reasons = self.wait_reasons(number);
             for (address, bytes, state, block) in heap.free_ranges() {
@@ -80,7 +77,7 @@ impl State {
     /// What the ranges of a heap that wait are waiting for, by address.
     pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
         let mut reasons = new_map();
-        let Some(heap) = &self.heaps[number as usize] else { return reasons };
+        let heap = self.pools.heap(number);
         let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
         for held in held.filter(|held| held.heap == number) {
             reasons.insert(heap.extent(held.range).0, held.reason.clone());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ledger::{
-    class, Amounts, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
-    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
+    class, Amounts, Ledger, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS,
+    REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
-use super::report::PoolId;
+use super::names::PoolId;
 use super::state::State;
 use super::statistics::Statistics;
 
@@ -32,10 +32,10 @@ impl State {
     pub(super) fn account(&mut self, counts: bool) {
         while let Some(heap) = self.touched.pop() {
             self.note_changes(heap);
-            if self.heaps[heap as usize].is_none() {
+            if self.pools.find_heap(heap).is_none() {
                 continue;
             }
-            let pool = self.pool_of(heap);
+            let pool = self.pools.pool_of(heap);
             let (class, mut amounts) = self.amounts(pool, heap);
             if !counts {
                 let all = std::mem::take(&mut amounts);
@@ -50,30 +50,46 @@ impl State {
         }
     }
 
-    /// A pool that is gone holds nothing.
-    pub(super) fn count_nothing(&mut self, pool: PoolId, class: usize) {
-        self.set_tally(pool, class, Amounts::default());
+    /// Counts a pool that is gone out everywhere: its row will be another's. What it was in all goes
+    /// on to be in the sums over all pools.
+    pub(super) fn forget_figures(&mut self, pool: PoolId) {
+        let row = pool.row();
+        let Self { fronts, tallies, gone, .. } = self;
+        let mut sum_up = |class: usize, tally: &mut Tally, ledger: &mut Ledger| {
+            debug_assert_eq!(tally.current, Amounts::default());
+            ledger.adjust(row, class, tally);
+            gone.add(class, &tally.risen);
+        };
+        for mut front in fronts.used() {
+            front.forget_pool(pool, |class, tally| sum_up(class, tally, &mut fronts.ledger()));
+        }
+        for class in 0..2 {
+            let Some(tally) = tallies.get_mut(2 * row + class) else { continue };
+            tally.set(&Amounts::default());
+            sum_up(class, tally, &mut fronts.ledger());
+            *tally = Tally::default();
+        }
+        fronts.ledger().forget_pool(row);
     }
 
     #[inline]
     fn set_tally(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
-        let row = 2 * pool.0 as usize + class;
+        let row = 2 * pool.row() + class;
         if self.tallies.len() <= row {
             self.tallies.resize_with((row | 1) + 1, Tally::default);
         }
         let tally = &mut self.tallies[row];
         if !tally.set(&amounts) {
-            self.unsettled |= !self.fronts.ledger().grant_ahead(pool, class, tally);
+            self.unsettled |= !self.fronts.ledger().grant_ahead(pool.row(), class, tally);
         }
     }
 
     /// What a heap holds that no front counts.
     #[inline]
-    fn amounts(&mut self, pool: PoolId, heap: u32) -> (usize, Amounts) {
-        let row = self.pools[pool.0 as usize].as_ref();
-        let row = row.expect("a pool lives as long as its heaps");
-        let class = class(row.small == heap);
-        let counted = row.counted[class];
+    fn amounts(&self, pool: PoolId, heap: u32) -> (usize, Amounts) {
+        let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
+        let class = class(row.small() == heap);
+        let counted = row.counted(class);
         let mut amounts = Amounts::default();
         amounts[ALLOCATIONS] = counted.blocks;
         amounts[ALLOCATED] = counted.bytes;
@@ -82,9 +98,9 @@ impl State {
         amounts[ACTIVE_BYTES] = counted.bytes;
         // Large blocks may lie in two heaps.
         let (first, second) =
-            if heap == row.small { (heap, None) } else { (row.large, row.planned) };
+            if heap == row.small() { (heap, None) } else { (row.large(), row.planned()) };
         for heap in [first].into_iter().chain(second) {
-            let heap = self.heap(heap);
+            let heap = self.pools.heap(heap);
             let (pieces, free) = heap.free_pieces();
             amounts[ACTIVE] += heap.waiting_ranges() as u64;
             amounts[ACTIVE_BYTES] += heap.waiting();
@@ -104,6 +120,7 @@ impl State {
 
     /// The figures of a pool, or of all.
     pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
+        let pool = pool.map(PoolId::row);
         let totals = self.settle();
         let fronts = Arc::clone(&self.fronts);
         let mut ledger = fronts.ledger();
@@ -124,12 +141,12 @@ impl State {
         });
     }
 
-    fn with_totals(&mut self, then: impl FnOnce(&mut super::ledger::Ledger, &Totals)) -> Totals {
+    fn with_totals(&mut self, then: impl FnOnce(&mut Ledger, &Totals)) -> Totals {
         let fronts = Arc::clone(&self.fronts);
-        let mut totals = Totals::default();
+        let mut totals = Totals::new(&self.gone);
         let mut guards: SmallVec<[_; 4]> = fronts.used().collect();
         for (row, tally) in self.tallies.iter_mut().enumerate() {
-            totals.add(PoolId((row / 2) as u32), row % 2, tally);
+            totals.add(row / 2, row % 2, tally);
         }
         for front in &mut guards {
             front.add_up(&mut totals);

@@ -7,9 +7,9 @@ use std::fmt;
 
 use super::allocate::Request;
 use super::config::Config;
+use super::names::PoolId;
 use super::reclaim::Amount;
-use super::report::PoolId;
-use super::state::{State, GONE};
+use super::state::State;
 use crate::capture::StreamIndex;
 use crate::driver::Driver;
 use crate::heap::{Before, CaptureSlot, Claim, Freed, Placed};
@@ -221,7 +221,7 @@ impl State {
         let pool = request.pool;
         self.settle_everything(driver, Some(pool));
         self.give_back(driver, Amount { pool: Some(pool), most: u64::MAX });
-        let homes = self.pools[pool.0 as usize].as_ref().expect(GONE).homes(bytes, claim);
+        let homes = self.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, claim);
         self.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.touch(heap));
         let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
@@ -244,13 +244,13 @@ impl State {
     ) {
         let number = self.blocks.number();
         if before.markers.is_empty() {
-            self.heap(heap).free_quiet(range, before.graphs, number);
+            self.pools.heap_mut(heap).free_quiet(range, before.graphs, number);
             return;
         }
         let now = self.recording(slot).capture.now();
         let Before { markers, graphs } = before;
         let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
-        let token = self.heap(heap).free_marked(range, freed, number);
+        let token = self.pools.heap_mut(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, slot, token, stream);
     }
 }

@@ -8,8 +8,9 @@ use super::block::{Home, LastUse, LiveBlock, Origin, Use};
 use super::config::{Config, Flaw};
 use super::history::Action;
 use super::lanes::Whereabouts;
+use super::names::BlockId;
 use super::recording::Held;
-use super::report::{BlockId, WaitReason};
+use super::report::WaitReason;
 use super::state::{Standing, State};
 use super::Error;
 use crate::capture::{Markers, NodeIndex};
@@ -142,8 +143,8 @@ impl State {
 
     /// Takes a block that is in the tables no more out of the figures.
     pub(super) fn count_out(&mut self, block: &LiveBlock) {
-        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
-            pool.blocks -= 1;
+        if let Some(pool) = self.pools.get_mut(block.pool) {
+            pool.remove_block();
             pool.count_out(block.heap, block.bytes, block.requested);
         }
         self.touch(block.heap);
@@ -176,7 +177,7 @@ impl State {
                 if config.lacks(Flaw::OlderBlocks) {
                     let LiveBlock { heap, range, number, before, origin, .. } = block;
                     let graphs = before.graphs || matches!(origin, Origin::Graph);
-                    self.heap(heap).free_quiet(range, graphs, number);
+                    self.pools.heap_mut(heap).free_quiet(range, graphs, number);
                 } else {
                     self.free_outside(driver, block);
                 }
@@ -203,11 +204,15 @@ impl State {
         let mut block = block.expect("a front's leases are the engine's blocks");
         block.requested = lease.requested;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
-        if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
-            pool.blocks -= 1;
+        if let Some(pool) = self.pools.get_mut(block.pool) {
+            pool.remove_block();
         }
         if config.lacks(Flaw::OlderBlocks) {
-            self.heap(block.heap).free_quiet(block.range, block.before.graphs, block.number);
+            self.pools.heap_mut(block.heap).free_quiet(
+                block.range,
+                block.before.graphs,
+                block.number,
+            );
         } else {
             self.free_outside(driver, block);
         }
@@ -289,11 +294,11 @@ impl State {
         let before = &mut block.before;
         let graphs = before.graphs;
         self.note(home.slot, Entry::Free { block: number });
-        let (address, _) = self.heap(heap).extent(range);
+        let (address, _) = self.pools.heap_mut(heap).extent(range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
         self.remember_from(action, (address, requested), Some(stream), pool, block.frames.take());
         if let Some(reason) = ending.reason {
-            self.heap(heap).free_later(range, number);
+            self.pools.heap_mut(heap).free_later(range, number);
             let mut outside = ending.outside;
             let mut marks = SmallVec::new();
             let mut graphs = graphs;
@@ -333,13 +338,13 @@ impl State {
         let markers =
             if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
         if markers.is_empty() {
-            self.heap(heap).free_quiet(range, graphs, number);
+            self.pools.heap_mut(heap).free_quiet(range, graphs, number);
             self.tell(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
         let now = self.recording(home.slot).capture.now();
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
-        let token = self.heap(heap).free_marked(range, freed, number);
+        let token = self.pools.heap_mut(heap).free_marked(range, freed, number);
         self.wait_or_learn(config, home.slot, token, home.stream);
     }
 }

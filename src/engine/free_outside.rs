@@ -27,15 +27,15 @@ impl State {
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
         }
-        let (address, _) = self.heap(heap).extent(range);
+        let (address, _) = self.pools.heap_mut(heap).extent(range);
         let now = own.filter(|_| streams.is_empty());
         let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
         self.remember_from(action, (address, requested), Some(stream), pool, frames);
         if let Some(own) = now {
-            self.heap(heap).free_ordered(range, own.lane, own.epoch);
+            self.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch);
             return;
         }
-        self.heap(heap).free_later(range, number);
+        self.pools.heap_mut(heap).free_later(range, number);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
         let captures = match origin {
@@ -62,7 +62,7 @@ impl State {
                 requested: Some(requested),
             },
         );
-        if !free && self.heap(heap).is_uncached() {
+        if !free && self.pools.heap_mut(heap).is_uncached() {
             // So that a memory checker sees at once what touches the block from now on.
             self.lanes.synchronize(driver);
             self.poll_deferred(driver, usize::MAX);
@@ -77,10 +77,10 @@ impl State {
         let lane = self.lanes.of(stream);
         let mark = Mark { lane, epoch: self.lanes.now(lane) };
         if self.may_order(pool) {
-            self.heap(heap).free_ordered(range, mark.lane, mark.epoch);
+            self.pools.heap_mut(heap).free_ordered(range, mark.lane, mark.epoch);
             return;
         }
-        self.heap(heap).free_later(range, number);
+        self.pools.heap_mut(heap).free_later(range, number);
         self.lanes.fence(driver, lane);
         self.defer(
             driver,

@@ -21,9 +21,10 @@ use smallvec::SmallVec;
 use super::count::Count;
 use super::history::{Action, Frames, Ring};
 use super::lanes::this_thread;
-use super::ledger::{class, Ledger, Totals};
-use super::pool::is_small;
-use super::report::{Block, BlockId, PoolId};
+use super::ledger::{class, Ledger, Tally, Totals};
+use super::names::{BlockId, PoolId};
+use super::pools::is_small;
+use super::report::Block;
 use crate::driver::{Driver, StreamHandle};
 use crate::index::{new_map, Map};
 
@@ -31,7 +32,8 @@ use crate::index::{new_map, Map};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     stream: StreamHandle,
-    pool: PoolId,
+    /// [`PoolId::name`].
+    pool: u64,
     bytes: u64,
 }
 
@@ -39,6 +41,7 @@ struct Key {
 #[derive(Debug)]
 struct Bucket {
     key: Key,
+    pool: PoolId,
     /// The row that it is counted in.
     count: usize,
     /// Rows that can be handed out.
@@ -89,6 +92,8 @@ pub(super) struct Front {
     buckets: Vec<Bucket>,
     vacant_buckets: Vec<u32>,
     by_key: Map<Key, u32>,
+    /// By the row of their pool.
+    by_pool: Vec<Vec<u32>>,
     /// The bucket that was used last.
     latest: u32,
     /// Buckets that had something to hand out since leases were last taken back.
@@ -151,6 +156,7 @@ impl Front {
             buckets: Vec::new(),
             vacant_buckets: Vec::new(),
             by_key: new_map(),
+            by_pool: Vec::new(),
             latest: 0,
             touched: Vec::new(),
             counted: Vec::new(),
@@ -173,7 +179,9 @@ impl Front {
         (bytes, requested): (u64, u64),
         frames: Option<Arc<Frames>>,
     ) -> Taken {
-        let Some(number) = self.bucket(Key { stream, pool, bytes }) else { return Taken::Nothing };
+        let Some(number) = self.bucket(Key { stream, pool: pool.name(), bytes }) else {
+            return Taken::Nothing;
+        };
         let bucket = &mut self.buckets[number as usize];
         let Some(&slot) = bucket.cached.last() else { return Taken::Nothing };
         if bucket.thread != this_thread() {
@@ -218,7 +226,7 @@ impl Front {
             return Given::Undecided;
         }
         let bucket = &mut self.buckets[row.bucket as usize];
-        let Key { stream, pool, bytes } = bucket.key;
+        let Key { stream, bytes, .. } = bucket.key;
         if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Given::Undecided;
         }
@@ -232,7 +240,7 @@ impl Front {
         self.latest = row.bucket;
         if let Some(history) = &mut self.history {
             let place = (row.address, row.requested);
-            history.push(Action::FreeCompleted, place, stream, pool, frames);
+            history.push(Action::FreeCompleted, place, stream, bucket.pool, frames);
         }
         let count = bucket.count;
         let within = !self.counts || self.counted[count].give(bytes, row.requested);
@@ -278,8 +286,8 @@ impl Front {
         (address, bytes, requested): (u64, u64, u64),
         frames: Option<Arc<Frames>>,
     ) -> BlockId {
-        let key = Key { stream, pool, bytes };
-        let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key));
+        let key = Key { stream, pool: pool.name(), bytes };
+        let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key, pool));
         self.buckets[bucket as usize].members += 1;
         self.next += 1;
         let row = Row {
@@ -321,7 +329,7 @@ impl Front {
     pub(super) fn grant(&mut self, ledger: &mut Ledger) -> bool {
         let mut within = true;
         for (row, count) in self.counted.iter_mut().enumerate() {
-            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            let (pool, class) = (row / 2, row % 2);
             within &=
                 count.with_tally(|tally| tally.is_within() || ledger.grant(pool, class, tally));
         }
@@ -333,7 +341,7 @@ impl Front {
     pub(super) fn adjust_grants(&mut self, ledger: &mut Ledger) -> bool {
         let mut within = true;
         for (row, count) in self.counted.iter_mut().enumerate().filter(|_| self.counts) {
-            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            let (pool, class) = (row / 2, row % 2);
             within &= count.with_tally(|tally| {
                 tally.granted == tally.current || ledger.adjust(pool, class, tally)
             });
@@ -344,7 +352,7 @@ impl Front {
     /// Adds what it counts to the sum, and is granted exactly that.
     pub(super) fn add_up(&mut self, totals: &mut Totals) {
         for (row, count) in self.counted.iter_mut().enumerate() {
-            let (pool, class) = (PoolId((row / 2) as u32), row % 2);
+            let (pool, class) = (row / 2, row % 2);
             count.with_tally(|tally| totals.add(pool, class, tally));
         }
     }
@@ -361,7 +369,7 @@ impl Front {
     /// back: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: PoolId) {
         for row in self.rows.iter_mut().filter(|row| row.held != Held::Vacant) {
-            row.barred |= self.buckets[row.bucket as usize].key.pool == pool;
+            row.barred |= self.buckets[row.bucket as usize].pool == pool;
         }
     }
 
@@ -391,8 +399,8 @@ impl Front {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|&number| {
             let bucket = &mut self.buckets[number as usize];
-            let Key { stream, pool, bytes } = bucket.key;
-            if !wanted(pool, stream, is_small(bytes)) {
+            let Key { stream, bytes, .. } = bucket.key;
+            if !wanted(bucket.pool, stream, is_small(bytes)) {
                 return true;
             }
             bucket.touched = false;
@@ -410,6 +418,24 @@ impl Front {
         leases.len() > before
     }
 
+    /// Forgets a pool that is gone: its row will be another's. Gives what it counted.
+    pub(super) fn forget_pool(&mut self, pool: PoolId, mut counted: impl FnMut(usize, &mut Tally)) {
+        let Some(numbers) = self.by_pool.get_mut(pool.row()).map(std::mem::take) else { return };
+        self.touched.retain(|&number| self.buckets[number as usize].pool != pool);
+        for &number in &numbers {
+            let bucket = &self.buckets[number as usize];
+            debug_assert!(bucket.members == 0, "a pool with blocks is not gone");
+            self.by_key.remove(&bucket.key);
+        }
+        self.vacant_buckets.extend(numbers);
+        self.latest = u32::MAX;
+        for class in 0..2 {
+            let Some(count) = self.counted.get_mut(2 * pool.row() + class) else { continue };
+            count.with_tally(|tally| counted(class, tally));
+            *count = Count::default();
+        }
+    }
+
     /// Forgets sizes that nothing is left of, where there are many.
     fn drop_buckets(&mut self) {
         /// So many are kept: their tables are at hand when the size is asked for again.
@@ -417,7 +443,10 @@ impl Front {
         if self.by_key.len() <= KEPT {
             return;
         }
-        let Self { by_key, buckets, vacant_buckets, .. } = self;
+        let Self { by_key, by_pool, buckets, vacant_buckets, .. } = self;
+        for list in by_pool {
+            list.retain(|&number| buckets[number as usize].members > 0);
+        }
         by_key.retain(|_, &mut number| {
             let gone = buckets[number as usize].members == 0;
             if gone {
@@ -462,13 +491,17 @@ impl Front {
         Some(number)
     }
 
-    fn add_bucket(&mut self, key: Key) -> u32 {
-        let count = 2 * key.pool.0 as usize + class(is_small(key.bytes));
+    fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
+        let count = 2 * pool.row() + class(is_small(key.bytes));
         if self.counted.len() <= count {
             self.counted.resize_with((count | 1) + 1, Count::default);
         }
+        if self.by_pool.len() <= pool.row() {
+            self.by_pool.resize_with(pool.row() + 1, Vec::new);
+        }
         let bucket = Bucket {
             key,
+            pool,
             count,
             cached: Vec::new(),
             members: 0,
@@ -486,6 +519,7 @@ impl Front {
             }
         };
         self.by_key.insert(key, number);
+        self.by_pool[pool.row()].push(number);
         number
     }
 

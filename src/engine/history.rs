@@ -8,8 +8,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use super::report::PoolId;
+use super::names::PoolId;
 use crate::driver::StreamHandle;
+use crate::index::{new_map, Map};
 
 /// Where the host's calls came from, innermost first.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,8 +158,9 @@ pub(super) struct Ring {
     entries: Vec<Kept>,
     /// By entry; empty as long as there are none.
     frames: Vec<Option<Arc<Frames>>>,
-    /// Streams and pools that events were of.
+    /// Streams and pools that events were of, and their rows.
     origins: Vec<(StreamHandle, PoolId)>,
+    by_origin: Map<(StreamHandle, PoolId), u32>,
     latest: u32,
     /// The oldest entry, once the ring is full.
     oldest: usize,
@@ -172,6 +174,7 @@ impl Ring {
             entries: Vec::new(),
             frames: Vec::new(),
             origins: Vec::new(),
+            by_origin: new_map(),
             latest: 0,
             oldest: 0,
             most,
@@ -206,11 +209,32 @@ impl Ring {
 
     #[cold]
     fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        let known = self.origins.iter().position(|&origin| origin == (stream, pool));
-        known.unwrap_or_else(|| {
-            self.origins.push((stream, pool));
-            self.origins.len() - 1
-        }) as u32
+        /// So many rows are kept besides those that events are of.
+        const IDLE: usize = 64;
+        if let Some(&row) = self.by_origin.get(&(stream, pool)) {
+            return row;
+        }
+        if self.origins.len() > 2 * self.entries.len() + IDLE {
+            self.forget_idle_origins();
+        }
+        let row = self.origins.len() as u32;
+        self.origins.push((stream, pool));
+        self.by_origin.insert((stream, pool), row);
+        row
+    }
+
+    /// Forgets streams and pools that no event is of any more.
+    fn forget_idle_origins(&mut self) {
+        let before = std::mem::take(&mut self.origins);
+        self.by_origin.clear();
+        for entry in &mut self.entries {
+            let origin = before[entry.origin as usize];
+            let next = self.origins.len() as u32;
+            entry.origin = *self.by_origin.entry(origin).or_insert(next);
+            if entry.origin == next {
+                self.origins.push(origin);
+            }
+        }
     }
 
     #[cold]

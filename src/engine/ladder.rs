@@ -2,9 +2,9 @@
 
 use super::allocate::{Request, POLLED};
 use super::config::{Config, Flaw};
-use super::pool::{is_small, Homes};
+use super::names::PoolId;
+use super::pools::{is_small, Homes};
 use super::reclaim::Amount;
-use super::report::PoolId;
 use super::state::State;
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
@@ -42,7 +42,7 @@ impl State {
             if config.lacks(Flaw::StreamOrder) {
                 let lanes: Vec<_> = self.lanes.all().collect();
                 for lane in lanes {
-                    self.heap(homes.first).settle_lane(lane, u64::MAX);
+                    self.pools.heap_mut(homes.first).settle_lane(lane, u64::MAX);
                 }
             }
             if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
@@ -117,7 +117,7 @@ impl State {
         claim: Claim,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, .. } = request;
-        let limit = self.room(pool).min(self.room_of_all());
+        let limit = self.pools.room(pool).min(self.room_of_all());
         let bounds = Bounds { limit, step: self.step(config, pool, claim) };
         let wanted = Wanted { bytes, requested };
         let grown = self.search(config, claim, heap, |heap, prove| {
@@ -138,7 +138,7 @@ impl State {
         let Some((threshold, limit)) = threshold.zip(self.limit) else { return Ok(()) };
         let allowed = (threshold * limit as f64) as u64;
         // What is spare goes at the end anyway.
-        let held = self.reserved_by_all() - self.spare_of_all();
+        let held = self.pools.reserved_by_all() - self.spare_of_all();
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
             self.trim_all(driver, config, of)?;
@@ -149,7 +149,7 @@ impl State {
 
     /// The most that a pool can ever hold, in bytes.
     pub(super) fn capacity<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> u64 {
-        let of_pool = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
+        let of_pool = self.pools.get(pool).and_then(|pool| pool.config().max_bytes);
         of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all(driver))
     }
 
@@ -162,20 +162,13 @@ impl State {
         self.limit.into_iter().chain(self.device_bytes).min().unwrap_or(u64::MAX)
     }
 
-    /// How much more the pool may hold, in bytes.
-    pub(super) fn room(&mut self, pool: PoolId) -> u64 {
-        let reserved = self.reserved(pool);
-        let limit = self.pools[pool.0 as usize].as_ref().and_then(|pool| pool.config.max_bytes);
-        limit.map_or(u64::MAX, |limit| limit.saturating_sub(reserved))
-    }
-
     /// How much more all pools may hold, in bytes.
     pub(super) fn room_of_all(&self) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.reserved_by_all()))
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
     }
 
     /// Whether it is the pool's own limit that stands in the way of `bytes` more.
-    fn is_pool_full(&mut self, pool: PoolId, bytes: u64) -> bool {
-        self.room(pool) < bytes && self.room_of_all() >= bytes
+    fn is_pool_full(&self, pool: PoolId, bytes: u64) -> bool {
+        self.pools.room(pool) < bytes && self.room_of_all() >= bytes
     }
 }

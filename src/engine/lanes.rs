@@ -66,6 +66,9 @@ struct Lane {
     thread: Option<Weak<()>>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
+    /// The youngest capture that the stream was seen in of those that have ended here, with its age:
+    /// the driver may still report the stream as being in it.
+    ended: Option<(u64, CaptureId)>,
 }
 
 thread_local! {
@@ -121,7 +124,7 @@ impl Lanes {
             Some(lane) => {
                 let row = &mut self.rows[lane.index()];
                 (row.stream, row.retired) = (stream, false);
-                (row.thread, row.device) = (None, None);
+                (row.thread, row.device, row.ended) = (None, None, None);
                 lane
             }
             None => {
@@ -137,6 +140,7 @@ impl Lanes {
                     retired: false,
                     thread: None,
                     device: None,
+                    ended: None,
                 });
                 LaneIndex::new(self.rows.len() - 1)
             }
@@ -212,6 +216,22 @@ impl Lanes {
 
     pub(super) fn all(&self) -> impl Iterator<Item = LaneIndex> {
         (0..self.rows.len()).map(LaneIndex::new)
+    }
+
+    /// Notes that a capture has ended here that was seen on a stream. A stream is in one capture until
+    /// that ends in the driver, and captures are told apart by their age, so the youngest is the only
+    /// one that the driver may still report. Those before are forgotten.
+    pub(super) fn note_end(&mut self, stream: StreamHandle, age: u64, capture: CaptureId) {
+        let lane = self.of(stream);
+        let ended = &mut self.rows[lane.index()].ended;
+        if ended.is_none_or(|(known, _)| known < age) {
+            *ended = Some((age, capture));
+        }
+    }
+
+    /// Whether a capture has ended here that the driver may still report.
+    pub(super) fn has_ended(&self, capture: CaptureId) -> bool {
+        self.rows.iter().any(|row| row.ended.is_some_and(|(_, ended)| ended == capture))
     }
 
     /// How often the host was made to wait.
@@ -373,11 +393,14 @@ impl Lanes {
     /// now on, because no event can be recorded on it.
     pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> bool {
         let row = &self.rows[lane.index()];
+        if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
+            return false;
+        }
         if (row.wanted || row.owes) && !self.record(driver, lane) {
             return false;
         }
         let row = &mut self.rows[lane.index()];
-        row.retired = true;
+        (row.retired, row.ended) = (true, None);
         self.by_stream.remove(&row.stream);
         self.recent.forget(row.stream.bits());
         true

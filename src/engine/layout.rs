@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::follow::Following;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, Driver};
-use crate::heap::Heap;
 use crate::journal::Entry;
 use crate::layout::Layout;
 use crate::lifetimes::Lifetimes;
@@ -31,11 +30,9 @@ impl<D: Driver> Engine<D> {
             let no_journal = Error::NoJournal { call: CALL, capture };
             let journal = recording.journal.clone().ok_or(no_journal)?;
             let pool = recording.pools.first().copied();
-            let heaps = pool.map(|pool| state.heaps_of(Some(pool))).unwrap_or_default();
-            let owns = |address: u64| {
-                let heaps = heaps.iter().filter_map(|&heap| state.heaps[heap as usize].as_ref());
-                heaps.into_iter().any(|heap: &Heap| heap.owns(address))
-            };
+            let heaps = pool.map(|pool| state.pools.heaps_of(Some(pool))).unwrap_or_default();
+            let owns =
+                |address: u64| heaps.iter().any(|&heap| state.pools.heap(heap).owns(address));
             let addresses = journal.iter().filter_map(|entry| match entry {
                 Entry::Allocate { address, .. } if owns(address) => Some(address),
                 _ => None,

@@ -9,7 +9,6 @@
 
 use smallvec::SmallVec;
 
-use super::report::PoolId;
 use super::statistics::{Figure, Figures};
 
 /// The figures that are counted.
@@ -93,13 +92,27 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     pools: SmallVec<[[(Amounts, Amounts); 2]; 2]>,
+    gone: Gone,
+}
+
+/// By how much each figure had risen in all in pools that are gone, for small and large blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gone([Amounts; 2]);
+
+impl Gone {
+    pub(super) fn add(&mut self, class: usize, risen: &Amounts) {
+        add(&mut self.0[class], risen);
+    }
 }
 
 impl Totals {
+    pub(super) fn new(gone: &Gone) -> Self {
+        Self { pools: SmallVec::new(), gone: *gone }
+    }
+
     /// Adds what one place counts, which is granted exactly that from now on.
-    pub(super) fn add(&mut self, pool: PoolId, class: usize, tally: &mut Tally) {
+    pub(super) fn add(&mut self, row: usize, class: usize, tally: &mut Tally) {
         tally.granted = tally.current;
-        let row = pool.0 as usize;
         if self.pools.len() <= row {
             self.pools.resize_with(row + 1, Default::default);
         }
@@ -120,7 +133,13 @@ impl Totals {
 
     fn engine(&self, part: Part) -> (Amounts, Amounts) {
         let pools = (0..self.pools.len()).map(|row| self.pool(row, part));
-        pools.fold(Default::default(), |all, one| (sum(all.0, one.0), sum(all.1, one.1)))
+        let Gone([small, large]) = self.gone;
+        let gone = match part {
+            Part::Small => small,
+            Part::Large => large,
+            Part::All => sum(small, large),
+        };
+        pools.fold((Amounts::default(), gone), |all, one| (sum(all.0, one.0), sum(all.1, one.1)))
     }
 }
 
@@ -148,27 +167,33 @@ fn sum(one: Amounts, other: Amounts) -> Amounts {
 const PARTS: [Part; 3] = [Part::Small, Part::Large, Part::All];
 
 impl Ledger {
-    fn pool(&mut self, pool: PoolId) -> &mut Levels {
-        let row = pool.0 as usize;
+    fn pool(&mut self, row: usize) -> &mut Levels {
         if self.pools.len() <= row {
             self.pools.resize_with(row + 1, Default::default);
         }
         &mut self.pools[row]
     }
 
+    /// Lets a row be another pool's.
+    pub(super) fn forget_pool(&mut self, row: usize) {
+        if let Some(levels) = self.pools.get_mut(row) {
+            *levels = Levels::default();
+        }
+    }
+
     /// Grants a tally what it is missing, if there can be no new peak by that. False where there
     /// may be; the grant then stays as it is.
-    pub(super) fn grant(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
+    pub(super) fn grant(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
         let wanted = std::array::from_fn(|kind| tally.granted[kind].max(tally.current[kind]));
-        self.regrant(pool, class, tally, wanted)
+        self.regrant(row, class, tally, wanted)
     }
 
     /// The same, figure by figure; a figure that is missing something gets half of what else is
     /// left for all too, so that it need not ask again soon.
-    pub(super) fn grant_ahead(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
-        self.pool(pool);
+    pub(super) fn grant_ahead(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
+        self.pool(row);
         let Self { pools, engine } = self;
-        let levels = &mut pools[pool.0 as usize];
+        let levels = &mut pools[row];
         let mut fits = true;
         for kind in 0..KINDS {
             let missing = tally.current[kind].saturating_sub(tally.granted[kind]);
@@ -194,22 +219,22 @@ impl Ledger {
 
     /// Makes a tally's grant what it counts now. False where there may be a new peak by that; then
     /// only what it does not need is taken back.
-    pub(super) fn adjust(&mut self, pool: PoolId, class: usize, tally: &mut Tally) -> bool {
+    pub(super) fn adjust(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
         let (granted, current) = (tally.granted, tally.current);
-        let done = self.regrant(pool, class, tally, current);
+        let done = self.regrant(row, class, tally, current);
         if !done {
             let least = std::array::from_fn(|kind| granted[kind].min(current[kind]));
-            self.regrant(pool, class, tally, least);
+            self.regrant(row, class, tally, least);
         }
         done
     }
 
     /// Changes a grant, unless that would bring a sum of grants above its peak.
-    fn regrant(&mut self, pool: PoolId, class: usize, tally: &mut Tally, now: Amounts) -> bool {
+    fn regrant(&mut self, row: usize, class: usize, tally: &mut Tally, now: Amounts) -> bool {
         let before = tally.granted;
-        self.pool(pool);
+        self.pool(row);
         let mut fits = true;
-        for levels in [&mut self.pools[pool.0 as usize], &mut self.engine] {
+        for levels in [&mut self.pools[row], &mut self.engine] {
             for level in [class, 2] {
                 let Level { granted, peak, .. } = &mut levels[level];
                 for kind in 0..KINDS {
@@ -222,7 +247,7 @@ impl Ledger {
             tally.granted = now;
             return true;
         }
-        for levels in [&mut self.pools[pool.0 as usize], &mut self.engine] {
+        for levels in [&mut self.pools[row], &mut self.engine] {
             for level in [class, 2] {
                 for (kind, granted) in levels[level].granted.iter_mut().enumerate() {
                     *granted = *granted + before[kind] - now[kind];
@@ -235,7 +260,7 @@ impl Ledger {
     /// Takes in everything, added up: new peaks, and grants as they are now.
     pub(super) fn settle(&mut self, totals: &Totals) {
         for row in 0..totals.pools.len() {
-            self.pool(PoolId(row as u32));
+            self.pool(row);
         }
         let mut all = [[0; KINDS]; 2];
         for (levels, classes) in self.pools.iter_mut().zip(&totals.pools) {
@@ -266,7 +291,7 @@ impl Ledger {
 
     fn update(&mut self, totals: &Totals, change: impl Fn(&mut Level, Amounts, Amounts)) {
         for row in 0..totals.pools.len() {
-            let levels = self.pool(PoolId(row as u32));
+            let levels = self.pool(row);
             for (level, part) in levels.iter_mut().zip(PARTS) {
                 let (current, risen) = totals.pool(row, part);
                 change(level, current, risen);
@@ -279,10 +304,10 @@ impl Ledger {
     }
 
     /// The figures of a pool, or of all.
-    pub(super) fn figures(&mut self, totals: &Totals, pool: Option<PoolId>, part: Part) -> Figures {
+    pub(super) fn figures(&mut self, totals: &Totals, row: Option<usize>, part: Part) -> Figures {
         let which = PARTS.iter().position(|&it| it == part).unwrap_or(2);
-        let (level, (current, risen)) = match pool {
-            Some(pool) => (self.pool(pool)[which], totals.pool(pool.0 as usize, part)),
+        let (level, (current, risen)) = match row {
+            Some(row) => (self.pool(row)[which], totals.pool(row, part)),
             None => (self.engine[which], totals.engine(part)),
         };
         let figure = |kind: usize| {

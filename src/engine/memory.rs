@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::block::LiveBlock;
 use super::figures::Reset;
 use super::history::{Frames, HostFrame};
+use super::names::{BlockId, PoolId};
 use super::recording::Recording;
-use super::report::{BlockId, Emptied, OutOfMemory, PoolId, PoolStatistics};
+use super::report::{Emptied, OutOfMemory, PoolStatistics};
 use super::state::State;
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
@@ -260,7 +261,7 @@ impl State {
     fn live(&self) -> Vec<Leak> {
         let mut live = Vec::new();
         let leak = |block: &super::block::LiveBlock, id, bytes, frames: Option<&Frames>| {
-            let heap = self.heaps[block.heap as usize].as_ref();
+            let heap = self.pools.find_heap(block.heap);
             Leak {
                 block: id,
                 pool: block.pool,

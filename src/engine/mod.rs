@@ -35,13 +35,14 @@ mod late;
 mod layout;
 mod ledger;
 mod memory;
+mod names;
 mod owners;
 mod owns;
 mod picture;
 mod plan_calls;
 mod plan_report;
 mod planned;
-mod pool;
+mod pools;
 mod reclaim;
 mod recording;
 mod remember;
@@ -63,20 +64,19 @@ pub use error::Error;
 pub use follow::{FellBack, Followed, Why};
 pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
+pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 pub use plan_report::PlanReport;
 pub use report::{
-    Block, BlockId, CaptureReport, Emptied, FreeRange, GraphId, OutOfMemory, PoolId,
-    PoolStatistics, Refusal, WaitReason,
+    Block, CaptureReport, Emptied, FreeRange, OutOfMemory, PoolStatistics, Refusal, WaitReason,
 };
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
 use crate::driver::{Driver, MemorySupport, StreamHandle};
-use crate::heap::{self, Heap, Plan, Splitting, Supply};
+use crate::heap::{self, Plan, Splitting, Supply};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use fronts::Fronts;
 use memory::Observers;
 use owners::Owners;
-use pool::Pool;
 use state::State;
 
 /// An allocator on one device.
@@ -126,7 +126,7 @@ impl<D: Driver> Engine<D> {
         /// Reserved where the driver does not tell how much memory there is, in bytes.
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
-        let number = block::new_engine();
+        let number = names::new_engine();
         let fronts = Arc::new(Fronts::new(number, config.statistics));
         let mut state = State::new(number, Arc::clone(&fronts));
         state.late_ends = config.late_ends;
@@ -160,7 +160,6 @@ impl<D: Driver> Engine<D> {
             Ok(())
         });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let small = state.heaps.len() as u32;
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
@@ -184,12 +183,8 @@ impl<D: Driver> Engine<D> {
             let splitting = if small { Splitting::default() } else { splitting };
             Plan { small, supply, splitting }
         };
-        let large = small + 1;
-        let small_plan = plan(true, SMALL_RESERVE.min(self.reserve));
-        state.heaps.push(Some(Heap::new(small, small_plan)));
-        state.heaps.push(Some(Heap::new(large, plan(false, self.reserve))));
-        state.pools.push(Some(Pool::new(config, small, large)));
-        PoolId(state.pools.len() as u32 - 1)
+        let small = plan(true, SMALL_RESERVE.min(self.reserve));
+        state.pools.add(config, small, plan(false, self.reserve))
     }
 
     /// Gives all memory of a pool back to the driver.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, Weak};
 
-use super::report::PoolId;
+use super::names::PoolId;
 use super::Engine;
 use crate::driver::Driver;
 

@@ -2,7 +2,6 @@
 
 use super::Engine;
 use crate::driver::Driver;
-use crate::heap::Heap;
 use crate::sync::PoisonError;
 
 impl<D: Driver> Engine<D> {
@@ -16,7 +15,7 @@ impl<D: Driver> Engine<D> {
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let owned = state.heaps.iter().flatten().any(|heap: &Heap| heap.owns(address));
+        let owned = state.pools.heaps().any(|heap| heap.owns(address));
         owned
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::history::Frames;
-use super::report::{PoolId, WaitReason};
+use super::report::WaitReason;
 use super::state::State;
 use super::{Engine, Error};
 use crate::driver::{Driver, StreamHandle};
@@ -67,10 +67,9 @@ impl State {
     fn snapshot(&mut self, config: &Config) -> Snapshot {
         let mut stacks = Stacks::default();
         let mut segments = Vec::new();
-        for pool in (0..self.pools.len() as u32).map(PoolId) {
-            let Some(row) = &self.pools[pool.0 as usize] else { continue };
+        for row in self.pools.iter() {
             for heap in row.all_heaps() {
-                self.segments(config, pool, heap, &mut stacks, &mut segments);
+                self.segments(config, heap, &mut stacks, &mut segments);
             }
         }
         segments.sort_by_key(|segment| segment.address);
@@ -91,12 +90,12 @@ impl State {
     fn segments(
         &self,
         config: &Config,
-        pool: PoolId,
         number: u32,
         stacks: &mut Stacks,
         segments: &mut Vec<Segment>,
     ) {
-        let Some(heap) = self.heaps[number as usize].as_ref() else { return };
+        let heap = self.pools.heap(number);
+        let pool = self.pools.pool_of(number);
         let tenants = self.tenants(number);
         let reasons = self.wait_reasons(number);
         let empty = |address: u64, number: usize| Segment {
@@ -108,7 +107,7 @@ impl State {
             requested_size: 0,
             stream: 0,
             segment_type: if heap.is_small() { SegmentType::Small } else { SegmentType::Large },
-            segment_pool_id: (u64::from(pool.0), 0),
+            segment_pool_id: (u64::from(pool.number()), 0),
             is_expandable: heap.is_growable(number),
             frames: Vec::new(),
             blocks: Vec::new(),

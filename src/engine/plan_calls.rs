@@ -1,8 +1,8 @@
 //! The calls about captures whose memory comes at their end.
 
+use super::names::PoolId;
 use super::planned::can_plan;
 use super::recording::Planning;
-use super::report::PoolId;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::plan::{Options, Plan};
@@ -56,7 +56,7 @@ impl<D: Driver> Engine<D> {
             let slot = state.slot(capture).ok_or(unknown)?;
             state.last_looks(&self.driver, slot);
             let plans = state.plans(&self.driver, &self.config, slot);
-            Ok(plans.into_iter().map(|(heap, plan)| (state.pool_of(heap), plan.1)).collect())
+            Ok(plans.into_iter().map(|(heap, plan)| (state.pools.pool_of(heap), plan.1)).collect())
         })
     }
 

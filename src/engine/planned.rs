@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::allocate::Request;
 use super::config::Config;
+use super::names::PoolId;
 use super::plan_report::PlanReport;
-use super::pool::Pool;
 use super::recording::Planning;
-use super::report::PoolId;
 use super::state::State;
 use super::Error;
 use crate::driver::{CaptureId, Driver, DriverError, MemorySupport};
-use crate::heap::{Asker, CaptureSlot, Claim, Heap, Lies, Placed, Prepared, Sharable};
+use crate::heap::{Asker, CaptureSlot, Claim, Lies, Placed, Prepared, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
@@ -68,8 +67,8 @@ impl State {
             return Ok(Found::Never);
         }
         let capture = self.recording(slot).id;
-        let heap = self.planned_heap(pool);
-        let limit = self.room(pool).min(self.room_of_all());
+        let heap = self.pools.planned_heap(pool);
+        let limit = self.pools.room(pool).min(self.room_of_all());
         let learned = self.recording(slot).capture.learned(stream);
         let asker = Asker { capture, stream, learned, limit };
         self.touch(heap);
@@ -104,8 +103,8 @@ impl State {
         let recording = self.recording(slot);
         let (capture, pools) = (recording.id, recording.pools.clone());
         let live = |pool: &PoolId| {
-            let heap = self.pools.get(pool.0 as usize)?.as_ref()?.planned?;
-            Some(self.heaps[heap as usize].as_ref()?.planned_live(capture))
+            let heap = self.pools.get(*pool)?.planned()?;
+            Some(self.pools.heap(heap).planned_live(capture))
         };
         let own = live(&pool).unwrap_or(0);
         let all: u64 = pools.iter().filter_map(live).sum();
@@ -120,32 +119,18 @@ impl State {
             Planning::Off => None,
             Planning::On(options) => Some(options.clone()),
             Planning::Default => {
-                let of_pool = self.pools[pool.0 as usize].as_ref()?.config.plan.clone();
+                let of_pool = self.pools.get(pool)?.config().plan.clone();
                 of_pool.or_else(|| Options::from_settings(&config.settings))
             }
         }
-    }
-
-    /// The heap of a pool for blocks that get their memory later, new at the first.
-    fn planned_heap(&mut self, pool: PoolId) -> u32 {
-        let next = self.heaps.len() as u32;
-        let row = self.pools[pool.0 as usize].as_mut().expect("a claim names a pool");
-        if row.planned.is_none() {
-            self.heaps.push(Some(Heap::new_planned(next)));
-        }
-        *row.planned.get_or_insert(next)
     }
 
     /// The heaps that a capture has such blocks in.
     fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
         let recording = self.recordings[slot.index()].as_ref();
         let recording = recording.expect("the slot of a capture under way");
-        let pools =
-            recording.pools.iter().filter_map(|pool| self.pools.get(pool.0 as usize)?.as_ref());
-        let heaps = pools.filter_map(|pool| pool.planned);
-        let unbound = |heap: &u32| {
-            self.heaps[*heap as usize].as_ref().is_some_and(|heap| heap.is_unbound(recording.id))
-        };
+        let heaps = self.planned_of(&recording.pools).into_iter();
+        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(recording.id);
         heaps.filter(unbound).collect()
     }
 
@@ -173,9 +158,9 @@ impl State {
         };
         let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
         let plan = |heap: u32| {
-            let options = self.options(config, slot, self.pool_of(heap)).unwrap_or_default();
+            let options = self.options(config, slot, self.pools.pool_of(heap)).unwrap_or_default();
             let options = options.after(recording.since.elapsed());
-            let row = self.heaps[heap as usize].as_ref().expect(super::state::GONE);
+            let row = self.pools.heap(heap);
             // One of the captures beside it may contain this one, so nothing is known to be theirs in
             // turn.
             let sharable = if beside { Default::default() } else { row.sharable() };
@@ -201,7 +186,7 @@ impl State {
         let plans = self.plans(driver, config, slot);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (heap, (sharable, plan)) in plans {
-            let row = self.heap(heap);
+            let row = self.pools.heap_mut(heap);
             let prepared = row.prepare(plan, &sharable);
             let (others, shared) = row.others(id);
             // Numbers of memory are a heap's own.
@@ -234,10 +219,10 @@ impl State {
         for Ready { heap, prepared, planning } in ready {
             self.touch(heap);
             let plan = prepared.plan();
-            let pool = self.pool_of(heap);
-            let scratch = self.heap(heap).scratch_of(capture);
+            let pool = self.pools.pool_of(heap);
+            let scratch = self.pools.heap_mut(heap).scratch_of(capture);
             let room = |state: &mut Self| {
-                state.room(pool).min(state.room_of_all()).saturating_add(scratch)
+                state.pools.room(pool).min(state.room_of_all()).saturating_add(scratch)
             };
             if plan.new_bytes() > room(self) {
                 self.settle_everything(driver, None);
@@ -250,12 +235,12 @@ impl State {
             let bound = if plan.new_bytes() > room {
                 None
             } else {
-                match self.heap(heap).bind(driver, capture, &prepared) {
+                match self.pools.heap_mut(heap).bind(driver, capture, &prepared) {
                     Err(error) if error.is_out_of_memory() => {
                         // What is free elsewhere is of no use there.
                         self.settle_everything(driver, None);
                         self.give_back(driver, super::reclaim::Amount::ALL);
-                        match self.heap(heap).bind(driver, capture, &prepared) {
+                        match self.pools.heap_mut(heap).bind(driver, capture, &prepared) {
                             Err(error) if error.is_out_of_memory() => None,
                             done => Some(done),
                         }
@@ -273,7 +258,7 @@ impl State {
                     let (bytes, new_bytes) = (plan.bytes(), plan.new_bytes());
                     let room = Some(room).filter(|&room| room < u64::MAX);
                     return Err(Error::PlanOutOfMemory {
-                        pool,
+                        pool: self.pools.label(pool),
                         bytes,
                         new_bytes,
                         room,
@@ -294,7 +279,7 @@ impl State {
         capture: CaptureId,
     ) {
         for heap in self.planned_of(pools) {
-            self.heap(heap).leave_ground(driver, capture);
+            self.pools.heap_mut(heap).leave_ground(driver, capture);
             self.touch(heap);
         }
     }
@@ -303,7 +288,9 @@ impl State {
     /// Returns whether it has any.
     pub(super) fn keep_grounds(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
         let heaps = self.planned_of(pools);
-        heaps.into_iter().fold(false, |any, heap| self.heap(heap).keep_ground(capture) | any)
+        heaps
+            .into_iter()
+            .fold(false, |any, heap| self.pools.heap_mut(heap).keep_ground(capture) | any)
     }
 
     /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more.
@@ -313,22 +300,18 @@ impl State {
         driver: &D,
         pool: Option<PoolId>,
     ) -> u64 {
-        let pools = self.pools.iter().enumerate();
-        let wanted = pools.filter(|(row, _)| pool.is_none_or(|pool| pool.0 as usize == *row));
-        let heaps: Vec<u32> = wanted.filter_map(|(_, row)| row.as_ref()?.planned).collect();
         let mut gone = 0;
-        for heap in heaps {
-            let before = self.heap(heap).reserved();
-            self.heap(heap).sweep(driver);
-            gone += before - self.heap(heap).reserved();
+        for heap in self.pools.planned_heaps(pool) {
+            let before = self.pools.heap_mut(heap).reserved();
+            self.pools.heap_mut(heap).sweep(driver);
+            gone += before - self.pools.heap_mut(heap).reserved();
             self.touch(heap);
         }
         gone
     }
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
-        let row = |pool: &PoolId| self.pools.get(pool.0 as usize)?.as_ref();
-        pools.iter().filter_map(row).filter_map(|pool: &Pool| pool.planned).collect()
+        pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::config::Config;
 use super::front::Lease;
 use super::history::Action;
-use super::report::{Emptied, PoolId};
-use super::state::{State, GONE};
+use super::names::PoolId;
+use super::report::Emptied;
+use super::state::State;
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::{Change, LaneIndex, Surplus};
+use crate::heap::{Change, Heap, LaneIndex, Surplus};
 
 /// How much memory is to be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +63,8 @@ impl State {
         let any = !leases.is_empty();
         for lease in leases {
             let Some(block) = self.blocks.end_lease(lease.row) else { continue };
-            if let Some(Some(pool)) = self.pools.get_mut(block.pool.0 as usize) {
-                pool.blocks -= 1;
+            if let Some(pool) = self.pools.get_mut(block.pool) {
+                pool.remove_block();
             }
             self.free_cached(driver, block);
         }
@@ -84,12 +85,12 @@ impl State {
             self.lanes.fence(driver, lane);
         }
         freed |= self.poll_deferred(driver, usize::MAX);
-        for heap in self.heaps_of(pool) {
+        for heap in self.pools.heaps_of(pool) {
             freed |= self.settle_heap(driver, heap);
         }
         for lane in lanes {
-            let heaps = self.heaps.iter().flatten();
-            if self.lanes.is_over(lane) && !heaps.clone().any(|heap| heap.is_ordered(lane)) {
+            let mut heaps = self.pools.heaps();
+            if self.lanes.is_over(lane) && !heaps.any(|heap| heap.is_ordered(lane)) {
                 self.lanes.recycle(lane);
             }
         }
@@ -98,8 +99,8 @@ impl State {
 
     /// Frees for everyone what streams have completed in a heap.
     pub(super) fn settle_heap<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) -> bool {
-        let Self { lanes, heaps, .. } = self;
-        let row = heaps[heap as usize].as_mut().expect(GONE);
+        let Self { lanes, pools, .. } = self;
+        let row = pools.heap_mut(heap);
         let mut settled = false;
         for lane in lanes.all() {
             settled |= row.settle_lane(lane, lanes.completed(lane));
@@ -111,23 +112,14 @@ impl State {
         settled
     }
 
-    /// The heaps of one pool, or of all.
-    pub(super) fn heaps_of(&self, pool: Option<PoolId>) -> Vec<u32> {
-        let pools = self.pools.iter().enumerate().filter_map(|(number, row)| {
-            let wanted = pool.is_none_or(|pool| pool.0 as usize == number);
-            row.as_ref().filter(|_| wanted)
-        });
-        pools.flat_map(|row| row.heaps()).collect()
-    }
-
     /// Gives memory that is wholly free back to the driver, what was unused longest first, and
     /// returns how much. Nothing is waited for. What the driver refuses to take stays.
     pub(super) fn give_back<D: Driver + ?Sized>(&mut self, driver: &D, amount: Amount) -> u64 {
         let mut gone = self.sweep_planned(driver, amount.pool);
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
-        for heap in self.heaps_of(amount.pool) {
+        for heap in self.pools.heaps_of(amount.pool) {
             // Of a suspended pool there is nothing to give back.
-            let row = self.heap(heap);
+            let row = self.pools.heap_mut(heap);
             row.release_orphans(driver);
             let found = row.surplus();
             surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
@@ -140,7 +132,7 @@ impl State {
             if gone >= amount.most {
                 break;
             }
-            let (bytes, _) = self.heap(heap).give_back(driver, id, amount.most - gone);
+            let (bytes, _) = self.pools.heap_mut(heap).give_back(driver, id, amount.most - gone);
             gone += bytes;
             self.touch(heap);
         }
@@ -149,7 +141,7 @@ impl State {
 
     /// In a heap that caches nothing: gives back what has become free.
     pub(super) fn drop_uncached<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) {
-        let row = self.heap(heap);
+        let row = self.pools.heap_mut(heap);
         if !row.is_uncached() {
             return;
         }
@@ -162,12 +154,12 @@ impl State {
 
     /// Notes in counts and history what a heap got from the driver and gave back.
     pub(super) fn note_changes(&mut self, heap: u32) {
-        let Some(row) = self.heaps[heap as usize].as_mut() else { return };
-        if !row.is_changed() {
+        if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
+        let row = self.pools.heap_mut(heap);
         let changes = row.take_changes();
-        let pool = self.pool_of(heap);
+        let pool = self.pools.pool_of(heap);
         for Change { mapped, whole, address, bytes, pieces } in changes {
             let action = if mapped {
                 self.counts.num_device_alloc += pieces as u64;
@@ -198,23 +190,18 @@ impl State {
         keep: u64,
     ) -> Emptied {
         self.settle_everything(driver, None);
-        let before = self.reserved_by_all();
+        let before = self.pools.reserved_by_all();
         self.sweep_planned(driver, None);
         if before > keep {
             // A pool that loses memory says so: it is suspended.
             let _ = self.trim_all(driver, config, None);
         }
         self.destroy_leaving(driver);
-        let most = self.reserved_by_all().saturating_sub(keep);
-        let gone = before.saturating_sub(self.reserved_by_all());
+        let most = self.pools.reserved_by_all().saturating_sub(keep);
+        let gone = before.saturating_sub(self.pools.reserved_by_all());
         let released = gone + self.give_back(driver, Amount { pool: None, most });
-        let awake = self.heaps.iter().flatten().filter(|heap| !heap.is_suspended());
+        let awake = self.pools.heaps().filter(|heap| !heap.is_suspended());
         let waiting = awake.map(|heap| heap.waiting() + heap.ordered_bytes());
-        Emptied { released, waiting: waiting.sum(), reserved: self.reserved_by_all() }
-    }
-
-    /// What all pools hold, in bytes.
-    pub(super) fn reserved_by_all(&self) -> u64 {
-        self.heaps.iter().flatten().map(|heap| heap.reserved()).sum()
+        Emptied { released, waiting: waiting.sum(), reserved: self.pools.reserved_by_all() }
     }
 }

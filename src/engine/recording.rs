@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use super::follow::Following;
 use super::lanes::Mark;
-use super::report::{BlockId, PoolId, WaitReason};
+use super::names::{BlockId, PoolId};
+use super::report::WaitReason;
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::heap::RangeId;

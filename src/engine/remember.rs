@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::history::{Action, Frames, Ring};
-use super::report::PoolId;
+use super::names::PoolId;
 use super::state::State;
 use crate::driver::{CaptureId, StreamHandle};
 
@@ -44,7 +44,7 @@ impl State {
             action,
             Action::Allocate | Action::Free | Action::FreeCompleted | Action::Completed
         );
-        if of_block && self.history.is_some() && self.is_suspended(pool) {
+        if of_block && self.history.is_some() && self.pools.is_suspended(pool) {
             return;
         }
         if let Some(history) = &mut self.history {

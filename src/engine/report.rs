@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::follow::Followed;
+use super::names::{BlockId, GraphId, PoolLabel};
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
@@ -12,75 +13,6 @@ use crate::policy::Programmatic;
 use crate::uses::LateUse;
 
 use super::plan_report::PlanReport;
-
-/// A pool of one engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PoolId(pub(crate) u32);
-
-impl PoolId {
-    /// The name as a number, for hosts in other languages.
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// The pool that a number names. One that names none is an error of the calls that get it.
-    pub const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-}
-
-/// A graph whose memory lies in pools of one engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GraphId(pub(crate) u64);
-
-impl GraphId {
-    /// The name as a number, for hosts in other languages.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// The graph that a number names. One that names none is an error of the calls that get it.
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-}
-
-/// A live block. Names are never given twice in a process, so a stale one, or one of another
-/// engine, is an error and nothing worse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockId {
-    pub(crate) engine: u32,
-    /// The front that handed it out, or [`NO_FRONT`].
-    pub(crate) front: u32,
-    pub(crate) slot: u32,
-    pub(crate) number: u64,
-}
-
-/// The front of blocks that no front handed out.
-pub(crate) const NO_FRONT: u32 = u32::MAX;
-
-impl BlockId {
-    /// The block's number in journals and messages. Journals know blocks from outside their capture
-    /// by the number of the place that they lie in, which may have had several blocks.
-    pub fn number(self) -> BlockNumber {
-        BlockNumber(self.number)
-    }
-
-    /// The name as numbers, for hosts in other languages.
-    #[inline]
-    pub const fn bits(self) -> [u64; 3] {
-        let Self { engine, front, slot, number } = self;
-        [(engine as u64) << 32 | front as u64, slot as u64, number]
-    }
-
-    /// The block that numbers name. Such as name none are an error of the calls that get them.
-    #[inline]
-    pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
-        // No table is that long.
-        let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };
-        Self { engine: (place >> 32) as u32, front: place as u32, slot, number }
-    }
-}
 
 /// A block that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +134,7 @@ pub struct OutOfMemory {
     /// The stream that asked.
     pub stream: StreamHandle,
     /// The pool.
-    pub pool: PoolId,
+    pub pool: PoolLabel,
     /// The most the pool may hold, where it has a limit.
     pub limit: Option<u64>,
     /// Held by the pool.
@@ -240,7 +172,7 @@ impl fmt::Display for OutOfMemory {
         let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64);
         write!(
             f,
-            "out of memory: {} requested on {:?} from {:?}",
+            "out of memory: {} requested on {:?} from {}",
             mib(self.requested),
             self.stream,
             self.pool

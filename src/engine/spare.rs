@@ -14,8 +14,8 @@
 //! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
 
 use super::config::Config;
+use super::names::PoolId;
 use super::recording::Recording;
-use super::report::PoolId;
 use super::state::{Standing, State};
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
@@ -23,13 +23,12 @@ use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
 impl State {
     /// Bytes that all heaps hold spare.
     pub(super) fn spare_of_all(&self) -> u64 {
-        self.heaps.iter().flatten().map(Heap::spare).sum()
+        self.pools.heaps().map(Heap::spare).sum()
     }
 
     fn has_spare(&self, pool: PoolId) -> bool {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
-        let heap = |heap: u32| self.heaps[heap as usize].as_ref();
-        row.heaps().into_iter().filter_map(heap).any(|heap| heap.spare() > 0)
+        let Some(row) = self.pools.get(pool) else { return false };
+        row.heaps().into_iter().any(|heap| self.pools.heap(heap).spare() > 0)
     }
 
     /// Whether no thread but this one can be at work in captures of a pool, but for one.
@@ -72,7 +71,7 @@ impl State {
     fn is_over_threshold(&self, config: &Config) -> bool {
         let allowed = config.settings.garbage_collection_threshold.zip(self.limit);
         allowed.is_some_and(|(threshold, limit)| {
-            self.reserved_by_all() > (threshold * limit as f64) as u64
+            self.pools.reserved_by_all() > (threshold * limit as f64) as u64
         })
     }
 
@@ -122,7 +121,7 @@ impl State {
     ) -> Result<bool, DriverError> {
         let mut trimmed = false;
         let mut result = Ok(());
-        for pool in (0..self.pools.len() as u32).map(PoolId) {
+        for pool in self.pools.ids() {
             if self.has_spare(pool) && self.may_exchange(pool) && self.is_mine_alone(pool, None) {
                 trimmed = true;
                 let done = self.trim(driver, config, pool);
@@ -147,22 +146,22 @@ impl State {
         config: &Config,
         pool: PoolId,
     ) -> Result<(), DriverError> {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return Ok(()) };
+        let Some(row) = self.pools.get(pool) else { return Ok(()) };
         let heaps = row.heaps();
         let mut result = Ok(());
         for heap in heaps {
-            if self.heap(heap).spare() == 0 {
+            if self.pools.heap_mut(heap).spare() == 0 {
                 continue;
             }
-            let limit = self.room(pool).min(self.room_of_all());
-            self.heap(heap).prepare_trim(driver, limit);
+            let limit = self.pools.room(pool).min(self.room_of_all());
+            self.pools.heap_mut(heap).prepare_trim(driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
             let touched = std::mem::take(&mut self.touched);
             self.touch(heap);
             self.account(config.statistics);
             self.touched = touched;
             self.touch(heap);
-            result = result.and(self.heap(heap).trim(driver));
+            result = result.and(self.pools.heap_mut(heap).trim(driver));
         }
         if let Err(error) = &result {
             self.lose(driver, pool, error);
@@ -171,11 +170,11 @@ impl State {
     }
 
     fn settle_spare(&mut self, pool: PoolId) {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return };
+        let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
-            if self.heap(heap).spare() > 0 {
+            if self.pools.heap_mut(heap).spare() > 0 {
                 self.touch(heap);
-                self.heap(heap).settle_spare(None);
+                self.pools.heap_mut(heap).settle_spare(None);
             }
         }
     }
@@ -200,7 +199,7 @@ impl State {
         (heap, range): (u32, RangeId),
         stream: StreamHandle,
     ) {
-        if self.heap(heap).spare() == 0 {
+        if self.pools.heap_mut(heap).spare() == 0 {
             return;
         }
         let id = self.recording(capture).id;
@@ -212,9 +211,9 @@ impl State {
 
     /// Settles the spare memory of the piece that a range lies in.
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.heap(heap).spare() > 0 {
+        if self.pools.heap_mut(heap).spare() > 0 {
             self.touch(heap);
-            self.heap(heap).settle_spare(Some(range));
+            self.pools.heap_mut(heap).settle_spare(Some(range));
         }
     }
 }

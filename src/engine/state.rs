@@ -1,6 +1,5 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,15 +11,15 @@ use super::deferred::{Deferrals, Known};
 use super::fronts::Fronts;
 use super::history::Ring;
 use super::lanes::{this_thread, Lanes, Whereabouts};
-use super::ledger::Tally;
-use super::pool::Pool;
+use super::ledger::{Gone, Tally};
+use super::names::{GraphId, PoolId};
+use super::pools::{Pool, Pools};
 use super::recording::{Keeper, Planning, Recording};
-use super::report::{GraphId, PoolId};
 use super::statistics::Counts;
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
-use crate::heap::{CaptureSlot, Heap, LaneIndex};
+use crate::heap::{CaptureSlot, LaneIndex};
 use crate::index::{new_map, Map};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
@@ -29,8 +28,8 @@ use crate::policy::{PlanChoice, Programmatic};
 /// searches.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) pools: Vec<Option<Pool>>,
-    pub(super) heaps: Vec<Option<Heap>>,
+    engine: u32,
+    pub(super) pools: Pools,
     pub(super) recordings: Vec<Option<Recording>>,
     pub(super) blocks: Blocks,
     pub(super) deferred: Deferrals,
@@ -38,6 +37,8 @@ pub(super) struct State {
     pub(super) fronts: Arc<Fronts>,
     /// What is counted here and not by a front: by pool and class.
     pub(super) tallies: Vec<Tally>,
+    /// What was counted in pools that are gone.
+    pub(super) gone: Gone,
     /// Heaps whose figures have changed since they were last counted.
     pub(super) touched: SmallVec<[u32; 8]>,
     /// Whether a front's figures may have exceeded their grant.
@@ -48,15 +49,13 @@ pub(super) struct State {
     pub(super) limit: Option<u64>,
     /// The device's memory in bytes, once the driver has told it.
     pub(super) device_bytes: Option<u64>,
-    /// Captures that were ended or abandoned here: the driver may still report them as active.
-    pub(super) ended: BTreeSet<CaptureId>,
     pub(super) graphs: Map<GraphId, SmallVec<[PoolId; 1]>>,
     /// The captures of graphs that have blocks in planned heaps.
     pub(super) grounds: Map<GraphId, CaptureId>,
     /// Pools that nobody can name any more, and that go when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
-    pub(super) next_graph: u64,
-    pub(super) next_age: u64,
+    next_graph: u64,
+    next_age: u64,
     /// As the configuration has it.
     pub(super) late_ends: bool,
     /// Whether captures that begin from now on keep a journal, whatever the configuration says.
@@ -78,40 +77,34 @@ pub(super) enum Standing {
 }
 
 /// How a capture stands to the engine.
-pub(super) fn known(
-    recordings: &[Option<Recording>],
-    ended: &BTreeSet<CaptureId>,
-    capture: CaptureId,
-) -> Known {
+pub(super) fn known(recordings: &[Option<Recording>], lanes: &Lanes, capture: CaptureId) -> Known {
     if recordings.iter().flatten().any(|recording| recording.id == capture) {
         Known::UnderWay
-    } else if ended.contains(&capture) {
+    } else if lanes.has_ended(capture) {
         Known::Ended
     } else {
         Known::Unknown
     }
 }
 
-pub(super) const GONE: &str = "heaps live as long as their pool, and rows name them";
-
 impl State {
     pub(super) fn new(engine: u32, fronts: Arc<Fronts>) -> Self {
         Self {
-            pools: Vec::new(),
-            heaps: Vec::new(),
+            engine,
+            pools: Pools::new(engine),
             recordings: Vec::new(),
             blocks: Blocks::new(engine),
             deferred: Deferrals::default(),
             lanes: Lanes::new(),
             fronts,
             tallies: Vec::new(),
+            gone: Gone::default(),
             touched: SmallVec::new(),
             unsettled: false,
             counts: Counts::default(),
             history: None,
             limit: None,
             device_bytes: None,
-            ended: BTreeSet::new(),
             graphs: new_map(),
             grounds: new_map(),
             leaving: Vec::new(),
@@ -125,12 +118,18 @@ impl State {
     }
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
-        let row = self.pools.get_mut(pool.0 as usize);
-        row.and_then(Option::as_mut).ok_or(Error::UnknownPool { call, pool })
+        let unknown = Error::UnknownPool { call, pool, elsewhere: pool.engine() != self.engine };
+        self.pools.get_mut(pool).ok_or(unknown)
     }
 
-    pub(super) fn heap(&mut self, heap: u32) -> &mut Heap {
-        self.heaps[heap as usize].as_mut().expect(GONE)
+    /// A name that no graph has had.
+    pub(super) fn new_graph(&mut self) -> GraphId {
+        self.next_graph += 1;
+        GraphId::new(self.engine, self.next_graph - 1)
+    }
+
+    pub(super) fn unknown_graph(&self, graph: GraphId) -> Error {
+        Error::UnknownGraph { graph, elsewhere: graph.engine() != self.engine }
     }
 
     pub(super) fn recording(&mut self, slot: CaptureSlot) -> &mut Recording {
@@ -153,12 +152,12 @@ impl State {
         capture: CaptureId,
         pool: PoolId,
     ) -> Result<CaptureSlot, Error> {
-        if self.ended.contains(&capture) {
-            return Err(Error::CaptureEnded { call, capture });
-        }
         if let Some(slot) = self.slot(capture) {
             self.join_pool(driver, slot, pool);
             return Ok(slot);
+        }
+        if self.lanes.has_ended(capture) {
+            return Err(Error::CaptureEnded { call, capture });
         }
         let terminals = std::mem::take(&mut self.terminals);
         let slot = self.add_recording(config, capture);
@@ -167,9 +166,9 @@ impl State {
         // Whatever waits and is used in it can be told so from now on.
         self.poll_deferred(driver, usize::MAX);
         self.terminals = terminals;
-        if let Some(Some(row)) = self.pools.get(pool.0 as usize) {
-            if let Some(shared) = row.shared.filter(|_| row.recordings == 1) {
-                self.heap(shared).close_quiet();
+        if let Some(row) = self.pools.get(pool) {
+            if let Some(shared) = row.shared().filter(|_| row.captures() == 1) {
+                self.pools.heap_mut(shared).close_quiet();
             }
         }
         Ok(slot)
@@ -178,7 +177,10 @@ impl State {
     /// Takes a capture out of those under way, for good.
     pub(super) fn take_recording(&mut self, slot: CaptureSlot) -> Option<Recording> {
         let recording = self.recordings[slot.index()].take()?;
-        self.ended.insert(recording.id);
+        let streams = recording.capture.streams();
+        for stream in streams.map(|stream| recording.capture.stream_handle(stream)) {
+            self.lanes.note_end(stream, recording.age, recording.id);
+        }
         Some(recording)
     }
 
@@ -232,17 +234,17 @@ impl State {
             return;
         }
         self.hold_ordered(driver, pool);
-        let row = self.pools.get(pool.0 as usize).and_then(Option::as_ref);
-        let planned = row.is_some_and(|row| row.config.plan.is_some());
+        let row = self.pools.get(pool);
+        let planned = row.is_some_and(|row| row.config().plan.is_some());
         if planned && self.recording(slot).blocks == 0 {
             // What is planned is planned from the record.
             self.begin_journal(slot);
         }
         self.note_strangers(slot, pool);
         self.recording(slot).pools.push(pool);
-        let Some(Some(row)) = self.pools.get_mut(pool.0 as usize) else { return };
-        row.recordings += 1;
-        let beside = row.recordings > 1;
+        let Some(row) = self.pools.get_mut(pool) else { return };
+        row.add_capture();
+        let beside = row.captures() > 1;
         let recordings = self.recordings.iter_mut().flatten();
         for recording in recordings.filter(|it| beside && it.pools.contains(&pool)) {
             recording.beside = true;
@@ -273,10 +275,10 @@ impl State {
 
     /// Everything in a pool that is not free for whoever asks: number, address and size.
     fn strangers(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return Vec::new() };
-        let Self { heaps, recordings, blocks, deferred, .. } = self;
+        let Self { pools, recordings, blocks, deferred, .. } = self;
+        let Some(row) = pools.get(pool) else { return Vec::new() };
         let heaps_of_pool = row.all_heaps();
-        let extent = |heap: u32, range| heaps[heap as usize].as_ref().expect(GONE).extent(range);
+        let extent = |heap: u32, range| pools.heap(heap).extent(range);
         let live = blocks.iter().map(|block| (block.number, block.heap, block.range));
         let held = recordings.iter().flatten().flat_map(|recording| &recording.held);
         let held = held.map(|held| (held.block, held.heap, held.range));
@@ -291,7 +293,7 @@ impl State {
             })
             .collect();
         for heap in heaps_of_pool {
-            let heap = heaps[heap as usize].as_ref().expect(GONE);
+            let heap = pools.heap(heap);
             for (address, bytes) in heap.given_back() {
                 strangers.push((blocks.number(), address, bytes));
             }
@@ -353,12 +355,12 @@ impl State {
         slot: CaptureSlot,
         stream: StreamHandle,
     ) -> StreamIndex {
-        let Self { heaps, recordings, terminals, woken, .. } = self;
+        let Self { pools, recordings, terminals, woken, .. } = self;
         let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
         let journal = recording.journal.as_mut();
         let index = recording.capture.look(driver, stream, terminals, journal, woken);
         for token in woken.drain(..) {
-            let heap = heaps[token.heap as usize].as_mut().expect(GONE);
+            let heap = pools.heap_mut(token.heap);
             let Some(markers) = heap.markers(token) else { continue };
             match recording.capture.unproven(index, markers) {
                 Some(marker) => recording.capture.watch(index, marker, token),
@@ -394,9 +396,9 @@ impl State {
         token: Token,
         stream: StreamIndex,
     ) {
-        let Self { heaps, recordings, .. } = self;
+        let Self { pools, recordings, .. } = self;
         let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
-        let heap = heaps[token.heap as usize].as_mut().expect(GONE);
+        let heap = pools.heap_mut(token.heap);
         let Some(markers) = heap.markers(token) else { return };
         match recording.capture.unproven(stream, markers) {
             Some(marker) if !config.lacks(Flaw::Proof) => {
@@ -469,8 +471,8 @@ impl State {
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.
     pub(super) fn tell(&mut self, pool: PoolId, but: Option<CaptureSlot>, entry: Entry<'_>) {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return };
-        if row.recordings == usize::from(but.is_some()) {
+        let Some(row) = self.pools.get(pool) else { return };
+        if row.captures() == usize::from(but.is_some()) {
             return;
         }
         for (row, recording) in self.recordings.iter_mut().enumerate() {

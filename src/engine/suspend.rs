@@ -6,12 +6,11 @@
 //! of it can be freed; that changes tables and no memory.
 
 use super::history::Action;
+use super::names::PoolId;
 use super::reclaim::Amount;
-use super::report::PoolId;
 use super::state::State;
 use super::{Config, Engine, Error};
 use crate::driver::{Driver, DriverError, MemorySupport};
-use crate::heap::Heap;
 use crate::snapshot::BlockState;
 
 const SUSPEND: &str = "suspend_pool";
@@ -67,23 +66,16 @@ impl<D: Driver> Engine<D> {
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "is_suspended")?;
-        Ok(state.is_suspended(pool))
+        Ok(state.pools.is_suspended(pool))
     }
 }
 
 impl State {
-    /// Whether a pool is suspended, or a part of it.
-    pub(super) fn is_suspended(&self, pool: PoolId) -> bool {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
-        let heap = |heap: u32| self.heaps[heap as usize].as_ref();
-        row.all_heaps().into_iter().filter_map(heap).any(Heap::is_suspended)
-    }
-
     /// Refuses a pool that is unknown or suspended.
     pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.pool(pool, call)?;
-        if self.is_suspended(pool) {
-            return Err(Error::PoolSuspended { call, pool });
+        if self.pools.is_suspended(pool) {
+            return Err(Error::PoolSuspended { call, pool: self.pools.label(pool) });
         }
         Ok(())
     }
@@ -91,11 +83,11 @@ impl State {
     fn suspend_pool<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<u64, Error> {
         let heaps = self.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
-        if !mapped || self.heap(heaps[0]).is_uncached() {
-            return Err(Error::CannotSuspend { pool });
+        if !mapped || self.pools.heap_mut(heaps[0]).is_uncached() {
+            return Err(Error::CannotSuspend { pool: self.pools.label(pool) });
         }
-        let before = self.reserved(pool);
-        let known = self.is_suspended(pool);
+        let before = self.pools.reserved(pool);
+        let known = self.pools.is_suspended(pool);
         if known && before == 0 {
             return Ok(0);
         }
@@ -104,16 +96,16 @@ impl State {
         if !known {
             self.tell_leaving(&heaps);
         }
-        heaps.iter().copied().for_each(|heap| self.heap(heap).shut());
+        heaps.iter().copied().for_each(|heap| self.pools.heap_mut(heap).shut());
         let mut done = Ok(());
         for &heap in &heaps {
-            done = done.and_then(|()| self.heap(heap).suspend(driver));
+            done = done.and_then(|()| self.pools.heap_mut(heap).suspend(driver));
         }
         if done.is_err() {
             self.reopen(&heaps);
         }
         done?;
-        Ok(before - self.reserved(pool))
+        Ok(before - self.pools.reserved(pool))
     }
 
     /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
@@ -130,14 +122,15 @@ impl State {
             self.settle_everything(driver, Some(pool));
             let row = self.pool(pool, SUSPEND)?;
             let heaps = row.all_heaps();
-            captures = row.recordings;
-            let waits = |heap: u32| self.heaps[heap as usize].as_ref().map_or(0, Heap::unsettled);
+            captures = row.captures();
+            let waits = |heap: u32| self.pools.heap(heap).unsettled();
             waiting = heaps.iter().copied().map(waits).sum();
             if captures > 0 || waiting == 0 {
                 break;
             }
         }
         if captures + waiting > 0 {
+            let pool = self.pools.label(pool);
             return Err(Error::PoolBusy { pool, captures, waiting });
         }
         Ok(())
@@ -149,11 +142,11 @@ impl State {
         let heaps = row.all_heaps();
         self.fronts.used().for_each(|mut front| front.bar(pool));
         self.take_back(driver, |of, _, _| of == pool);
-        if !self.is_suspended(pool) {
+        if !self.pools.is_suspended(pool) {
             self.tell_leaving(&heaps);
         }
         for &heap in &heaps {
-            self.heap(heap).shut();
+            self.pools.heap_mut(heap).shut();
             self.touch(heap);
         }
     }
@@ -165,7 +158,7 @@ impl State {
         pool: PoolId,
     ) -> Result<u64, Error> {
         let heaps = self.pool(pool, RESUME)?.all_heaps();
-        if !self.is_suspended(pool) {
+        if !self.pools.is_suspended(pool) {
             return Ok(0);
         }
         heaps.iter().copied().for_each(|heap| self.touch(heap));
@@ -177,7 +170,7 @@ impl State {
         }
         for &heap in &heaps {
             // What cannot go now stays as it is, and goes or is used at the next call.
-            let _ = self.heap(heap).suspend(driver);
+            let _ = self.pools.heap_mut(heap).suspend(driver);
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
@@ -230,25 +223,25 @@ impl State {
         pool: PoolId,
         heaps: &[u32],
     ) -> Result<bool, DriverError> {
-        if self.missing(heaps) > self.room(pool).min(self.room_of_all()) {
+        if self.missing(heaps) > self.pools.room(pool).min(self.room_of_all()) {
             return Ok(false);
         }
         for &heap in heaps {
-            self.heap(heap).resume(driver)?;
+            self.pools.heap_mut(heap).resume(driver)?;
         }
         Ok(true)
     }
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        heaps.iter().copied().map(|heap| self.heap(heap).suspended()).sum()
+        heaps.iter().copied().map(|heap| self.pools.heap_mut(heap).suspended()).sum()
     }
 
     /// Opens both heaps again if both are whole.
     fn reopen(&mut self, heaps: &[u32]) {
-        if heaps.iter().copied().all(|heap| self.heap(heap).is_whole()) {
+        if heaps.iter().copied().all(|heap| self.pools.heap_mut(heap).is_whole()) {
             for &heap in heaps {
-                self.heap(heap).reopen();
+                self.pools.heap_mut(heap).reopen();
                 // The history shows memory before what lies in it.
                 self.note_changes(heap);
             }
@@ -266,7 +259,8 @@ impl State {
         let bytes = self.missing(heaps);
         let free = driver.memory_info().ok().map(|info| info.free);
         self.remember(Action::OutOfMemory, (free.unwrap_or(0), bytes), None, pool);
-        let (reserved, limit) = (self.reserved_by_all(), self.limit);
+        let (reserved, limit) = (self.pools.reserved_by_all(), self.limit);
+        let pool = self.pools.label(pool);
         Error::ResumeOutOfMemory { pool, bytes, free, reserved, limit }
     }
 
@@ -291,10 +285,10 @@ impl State {
             let tenants = self.tenants(heap).into_iter();
             let mut tenants: Vec<_> = tenants
                 .filter(|(_, tenant)| tenant.state.is_active())
-                .map(|(range, tenant)| (self.heap(heap).extent(range).0, tenant))
+                .map(|(range, tenant)| (self.pools.heap_mut(heap).extent(range).0, tenant))
                 .collect();
             tenants.sort_unstable_by_key(|&(address, _)| address);
-            let pool = self.pool_of(heap);
+            let pool = self.pools.pool_of(heap);
             for (address, tenant) in tenants {
                 for &action in actions(tenant.state) {
                     let (place, stream) = ((address, tenant.requested), Some(tenant.stream));

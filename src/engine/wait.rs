@@ -2,7 +2,8 @@
 
 use super::deferred::Deferred;
 use super::history::Action;
-use super::report::PoolId;
+use super::lanes::Lanes;
+use super::names::PoolId;
 use super::state::{known, State};
 use crate::driver::Driver;
 use crate::journal::Entry;
@@ -53,8 +54,8 @@ impl State {
         let beside = self.under_way(waiting.pool);
         let mut users = Vec::new();
         let all: Vec<_> = self.recordings.iter().flatten().map(|recording| recording.id).collect();
-        let Self { lanes, recordings, ended, .. } = self;
-        let known = |capture| known(recordings, ended, capture);
+        let Self { lanes, recordings, .. } = self;
+        let known = |lanes: &Lanes, capture| known(recordings, lanes, capture);
         let mut free = waiting.poll(driver, lanes, known, &beside, &all, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
@@ -97,13 +98,13 @@ impl State {
         let Deferred { pool, heap, range, number, requested, .. } = waiting;
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         if let Some(requested) = requested {
-            let (address, _) = self.heap(heap).extent(range);
+            let (address, _) = self.pools.heap_mut(heap).extent(range);
             self.remember(Action::Completed, (address, requested), None, pool);
         }
         match waiting.own {
-            Some(own) => self.heap(heap).free_ordered(range, own.lane, own.epoch),
+            Some(own) => self.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch),
             None => {
-                self.heap(heap).free_waiting(range, graphs);
+                self.pools.heap_mut(heap).free_waiting(range, graphs);
                 self.tell(pool, None, Entry::Settled { block: number });
             }
         }
@@ -115,16 +116,15 @@ impl State {
     /// a capture uses the pool its record must name everything that stands there, so nothing may
     /// be merged.
     pub(super) fn may_order(&self, pool: PoolId) -> bool {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return false };
-        let heap = self.heaps[row.small as usize].as_ref();
-        row.recordings == 0 && heap.is_some_and(|heap| !heap.is_uncached())
+        let Some(row) = self.pools.get(pool) else { return false };
+        row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
     }
 
     /// Lets everything wait that streams have ordered in a pool: a capture is about to use it.
     pub(super) fn hold_ordered<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
-        let Some(Some(row)) = self.pools.get(pool.0 as usize) else { return };
+        let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
-            for (range, lane, epoch) in self.heap(heap).hold_ordered() {
+            for (range, lane, epoch) in self.pools.heap_mut(heap).hold_ordered() {
                 self.lanes.fence(driver, lane);
                 let number = self.blocks.number();
                 self.wait(Deferred {

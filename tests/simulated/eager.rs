@@ -330,7 +330,7 @@ fn out_of_memory_names_every_figure() {
     allocate(2, t);
     b.engine.free(gap.id).unwrap();
     let Err(Error::OutOfMemory(report)) = b.engine.allocate(pool, 26 * MIB, s) else { panic!() };
-    assert_eq!((report.requested, report.stream, report.pool), (26 * MIB, s, pool));
+    assert_eq!((report.requested, report.stream, report.pool.id), (26 * MIB, s, pool));
     assert_eq!((report.limit, report.engine_limit), (Some(30 * MIB), Some(40 * MIB)));
     assert_eq!((report.allocated, report.engine_allocated), (16 * MIB, 16 * MIB));
     assert_eq!(report.reserved - report.allocated, report.takeable + report.waiting);

@@ -225,7 +225,9 @@ fn run_eager(
         graphs.extend(f.engine.end_capture(capture, graph).map(|report| report.graph));
     }
     // A capture that the engine saw only later, for its first look failed.
-    let _ = f.engine.abandon_capture(regraph::driver::CaptureId(1));
+    for capture in f.engine.captures_of(u).unwrap() {
+        f.engine.abandon_capture(capture).unwrap();
+    }
 
     // Short of memory: old memory goes, then all that is free, then the host waits.
     for bytes in [20 * MIB, 24 * MIB, 30 * MIB] {

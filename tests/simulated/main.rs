@@ -14,6 +14,7 @@ mod growth;
 mod handed_over;
 mod hard_cases;
 mod lifecycle;
+mod names;
 mod picture;
 mod plugin;
 mod settings;

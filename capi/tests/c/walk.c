@@ -221,8 +221,10 @@ static void names_that_name_nothing(void) {
     regraph_stream stream = (regraph_stream)(uintptr_t)12345;
     regraph_capture_report report;
     int word, bit;
-    nowhere.index = 4000000000u;
-    graph.number = UINT64_MAX;
+    nowhere.words[0] = 4000000000u;
+    nowhere.words[1] = 0;
+    graph.words[0] = 0;
+    graph.words[1] = UINT64_MAX;
 
     IS(REGRAPH_ERROR_ZERO_BYTES, regraph_allocate(e, it.pool, 0, it.a, &block));
     OK(regraph_allocate(e, it.pool, 3, it.a, &block));
@@ -249,6 +251,8 @@ static void names_that_name_nothing(void) {
     }
     OK(regraph_engine_create_sim(0, NULL, &other));
     IS(REGRAPH_ERROR_UNKNOWN_BLOCK, regraph_free(other, again.id));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate(other, it.pool, 1, it.a, &block));
+    SAYS("another engine");
     regraph_engine_destroy(other);
 
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_allocate(e, nowhere, 1, it.a, &block));

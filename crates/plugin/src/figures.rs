@@ -93,10 +93,7 @@ impl<D: Driver + Program> Plugin<D> {
         for device in self.devices() {
             let mut snapshot = device.engine.snapshot()?;
             let names = device.pools();
-            let key = |pool: (u64, u64)| {
-                let number = u32::try_from(pool.0).map(PoolId::from_bits).ok();
-                number.map_or(UNNAMED, |pool| names.key_of(pool))
-            };
+            let key = |(number, _): (u64, u64)| names.key_of(number);
             for segment in &mut snapshot.segments {
                 segment.segment_pool_id = key(segment.segment_pool_id);
             }

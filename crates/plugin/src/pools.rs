@@ -78,9 +78,11 @@ impl Pools {
         }
     }
 
-    /// The name of an engine's pool; zeros for all that graphs have no part in.
-    pub(super) fn key_of(&self, pool: PoolId) -> PoolKey {
+    /// The name of the pool with this number in the engine; zeros for all that graphs have no part in.
+    pub(super) fn key_of(&self, number: u64) -> PoolKey {
         let mut named = self.private.iter();
-        named.find(|(_, private)| private.pool == pool).map_or(UNNAMED, |(&key, _)| key)
+        named
+            .find(|(_, private)| u64::from(private.pool.number()) == number)
+            .map_or(UNNAMED, |(&key, _)| key)
     }
 }

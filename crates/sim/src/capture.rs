@@ -100,7 +100,7 @@ impl State {
             return Ok(CaptureStatus::Invalidated);
         }
         Ok(CaptureStatus::Active {
-            capture: CaptureId(u64::from(capture) + 1),
+            capture: CaptureId(self.first_capture + u64::from(capture)),
             graph: slots::graph(state.graph),
         })
     }

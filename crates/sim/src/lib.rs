@@ -42,6 +42,7 @@ mod refusal;
 mod shadow;
 mod slots;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use capture::{Capture, Stream};
@@ -98,6 +99,8 @@ struct State {
     faults: Faults,
     /// The first is the legacy stream.
     streams: Vec<Stream>,
+    /// The number of the first capture: numbers are unique in the process, as CUDA's are.
+    first_capture: u64,
     captures: Vec<Capture>,
     live_captures: Vec<usize>,
     /// How many blocking streams capture.
@@ -158,6 +161,8 @@ impl SimConfig {
 impl SimDriver {
     /// A machine with one device and nothing on it.
     pub fn new(config: SimConfig) -> Self {
+        static MACHINES: AtomicU64 = AtomicU64::new(0);
+        let machine = MACHINES.fetch_add(1, Ordering::Relaxed);
         let config = config.normal();
         let mut memory = Memory::new();
         let device = memory.add_device(config);
@@ -166,6 +171,7 @@ impl SimDriver {
             gates: gates.clone(),
             faults: Faults::default(),
             streams: vec![Stream::new(false, device)],
+            first_capture: (machine << 32) + 1,
             captures: Vec::new(),
             live_captures: Vec::new(),
             blocking_captures: 0,

@@ -1,0 +1,178 @@
+//! Names of pools, graphs and blocks.
+//!
+//! A name carries the number of its engine and one that the engine gives once. So the name of
+//! something that is gone, or that another engine made, is unknown to the call that receives it,
+//! although its row in the engine's tables may be in use again. Captures have the driver's number,
+//! which is unique in the process: a capture may use pools of several devices' engines.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use crate::journal::BlockNumber;
+
+/// A pool of one engine. An engine's pools are in order of creation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId {
+    /// The engine's number and the pool's, which is how many pools the engine had made before.
+    name: u64,
+    row: u32,
+}
+
+impl PoolId {
+    /// # Panics
+    /// For the 2^32-th pool of an engine, or that many at once.
+    pub(super) fn new(engine: u32, number: u64, row: usize) -> Self {
+        let number = u32::try_from(number).expect("an engine makes fewer than 2^32 pools");
+        let row = u32::try_from(row).expect("tables have fewer than 2^32 rows");
+        Self { name: u64::from(engine) << 32 | u64::from(number), row }
+    }
+
+    /// Tells the pools of a process apart.
+    #[inline]
+    pub(super) const fn name(self) -> u64 {
+        self.name
+    }
+
+    pub(super) const fn engine(self) -> u32 {
+        (self.name >> 32) as u32
+    }
+
+    /// How many pools its engine had made before.
+    pub const fn number(self) -> u32 {
+        self.name as u32
+    }
+
+    /// The row that the pool has in its engine's tables, as long as it exists.
+    #[inline]
+    pub(super) const fn row(self) -> usize {
+        self.row as usize
+    }
+
+    /// The name as numbers, for hosts in other languages. Two zeros name no pool.
+    #[inline]
+    pub const fn bits(self) -> [u64; 2] {
+        [self.name, self.row as u64]
+    }
+
+    /// The pool that numbers name. Invalid names are rejected by the call that receives them.
+    #[inline]
+    pub const fn from_bits([name, row]: [u64; 2]) -> Self {
+        // No table is that long.
+        let row = if row > u32::MAX as u64 { u32::MAX } else { row as u32 };
+        Self { name, row }
+    }
+}
+
+impl fmt::Debug for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolId({})", self.number())
+    }
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {}", self.number())
+    }
+}
+
+/// A pool in messages: by the name that its configuration gives it, else by its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolLabel {
+    /// The pool.
+    pub id: PoolId,
+    /// Its name ([`PoolConfig::name`](super::PoolConfig::name)).
+    pub name: Option<Arc<str>>,
+}
+
+impl fmt::Display for PoolLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "pool {name:?}"),
+            None => write!(f, "{}", self.id),
+        }
+    }
+}
+
+/// A graph whose memory lies in pools of one engine. An engine's graphs are in order of creation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GraphId {
+    engine: u32,
+    number: u64,
+}
+
+impl GraphId {
+    pub(super) const fn new(engine: u32, number: u64) -> Self {
+        Self { engine, number }
+    }
+
+    pub(super) const fn engine(self) -> u32 {
+        self.engine
+    }
+
+    /// The name as numbers, for hosts in other languages. Two zeros name no graph.
+    pub const fn bits(self) -> [u64; 2] {
+        [self.engine as u64, self.number]
+    }
+
+    /// The graph that numbers name. Invalid names are rejected by the call that receives them.
+    pub const fn from_bits([engine, number]: [u64; 2]) -> Self {
+        // No engine has the number 0.
+        let engine = if engine > u32::MAX as u64 { 0 } else { engine as u32 };
+        Self { engine, number }
+    }
+}
+
+impl fmt::Debug for GraphId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GraphId({})", self.number)
+    }
+}
+
+impl fmt::Display for GraphId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "graph {}", self.number)
+    }
+}
+
+/// A live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockId {
+    pub(super) engine: u32,
+    /// The front that handed it out, or [`NO_FRONT`].
+    pub(super) front: u32,
+    pub(super) slot: u32,
+    pub(super) number: u64,
+}
+
+/// The front of blocks that no front handed out.
+pub(super) const NO_FRONT: u32 = u32::MAX;
+
+impl BlockId {
+    /// The block's number in journals and messages. Journals know blocks from outside their capture
+    /// by the number of the place that they lie in, which may have had several blocks.
+    pub fn number(self) -> BlockNumber {
+        BlockNumber(self.number)
+    }
+
+    /// The name as numbers, for hosts in other languages.
+    #[inline]
+    pub const fn bits(self) -> [u64; 3] {
+        let Self { engine, front, slot, number } = self;
+        [(engine as u64) << 32 | front as u64, slot as u64, number]
+    }
+
+    /// The block that numbers name. Invalid names are rejected by the call that receives them.
+    #[inline]
+    pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
+        // No table is that long.
+        let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };
+        Self { engine: (place >> 32) as u32, front: place as u32, slot, number }
+    }
+}
+
+/// A number that no other engine of the process has, and not 0.
+pub(super) fn new_engine() -> u32 {
+    static ENGINES: AtomicU32 = AtomicU32::new(1);
+    ENGINES.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,349 @@
+//! Pools and their heaps.
+//!
+//! A pool has a heap for small blocks, one for large blocks, and one for blocks whose memory comes at
+//! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
+//! rows of pools that are gone are used again: no table grows with the pools that ever were.
+
+use smallvec::SmallVec;
+
+use super::config::PoolConfig;
+use super::ledger::class;
+use super::names::{PoolId, PoolLabel};
+use crate::heap::{Claim, Heap, Plan};
+
+/// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
+const SMALL_LIMIT: u64 = 1 << 20;
+
+/// Heaps of a pool, and which is which.
+const HEAPS: usize = 3;
+const SMALL: usize = 0;
+const LARGE: usize = 1;
+const PLANNED: usize = 2;
+
+const GONE: &str = "heaps live as long as their pool, and rows name them";
+
+/// Whether blocks of this size lie in the small heap.
+#[inline]
+pub(super) fn is_small(bytes: u64) -> bool {
+    bytes <= SMALL_LIMIT
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(super) struct Pool {
+    id: PoolId,
+    config: PoolConfig,
+    has_planned: bool,
+    /// The heap that grows for captures of either class, from the pool's first graph on: what
+    /// graphs used is there for both.
+    shared: Option<u32>,
+    /// Graphs whose memory lies here.
+    graphs: usize,
+    /// Captures under way that use it.
+    captures: usize,
+    /// Places that are in blocks, leased ones included.
+    blocks: usize,
+    /// Live blocks that no stream cache counts, small and large.
+    counted: [Counted; 2],
+}
+
+/// Where a block may lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Homes {
+    /// The heap that is searched first: that of the block's class.
+    pub(super) first: u32,
+    /// The one that is searched then.
+    pub(super) second: Option<u32>,
+    /// The one that grows.
+    pub(super) grows: u32,
+}
+
+/// Live blocks: how many, their bytes, and their bytes as asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+    pub(super) requested: u64,
+}
+
+impl Pool {
+    fn heap(&self, kind: usize) -> u32 {
+        (HEAPS * self.id.row() + kind) as u32
+    }
+
+    pub(super) fn small(&self) -> u32 {
+        self.heap(SMALL)
+    }
+
+    pub(super) fn large(&self) -> u32 {
+        self.heap(LARGE)
+    }
+
+    /// The heap of blocks which get their memory at the end of their capture, once there was one.
+    pub(super) fn planned(&self) -> Option<u32> {
+        self.has_planned.then(|| self.heap(PLANNED))
+    }
+
+    pub(super) fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    pub(super) fn label(&self) -> PoolLabel {
+        PoolLabel { id: self.id, name: self.config.name.clone() }
+    }
+
+    /// The heaps for a block of this size.
+    pub(super) fn homes(&self, bytes: u64, claim: Claim) -> Homes {
+        let [small, large] = self.heaps();
+        let (own, other) = if is_small(bytes) { (small, large) } else { (large, small) };
+        match (claim, self.shared) {
+            (Claim::Capture { .. }, Some(grows)) => {
+                Homes { first: own, second: Some(other), grows }
+            }
+            _ => Homes { first: own, second: None, grows: own },
+        }
+    }
+
+    /// Its heaps: of small and of large blocks.
+    pub(super) fn heaps(&self) -> [u32; 2] {
+        [self.heap(SMALL), self.heap(LARGE)]
+    }
+
+    /// The same, and that of blocks which get their memory later.
+    pub(super) fn all_heaps(&self) -> SmallVec<[u32; HEAPS]> {
+        self.heaps().into_iter().chain(self.planned()).collect()
+    }
+
+    pub(super) fn shared(&self) -> Option<u32> {
+        self.shared
+    }
+
+    pub(super) fn graphs(&self) -> usize {
+        self.graphs
+    }
+
+    pub(super) fn add_graph(&mut self) {
+        self.graphs += 1;
+    }
+
+    /// Without a graph and without a capture that may become one, its classes are apart again. Says
+    /// whether it is so.
+    pub(super) fn is_without_graphs(&mut self) -> bool {
+        let without = self.graphs + self.captures == 0;
+        self.shared = self.shared.filter(|_| !without);
+        without
+    }
+
+    pub(super) fn remove_graph(&mut self) {
+        self.graphs -= 1;
+    }
+
+    /// Captures under way that use it.
+    pub(super) fn captures(&self) -> usize {
+        self.captures
+    }
+
+    pub(super) fn add_capture(&mut self) {
+        self.captures += 1;
+    }
+
+    pub(super) fn remove_capture(&mut self) {
+        self.captures -= 1;
+    }
+
+    /// Places that are in blocks, leased ones included.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    pub(super) fn add_block(&mut self) {
+        self.blocks += 1;
+    }
+
+    pub(super) fn remove_block(&mut self) {
+        self.blocks -= 1;
+    }
+
+    /// What no stream cache counts of the small or the large blocks.
+    pub(super) fn counted(&self, class: usize) -> Counted {
+        self.counted[class]
+    }
+
+    /// Counts a block into a heap of the pool.
+    pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
+        let counted = &mut self.counted[class(heap == self.small())];
+        counted.blocks += 1;
+        counted.bytes += bytes;
+        counted.requested += requested;
+    }
+
+    pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
+        let counted = &mut self.counted[class(heap == self.small())];
+        counted.blocks -= 1;
+        counted.bytes -= bytes;
+        counted.requested -= requested;
+    }
+}
+
+/// The pools of an engine.
+#[derive(Debug)]
+pub(super) struct Pools {
+    engine: u32,
+    /// How many there were so far.
+    made: u64,
+    rows: Vec<Option<Pool>>,
+    vacant: Vec<usize>,
+    /// [`HEAPS`] for each row.
+    heaps: Vec<Option<Heap>>,
+}
+
+impl Pools {
+    pub(super) fn new(engine: u32) -> Self {
+        Self { engine, made: 0, rows: Vec::new(), vacant: Vec::new(), heaps: Vec::new() }
+    }
+
+    /// Adds a pool whose heaps get their memory as planned.
+    pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
+        let row = self.vacant.pop().unwrap_or_else(|| {
+            self.rows.push(None);
+            self.heaps.resize_with(HEAPS * self.rows.len(), || None);
+            self.rows.len() - 1
+        });
+        let id = PoolId::new(self.engine, self.made, row);
+        self.made += 1;
+        let pool = Pool {
+            id,
+            config,
+            has_planned: false,
+            shared: None,
+            graphs: 0,
+            captures: 0,
+            blocks: 0,
+            counted: Default::default(),
+        };
+        for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
+            self.heaps[heap as usize] = Some(Heap::new(heap, plan));
+        }
+        self.rows[row] = Some(pool);
+        id
+    }
+
+    /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
+    pub(super) fn remove(&mut self, id: PoolId) -> SmallVec<[Heap; HEAPS]> {
+        let Some(pool) = self.get(id) else { return SmallVec::new() };
+        let heaps = pool.all_heaps();
+        self.rows[id.row()] = None;
+        self.vacant.push(id.row());
+        heaps.into_iter().filter_map(|heap| self.heaps[heap as usize].take()).collect()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, id: PoolId) -> Option<&Pool> {
+        self.rows.get(id.row())?.as_ref().filter(|pool| pool.id == id)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut Pool> {
+        self.rows.get_mut(id.row())?.as_mut().filter(|pool| pool.id == id)
+    }
+
+    /// All pools.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Pool> + Clone {
+        self.rows.iter().flatten()
+    }
+
+    /// The names of all pools.
+    pub(super) fn ids(&self) -> Vec<PoolId> {
+        self.iter().map(|pool| pool.id).collect()
+    }
+
+    /// A pool for messages.
+    pub(super) fn label(&self, id: PoolId) -> PoolLabel {
+        self.get(id).map_or(PoolLabel { id, name: None }, Pool::label)
+    }
+
+    #[inline]
+    pub(super) fn heap(&self, heap: u32) -> &Heap {
+        self.heaps[heap as usize].as_ref().expect(GONE)
+    }
+
+    #[inline]
+    pub(super) fn heap_mut(&mut self, heap: u32) -> &mut Heap {
+        self.heaps[heap as usize].as_mut().expect(GONE)
+    }
+
+    /// A heap, if its pool is still there.
+    pub(super) fn find_heap(&self, heap: u32) -> Option<&Heap> {
+        self.heaps.get(heap as usize)?.as_ref()
+    }
+
+    /// The heaps of all pools.
+    pub(super) fn heaps(&self) -> impl Iterator<Item = &Heap> {
+        self.heaps.iter().flatten()
+    }
+
+    /// The numbers of the heaps of small and large blocks, of one pool or of all.
+    pub(super) fn heaps_of(&self, pool: Option<PoolId>) -> Vec<u32> {
+        let wanted = self.iter().filter(|row| pool.is_none_or(|pool| pool == row.id));
+        wanted.flat_map(Pool::heaps).collect()
+    }
+
+    /// The numbers of the heaps of blocks which get their memory later, of one pool or of all.
+    pub(super) fn planned_heaps(&self, pool: Option<PoolId>) -> Vec<u32> {
+        let wanted = self.iter().filter(|row| pool.is_none_or(|pool| pool == row.id));
+        wanted.filter_map(Pool::planned).collect()
+    }
+
+    /// The heap of a pool for blocks that get their memory later, new at the first.
+    pub(super) fn planned_heap(&mut self, id: PoolId) -> u32 {
+        let pool = self.get_mut(id).expect("a claim names a pool");
+        let heap = pool.heap(PLANNED);
+        if !std::mem::replace(&mut pool.has_planned, true) {
+            self.heaps[heap as usize] = Some(Heap::new_planned(heap));
+        }
+        heap
+    }
+
+    /// The pool of a heap.
+    #[inline]
+    pub(super) fn pool_of(&self, heap: u32) -> PoolId {
+        self.rows[heap as usize / HEAPS].as_ref().expect(GONE).id
+    }
+
+    /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that
+    /// of large blocks, unless only the other has memory so far.
+    pub(super) fn share(&mut self, id: PoolId) {
+        let Some(pool) = self.get(id) else { return };
+        let holds = |&heap: &u32| {
+            let heap = self.heap(heap);
+            heap.grows_in_place() && heap.reserved() > 0
+        };
+        let shared = pool.shared.or_else(|| [pool.large(), pool.small()].into_iter().find(holds));
+        if let Some(pool) = self.get_mut(id) {
+            pool.shared = shared;
+        }
+    }
+
+    /// What a pool holds, in bytes.
+    pub(super) fn reserved(&self, id: PoolId) -> u64 {
+        let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
+        heaps.into_iter().map(|heap| self.heap(heap).reserved()).sum()
+    }
+
+    /// What all pools hold, in bytes.
+    pub(super) fn reserved_by_all(&self) -> u64 {
+        self.heaps().map(Heap::reserved).sum()
+    }
+
+    /// How much more a pool may hold by its own limit, in bytes.
+    pub(super) fn room(&self, id: PoolId) -> u64 {
+        let limit = self.get(id).and_then(|pool| pool.config.max_bytes);
+        limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.reserved(id)))
+    }
+
+    /// Whether a pool is suspended, or a part of it.
+    pub(super) fn is_suspended(&self, id: PoolId) -> bool {
+        let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
+        heaps.into_iter().any(|heap| self.heap(heap).is_suspended())
+    }
+}

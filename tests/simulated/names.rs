@@ -1,0 +1,259 @@
+//! Names of pools, graphs and blocks: another engine refuses them, and the tables' rows of what is
+//! gone are used again.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use crate::common::{bench, Bench, MIB};
+use regraph::driver::{CaptureMode, Program, StreamHandle};
+use regraph::engine::{BlockId, Config, Error, GraphId, PoolConfig, PoolId};
+use regraph::settings::Settings;
+
+/// Counts the bytes that each thread holds.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+fn count(bytes: i64) {
+    // A thread that ends frees after its counter is gone.
+    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as the caller's.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn capture(b: &Bench, stream: StreamHandle) -> GraphId {
+    let capture = b.begin(stream);
+    let block = b.allocate(stream);
+    b.launch(stream);
+    b.engine.free(block.id).unwrap();
+    b.finish(stream, capture).graph
+}
+
+fn is_unknown(result: Result<impl std::fmt::Debug, Error>, pool: PoolId, of_another: bool) {
+    match result {
+        Err(error @ Error::UnknownPool { pool: named, elsewhere, .. }) => {
+            assert_eq!((named, elsewhere), (pool, of_another));
+            let text = error.to_string();
+            assert_eq!(text.contains("another engine"), of_another, "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refuses(b: &Bench, pool: PoolId, stream: StreamHandle, of_another: bool) {
+    let e = &b.engine;
+    is_unknown(e.allocate(pool, MIB, stream), pool, of_another);
+    is_unknown(e.allocate_fixed(pool, MIB, stream), pool, of_another);
+    is_unknown(e.explain(pool, stream), pool, of_another);
+    is_unknown(e.statistics_of(pool), pool, of_another);
+    is_unknown(e.pool_statistics(pool), pool, of_another);
+    is_unknown(e.suspend_pool(pool), pool, of_another);
+    is_unknown(e.resume_pool(pool), pool, of_another);
+    is_unknown(e.is_suspended(pool), pool, of_another);
+    is_unknown(e.captures_over(pool), pool, of_another);
+    is_unknown(e.destroy_pool(pool), pool, of_another);
+    b.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    is_unknown(e.begin_capture(pool, stream), pool, of_another);
+    b.driver.end_capture(stream).unwrap();
+}
+
+#[test]
+fn another_engine_refuses_names() {
+    let (a, b) = (bench(Config::default()), bench(Config::default()));
+    let ([s], [t]) = (a.streams(), b.streams());
+    let (ours, theirs) = (capture(&a, s), capture(&b, t));
+    assert_ne!(ours, theirs);
+    refuses(&a, b.pool, s, true);
+    refuses(&b, a.pool, t, true);
+    let released = a.engine.release_graph(theirs);
+    assert!(matches!(released, Err(Error::UnknownGraph { elsewhere: true, .. })), "{released:?}");
+    assert!(released.unwrap_err().to_string().contains("another engine"));
+    let block = b.allocate(t);
+    let freed = a.engine.free(block.id);
+    assert!(matches!(freed, Err(Error::UnknownBlock { .. })), "{freed:?}");
+    // All is as before.
+    a.engine.release_graph(ours).unwrap();
+    let again = a.engine.release_graph(ours);
+    assert!(matches!(again, Err(Error::UnknownGraph { elsewhere: false, .. })), "{again:?}");
+    b.engine.free(block.id).unwrap();
+}
+
+/// A stream cache serves requests without the engine's lock: it must know engines and pools apart too.
+#[test]
+fn another_engine_refuses_names_of_sizes_that_its_caches_have() {
+    let (a, b) = (bench(Config::default()), bench(Config::default()));
+    let ([s], [t]) = (a.streams(), b.streams());
+    for (bench, stream) in [(&a, s), (&b, t)] {
+        let block = bench.allocate(stream);
+        bench.engine.free(block.id).unwrap();
+    }
+    is_unknown(a.engine.allocate(b.pool, 4 * MIB, s), b.pool, true);
+    let old = a.pool;
+    a.engine.empty_cache().unwrap();
+    a.engine.destroy_pool(old).unwrap();
+    let new = a.engine.create_pool(PoolConfig::default());
+    let block = a.engine.allocate(new, 4 * MIB, s).unwrap();
+    a.engine.free(block.id).unwrap();
+    is_unknown(a.engine.allocate(old, 4 * MIB, s), old, false);
+}
+
+#[test]
+fn captures_of_two_machines_have_different_numbers() {
+    let (a, b) = (bench(Config::default()), bench(Config::default()));
+    let ([s], [t]) = (a.streams(), b.streams());
+    let (ours, theirs) = (a.begin(s), b.begin(t));
+    let ended = a.engine.end_capture(theirs, b.graph(t));
+    assert!(matches!(ended, Err(Error::UnknownCapture { .. })), "{ended:?}");
+    let abandoned = b.engine.abandon_capture(ours);
+    assert!(matches!(abandoned, Err(Error::UnknownCapture { .. })), "{abandoned:?}");
+    a.finish(s, ours);
+    b.finish(t, theirs);
+}
+
+#[test]
+fn names_go_through_numbers_and_no_changed_bit_names_anything() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let (pool, block, graph) = (b.pool, b.allocate(s), capture(&b, s));
+    assert_eq!(PoolId::from_bits(pool.bits()), pool);
+    assert_eq!(GraphId::from_bits(graph.bits()), graph);
+    assert_eq!(BlockId::from_bits(block.id.bits()), block.id);
+    assert!(b.engine.statistics_of(PoolId::from_bits([0; 2])).is_err());
+    for (word, bit) in (0..2).flat_map(|word| (0..64).map(move |bit| (word, bit))) {
+        let mut bits = pool.bits();
+        bits[word] ^= 1 << bit;
+        assert!(b.engine.statistics_of(PoolId::from_bits(bits)).is_err(), "{word} {bit}");
+        let mut bits = graph.bits();
+        bits[word] ^= 1 << bit;
+        assert!(b.engine.release_graph(GraphId::from_bits(bits)).is_err(), "{word} {bit}");
+    }
+    b.engine.release_graph(graph).unwrap();
+}
+
+/// Creates pools, uses each on one stream after the other, and destroys it.
+fn come_and_go(b: &Bench, streams: &[StreamHandle], pools: usize) -> Vec<PoolId> {
+    let come_and_go = |turn: usize| {
+        let pool = b.engine.create_pool(PoolConfig::default());
+        let stream = streams[turn % streams.len()];
+        let blocks = [4096, 4 * MIB].map(|bytes| b.engine.allocate(pool, bytes, stream).unwrap());
+        for block in blocks {
+            b.engine.free(block.id).unwrap();
+        }
+        b.driver.synchronize().unwrap();
+        b.engine.destroy_pool(pool).unwrap();
+        pool
+    };
+    (0..pools).map(come_and_go).collect()
+}
+
+#[test]
+fn rows_of_pools_that_are_gone_are_used_again() {
+    for streams in [1, 32] {
+        let settings = Settings::default().history(100);
+        let b = bench(Config::default().settings(settings));
+        let streams: Vec<_> = (0..streams).map(|_| b.driver.create_stream().unwrap()).collect();
+        let pools = come_and_go(&b, &streams, 300);
+        let held = HELD.get();
+        let more = come_and_go(&b, &streams, 1_000);
+        // The simulated driver never uses a handle twice, and has a row for each.
+        assert!(HELD.get() - held < 400 * 1_000, "{} bytes", HELD.get() - held);
+        for pool in pools.iter().chain(&more) {
+            assert!(pool.bits()[1] < 4, "{:?}", pool.bits());
+        }
+        refuses(&b, pools[0], streams[0], false);
+        let [first, .., last] = &more[..] else { unreachable!() };
+        assert!(first < last && pools[0] < *first);
+    }
+}
+
+/// What pools that are gone had in all stays in the sums over all pools, and not in those of the pool
+/// that has their row.
+#[test]
+fn figures_of_pools_that_are_gone() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    come_and_go(&b, &[s], 10);
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!((all.allocation.current, all.allocation.allocated), (0, 20));
+    assert_eq!(
+        (all.allocated_bytes.freed, all.allocated_bytes.peak),
+        (10 * (4 * MIB + 4096), 4 * MIB + 4096)
+    );
+    assert_eq!(all.reserved_bytes.current, 0);
+    assert_eq!(all.reserved_bytes.allocated, all.reserved_bytes.freed);
+    let pool = b.engine.create_pool(PoolConfig::default());
+    let figures = b.engine.statistics_of(pool).unwrap();
+    assert_eq!(figures.all, Default::default());
+    b.engine.reset_accumulated().unwrap();
+    b.engine.reset_peaks().unwrap();
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!(all, Default::default());
+}
+
+/// An ended capture is known as long as the driver may report it, and no longer.
+#[test]
+fn ended_captures_are_remembered_by_their_streams_alone() {
+    let b = bench(Config::default().report_leaks(false));
+    let streams: [StreamHandle; 4] = b.streams();
+    let run = |turns: usize| {
+        for turn in 0..turns {
+            let stream = streams[turn % 4];
+            let capture = b.begin(stream);
+            b.launch(stream);
+            let graph = b.finish(stream, capture).graph;
+            b.engine.release_graph(graph).unwrap();
+        }
+    };
+    let before = b.driver.used_bytes();
+    run(200);
+    let held = HELD.get();
+    run(200);
+    let first = HELD.get() - held;
+    run(200);
+    let second = HELD.get() - held - first;
+    assert_eq!(b.driver.used_bytes(), before);
+    // The simulated driver keeps graphs, the engine nothing.
+    assert!(second <= 2 * first.max(100_000), "{first} {second}");
+    // A stream that is still in a capture which has ended here cannot go.
+    let [s, ..] = streams;
+    let capture = b.begin(s);
+    b.engine.abandon_capture(capture).unwrap();
+    let retired = b.engine.retire_stream(s);
+    assert!(matches!(retired, Err(Error::StreamInUse { .. })), "{retired:?}");
+    let refused = b.engine.allocate(b.pool, MIB, s);
+    assert!(matches!(refused, Err(Error::CaptureEnded { .. })), "{refused:?}");
+    b.driver.end_capture(s).unwrap();
+    b.engine.retire_stream(s).unwrap();
+}
+
+#[test]
+fn errors_show_pools_by_their_names() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let pool = b.engine.create_pool(PoolConfig::default().name("kv cache").max_bytes(8 * MIB));
+    let error = b.engine.allocate(pool, 16 * MIB, s).unwrap_err();
+    assert!(error.to_string().contains("pool \"kv cache\""), "{error}");
+    let _block = b.engine.allocate(pool, MIB, s).unwrap();
+    let error = b.engine.destroy_pool(pool).unwrap_err();
+    assert!(error.to_string().contains("pool \"kv cache\" is in use"), "{error}");
+    let error = b.engine.allocate(b.pool, 1 << 50, s).unwrap_err();
+    assert!(error.to_string().contains("from pool 0"), "{error}");
+}
