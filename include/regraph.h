@@ -398,13 +398,14 @@ typedef struct regraph_explanation regraph_explanation;
 typedef struct regraph_leak_list regraph_leak_list;
 
 /**
- * A pool of one engine.
+ * The name of a pool. No name is given twice in a process: that of a pool that was destroyed, or of
+ * another engine's, is an error and nothing worse.
  */
 typedef struct regraph_pool {
     /**
      * The library's.
      */
-    uint32_t index;
+    uint64_t words[2];
 } regraph_pool;
 
 /**
@@ -475,13 +476,14 @@ typedef struct regraph_plan_options {
 typedef struct CUgraph_st *regraph_graph;
 
 /**
- * A graph's claim on the memory of its pools.
+ * The name of a graph's claim on the memory of its pools. No name is given twice in a process, as for
+ * pools.
  */
 typedef struct regraph_graph_id {
     /**
      * The library's.
      */
-    uint64_t number;
+    uint64_t words[2];
 } regraph_graph_id;
 
 /**

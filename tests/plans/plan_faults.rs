@@ -81,9 +81,8 @@ impl Faulty {
             Err(_) => None,
         };
         // Where it is known and was not ended.
-        let captures = 1..=8;
-        for number in captures {
-            let _ = self.engine.abandon_capture(regraph::driver::CaptureId(number));
+        for capture in self.engine.captures_of(self.s).unwrap() {
+            self.engine.abandon_capture(capture).unwrap();
         }
         self.judge();
         match ended {

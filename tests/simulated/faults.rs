@@ -54,8 +54,10 @@ fn run(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
         }
     }
     // A capture that the engine saw only later, for its first look failed.
-    for number in 1..=2 {
-        let _ = engine.abandon_capture(regraph::driver::CaptureId(number));
+    for stream in [s, t] {
+        for capture in engine.captures_of(stream).unwrap() {
+            engine.abandon_capture(capture).unwrap();
+        }
     }
     if let Ok(block) = engine.allocate(pool, 3 * MIB, t) {
         launch(t);
