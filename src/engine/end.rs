@@ -269,9 +269,7 @@ impl State {
         driver: &D,
         graph: GraphId,
     ) -> Result<(), Error> {
-        let Some(pools) = self.graphs.remove(&graph) else {
-            return Err(self.unknown_graph(graph));
-        };
+        let pools = self.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
         if let Some(capture) = self.grounds.remove(&graph) {
             self.leave_grounds(driver, &pools, capture);
         }

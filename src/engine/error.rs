@@ -41,14 +41,12 @@ pub enum Error {
         block: BlockNumber,
     },
     /// There is no such pool.
-    #[error("{call}: {pool} {}", missing(.elsewhere, "was destroyed in this engine, or never made"))]
+    #[error("{call}: {pool} is not one of this engine; it was destroyed, or belongs to another engine")]
     UnknownPool {
         /// The engine's call.
         call: &'static str,
         /// The pool.
         pool: PoolId,
-        /// Whether another engine made it.
-        elsewhere: bool,
     },
     /// There is no such capture under way.
     #[error(
@@ -75,12 +73,12 @@ pub enum Error {
         capture: CaptureId,
     },
     /// There is no such graph.
-    #[error("{graph} {}", missing(.elsewhere, "holds no memory of this engine; was it released before?"))]
+    #[error(
+        "{graph} holds no memory of this engine; it was released before, or belongs to another engine"
+    )]
     UnknownGraph {
         /// The graph.
         graph: GraphId,
-        /// Whether another engine has it.
-        elsewhere: bool,
     },
     /// The stream does not capture.
     #[error("begin_capture: {stream:?} is not capturing; begin the capture on the stream first")]
@@ -269,15 +267,6 @@ pub enum Error {
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
-}
-
-/// What is wrong with a name.
-fn missing(elsewhere: &bool, here: &'static str) -> &'static str {
-    if *elsewhere {
-        "belongs to another engine; give it to the engine that made it"
-    } else {
-        here
-    }
 }
 
 /// The first of several, and how many more there are.

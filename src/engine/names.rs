@@ -34,10 +34,6 @@ impl PoolId {
         self.name
     }
 
-    pub(super) const fn engine(self) -> u32 {
-        (self.name >> 32) as u32
-    }
-
     /// How many pools its engine had made before.
     pub const fn number(self) -> u32 {
         self.name as u32
@@ -104,10 +100,6 @@ pub struct GraphId {
 impl GraphId {
     pub(super) const fn new(engine: u32, number: u64) -> Self {
         Self { engine, number }
-    }
-
-    pub(super) const fn engine(self) -> u32 {
-        self.engine
     }
 
     /// The name as numbers, for hosts in other languages. Two zeros name no graph.

@@ -118,18 +118,13 @@ impl State {
     }
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
-        let unknown = Error::UnknownPool { call, pool, elsewhere: pool.engine() != self.engine };
-        self.pools.get_mut(pool).ok_or(unknown)
+        self.pools.get_mut(pool).ok_or(Error::UnknownPool { call, pool })
     }
 
     /// A name that no graph has had.
     pub(super) fn new_graph(&mut self) -> GraphId {
         self.next_graph += 1;
         GraphId::new(self.engine, self.next_graph - 1)
-    }
-
-    pub(super) fn unknown_graph(&self, graph: GraphId) -> Error {
-        Error::UnknownGraph { graph, elsewhere: graph.engine() != self.engine }
     }
 
     pub(super) fn recording(&mut self, slot: CaptureSlot) -> &mut Recording {

@@ -41,7 +41,7 @@ impl<D: Program> Lease<D> {
     pub fn of(engine: &Arc<Engine<D>>, graph: GraphId) -> Result<Self, Error> {
         let pools = owned_pools(engine, graph)?;
         if pools.is_empty() {
-            return Err(engine::Error::UnknownGraph { graph, elsewhere: false }.into());
+            return Err(engine::Error::UnknownGraph { graph }.into());
         }
         Ok(Self::new(pools, Vec::new()))
     }
