@@ -41,7 +41,9 @@ pub enum Error {
         block: BlockNumber,
     },
     /// There is no such pool.
-    #[error("{call}: {pool} is not one of this engine; it was destroyed, or belongs to another engine")]
+    #[error(
+        "{call}: {pool} is not one of this engine; it was destroyed, or belongs to another engine"
+    )]
     UnknownPool {
         /// The engine's call.
         call: &'static str,
