@@ -1050,6 +1050,18 @@ regraph_error regraph_pool_create(const struct regraph_engine *engine,
 regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct regraph_pool pool);
 
 /**
+ * Gives a pool up: it is destroyed now, or when its last block is freed, its last graph is released
+ * and their work has completed. Nothing may be asked of the pool any more; its blocks and graphs may
+ * be used as before. Waits for launches of graphs that were released while they ran.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+ */
+regraph_error regraph_pool_release(const struct regraph_engine *engine,
+                                   struct regraph_pool pool);
+
+/**
  * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
  * until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
  * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are

@@ -1,2 +1,536 @@
-#pragma once
+/*
+ * regraph for C++17: engines, pools, blocks, captures and graphs that clean up after themselves.
+ *
+ * A layer of inline code over regraph.h: link with what that needs (-lregraph_c, or the CMake target
+ * regraph::regraph). capi/examples/two_streams.cpp is a program that uses it.
+ *
+ * Ownership. Every class but `engine` and `config` can be moved and not copied. A pool lives as long as
+ * its blocks, captures and graphs, and an engine as long as its pools, in whatever order they are
+ * destroyed. A moved-from object may be destroyed or assigned to, and nothing else.
+ *
+ * Errors. A call that fails throws regraph::error, which has the code of regraph.h and the message;
+ * running out of memory is regraph::out_of_memory, and block *pool::try_allocate() is the way without
+ * an exception. Destructors do not throw. Where exceptions are turned off, a failure writes its message
+ * to standard error and aborts.
+ *
+ * Units. Sizes are bytes. Streams are CUstream, the same type as cudaStream_t.
+ *
+ * Threads. As in regraph.h: all calls on engines, pools and blocks may come from any thread, those on a
+ * capture from the thread that captures.
+ */
+
+#ifndef REGRAPH_HPP
+#define REGRAPH_HPP
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
 #include <regraph.h>
+
+namespace regraph {
+
+/// A call that failed.
+class error : public std::runtime_error {
+public:
+    /// With what the calling thread's latest failure said.
+    explicit error(regraph_error code)
+        : std::runtime_error(std::string(regraph_error_name(code)) + ": " + regraph_last_error_message()),
+          code_(code),
+          driver_code_(regraph_last_driver_code()) {}
+
+    /// The code, one of regraph.h's.
+    regraph_error code() const noexcept { return code_; }
+    /// The driver's code (CUresult); 0 where the driver refused nothing.
+    std::uint32_t driver_code() const noexcept { return driver_code_; }
+
+private:
+    regraph_error code_;
+    std::uint32_t driver_code_;
+};
+
+/// No memory is proven free for a request and no more is to be had (REGRAPH_ERROR_OUT_OF_MEMORY). The
+/// capture, if one is under way, is unharmed.
+class out_of_memory : public error {
+public:
+    using error::error;
+};
+
+namespace detail {
+
+/// Throws where a call failed.
+inline void check(regraph_error code) {
+    if (code == REGRAPH_OK) return;
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+    if (code == REGRAPH_ERROR_OUT_OF_MEMORY) throw out_of_memory(code);
+    throw error(code);
+#else
+    std::fprintf(stderr, "%s: %s\n", regraph_error_name(code), regraph_last_error_message());
+    std::abort();
+#endif
+}
+
+using out_of_memory_observer = std::function<void(const regraph_out_of_memory &)>;
+
+/// An engine with the observers that it calls.
+struct engine_state {
+    std::list<out_of_memory_observer> observers;
+    regraph_engine *raw = nullptr;
+
+    engine_state() = default;
+    engine_state(const engine_state &) = delete;
+    engine_state &operator=(const engine_state &) = delete;
+    ~engine_state() { regraph_engine_destroy(raw); }
+};
+
+/// A pool, shared by what lies in it.
+struct pool_state {
+    std::shared_ptr<engine_state> engine;
+    regraph_pool raw;
+
+    pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes) : engine(std::move(of)), raw() {
+        check(regraph_pool_create(engine->raw, max_bytes, &raw));
+    }
+    pool_state(const pool_state &) = delete;
+    pool_state &operator=(const pool_state &) = delete;
+    ~pool_state() { regraph_pool_release(engine->raw, raw); }
+};
+
+extern "C" inline void regraph_hpp_out_of_memory(const regraph_out_of_memory *report, void *observer) noexcept {
+    (*static_cast<out_of_memory_observer *>(observer))(*report);
+}
+
+}  // namespace detail
+
+/// Choices for an engine.
+class config {
+public:
+    /// Every choice at its default.
+    config() {
+        regraph_config *made = nullptr;
+        detail::check(regraph_config_create(&made));
+        raw_.reset(made);
+    }
+
+    /// Replaces all settings by those of a text such as "memory_limit_mb:4096".
+    config &settings(const std::string &text) { return done(regraph_config_set_settings(raw(), text.c_str())); }
+    /// Replaces all settings by those of REGRAPH_ALLOC_CONF and REGRAPH_NO_MEMORY_CACHING.
+    config &settings_from_environment() { return done(regraph_config_set_settings_from_environment(raw())); }
+    /// Whether captures keep a journal even without the checker. Default: no.
+    config &journal(bool keep) { return done(regraph_config_set_journal(raw(), keep)); }
+    /// Whether the end of a capture looks for later uses of blocks than were recorded.
+    config &find_late_uses(bool find) { return done(regraph_config_set_find_late_uses(raw(), find)); }
+    /// Whether a capture with such a use is refused. Default: no.
+    config &refuse_late_uses(bool refuse) { return done(regraph_config_set_refuse_late_uses(raw(), refuse)); }
+    /// Whether statistics are kept. Default: yes.
+    config &statistics(bool keep) { return done(regraph_config_set_statistics(raw(), keep)); }
+    /// Whether blocks that were never freed are reported when the engine is destroyed. Default: yes.
+    config &report_leaks(bool report) { return done(regraph_config_set_report_leaks(raw(), report)); }
+
+    /// For the calls of regraph.h. Lives as long as this object.
+    regraph_config *raw() const noexcept { return raw_.get(); }
+
+private:
+    struct destroy {
+        void operator()(regraph_config *config) const noexcept { regraph_config_destroy(config); }
+    };
+
+    config &done(regraph_error code) {
+        detail::check(code);
+        return *this;
+    }
+
+    std::unique_ptr<regraph_config, destroy> raw_;
+};
+
+/// An allocator on one device. Copies name the same engine, which lives as long as the last of them
+/// and its last pool.
+class engine {
+public:
+    /// On a CUDA device. Throws REGRAPH_ERROR_NO_DRIVER, REGRAPH_ERROR_DRIVER_TOO_OLD,
+    /// REGRAPH_ERROR_DRIVER, REGRAPH_ERROR_NOT_SUPPORTED.
+    static engine cuda(std::uint32_t ordinal = 0, const config &choices = config()) {
+        engine made;
+        detail::check(regraph_engine_create_cuda(ordinal, choices.raw(), &made.state_->raw));
+        return made;
+    }
+
+    /// On a simulated device with `total_bytes` of memory, 0 for 141 GiB. Needs no GPU; the calls whose
+    /// names begin with regraph_sim are its host side.
+    static engine sim(std::uint64_t total_bytes = 0, const config &choices = config()) {
+        engine made;
+        detail::check(regraph_engine_create_sim(total_bytes, choices.raw(), &made.state_->raw));
+        return made;
+    }
+
+    /// The statistics of all pools.
+    regraph_statistics statistics() const {
+        regraph_statistics found{};
+        detail::check(regraph_get_statistics(raw(), &found));
+        return found;
+    }
+
+    /// Gives memory that nothing uses back to the driver until no more than `keep` bytes are held.
+    regraph_emptied trim(std::uint64_t keep = 0) const {
+        regraph_emptied emptied{};
+        detail::check(regraph_trim(raw(), keep, &emptied));
+        return emptied;
+    }
+
+    /// The most that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
+    std::uint64_t memory_limit() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_get_memory_limit(raw(), &bytes));
+        return bytes;
+    }
+
+    /// Sets it; REGRAPH_NO_LIMIT takes the limit away.
+    void set_memory_limit(std::uint64_t bytes) const { detail::check(regraph_set_memory_limit(raw(), bytes)); }
+
+    /// Everything that the engine holds, block by block, as JSON.
+    std::string snapshot_json() const {
+        char *text = nullptr;
+        detail::check(regraph_snapshot_json(raw(), &text));
+        const std::unique_ptr<char, void (*)(char *)> owned(text, regraph_string_destroy);
+        return owned.get();
+    }
+
+    /// Tells the engine that a stream is about to be destroyed. Throws REGRAPH_ERROR_STREAM_IN_USE: the
+    /// stream must live on.
+    void retire_stream(regraph_stream stream) const { detail::check(regraph_retire_stream(raw(), stream)); }
+
+    /// Has `observer` called for every request that fails for want of memory, on its thread. It may be
+    /// called by several threads at once, lives as long as the engine, must not throw, and must not
+    /// keep the engine or a pool of it alive. Register observers on one thread at a time.
+    void observe_out_of_memory(detail::out_of_memory_observer observer) const {
+        auto &kept = state_->observers.emplace_back(std::move(observer));
+        detail::check(regraph_observe_out_of_memory(raw(), detail::regraph_hpp_out_of_memory, &kept));
+    }
+
+    /// For the calls of regraph.h. Lives as long as this object.
+    regraph_engine *raw() const noexcept { return state_->raw; }
+
+private:
+    friend class pool;
+
+    engine() : state_(std::make_shared<detail::engine_state>()) {}
+    explicit engine(std::shared_ptr<detail::engine_state> state) : state_(std::move(state)) {}
+
+    std::shared_ptr<detail::engine_state> state_;
+};
+
+/// A block of device memory. Destroying it frees it, inside a capture too: the streams that used it are
+/// known by then, its own and those of record_stream().
+class block {
+public:
+    block(block &&other) noexcept : pool_(std::move(other.pool_)), raw_(other.raw_) {}
+    block &operator=(block &&other) noexcept {
+        if (this != &other) {
+            free();
+            pool_ = std::move(other.pool_);
+            raw_ = other.raw_;
+        }
+        return *this;
+    }
+    ~block() { free(); }
+
+    /// The device address, a multiple of 512.
+    std::uint64_t address() const noexcept { return raw_.address; }
+    /// What was asked for, in bytes.
+    std::uint64_t bytes() const noexcept { return raw_.bytes; }
+    /// The address as a pointer for kernels.
+    template <class T = void>
+    T *data() const noexcept {
+        return reinterpret_cast<T *>(static_cast<std::uintptr_t>(raw_.address));
+    }
+
+    /// Says that another stream than the block's own uses it, at some time before its end.
+    void record_stream(regraph_stream stream) const {
+        detail::check(regraph_record_stream(pool_->engine->raw, raw_.id, stream));
+    }
+
+    /// Marks the stream's current position as its last use of the block.
+    void record_use(regraph_stream stream) const {
+        detail::check(regraph_record_use(pool_->engine->raw, raw_.id, stream));
+    }
+
+    /// Frees the block in the order of `stream`, which need not be its own. The object is as if moved
+    /// from then.
+    void free_from(regraph_stream stream) {
+        detail::check(regraph_free_from(pool_->engine->raw, raw_.id, stream));
+        pool_.reset();
+    }
+
+    /// Gives the block up without freeing it: regraph_free() does that. The object is as if moved from
+    /// then.
+    regraph_block release() noexcept {
+        pool_.reset();
+        return raw_;
+    }
+
+private:
+    friend class pool;
+    friend class capture;
+
+    block(std::shared_ptr<detail::pool_state> pool, const regraph_block &raw) : pool_(std::move(pool)), raw_(raw) {}
+
+    void free() noexcept {
+        if (pool_) regraph_free(pool_->engine->raw, raw_.id);
+        pool_.reset();
+    }
+
+    std::shared_ptr<detail::pool_state> pool_;
+    regraph_block raw_;
+};
+
+/// An executable graph that owns its memory. Destroyed while it runs, it goes when it has finished.
+class graph {
+public:
+    graph(graph &&other) noexcept : pool_(std::move(other.pool_)), report_(other.report_) {}
+    graph &operator=(graph &&other) noexcept {
+        if (this != &other) {
+            release();
+            pool_ = std::move(other.pool_);
+            report_ = other.report_;
+        }
+        return *this;
+    }
+    ~graph() { release(); }
+
+    /// Launches the graph on a stream that does not capture, after every earlier launch of a graph of
+    /// the same pools. Throws REGRAPH_ERROR_CAPTURING, REGRAPH_ERROR_POOL_SUSPENDED,
+    /// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
+    void launch(regraph_stream stream) const {
+        detail::check(regraph_launch_graph(pool_->engine->raw, report_.graph, stream));
+    }
+
+    /// The capture's figures.
+    const regraph_capture_report &report() const noexcept { return report_; }
+
+    /// The least memory that the graph's blocks need, in bytes. Throws REGRAPH_ERROR_NO_JOURNAL.
+    std::uint64_t minimum_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_graph_minimum_bytes(pool_->engine->raw, report_.graph, &bytes));
+        return bytes;
+    }
+
+    /// Frees the capture's journal, which minimum_bytes() needs.
+    void forget_journal() const { detail::check(regraph_graph_forget_journal(pool_->engine->raw, report_.graph)); }
+
+    /// CUDA's executable graph, for updates of parameters between launches. The graph owns it.
+    regraph_executable executable() const {
+        regraph_executable found = nullptr;
+        detail::check(regraph_graph_get_handles(pool_->engine->raw, report_.graph, nullptr, &found));
+        return found;
+    }
+
+private:
+    friend class capture;
+
+    graph(std::shared_ptr<detail::pool_state> pool, const regraph_capture_report &report)
+        : pool_(std::move(pool)), report_(report) {}
+
+    void release() noexcept {
+        if (pool_) regraph_release_graph(pool_->engine->raw, report_.graph);
+        pool_.reset();
+    }
+
+    std::shared_ptr<detail::pool_state> pool_;
+    regraph_capture_report report_;
+};
+
+/// A capture under way. Destroyed before finish(), by an exception for instance, it ends the stream's
+/// capture and leaves no graph.
+class capture {
+public:
+    capture(capture &&other) noexcept : pool_(std::move(other.pool_)), id_(other.id_) {}
+    capture &operator=(capture &&other) noexcept {
+        if (this != &other) {
+            abandon();
+            pool_ = std::move(other.pool_);
+            id_ = other.id_;
+        }
+        return *this;
+    }
+    ~capture() { abandon(); }
+
+    /// A block of the capture's pool for `stream`. Throws as pool::allocate().
+    block allocate(std::uint64_t bytes, regraph_stream stream) const {
+        regraph_block made{};
+        detail::check(regraph_allocate(pool_->engine->raw, pool_->raw, bytes, stream, &made));
+        return {pool_, made};
+    }
+
+    /// The same on memory that is there at once and never shared or moved while the graph lives.
+    block allocate_fixed(std::uint64_t bytes, regraph_stream stream) const {
+        regraph_block made{};
+        detail::check(regraph_allocate_fixed(pool_->engine->raw, pool_->raw, bytes, stream, &made));
+        return {pool_, made};
+    }
+
+    /// Gives the capture its memory at its end, as little as it can run on, within these bounds. Before
+    /// its first block. Throws REGRAPH_ERROR_CANNOT_PLAN.
+    void plan(const regraph_plan_options &options = {}) const {
+        detail::check(regraph_plan_capture(pool_->engine->raw, id_, &options));
+    }
+
+    /// The least memory that the capture's blocks need so far, in bytes. Throws
+    /// REGRAPH_ERROR_NO_JOURNAL.
+    std::uint64_t minimum_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_capture_minimum_bytes(pool_->engine->raw, id_, &bytes));
+        return bytes;
+    }
+
+    /// Throws the capture away and begins another one of the same work in its place: see
+    /// regraph_repeat_stream_capture(). All its blocks are freed by now.
+    void repeat() {
+        const regraph_error code = regraph_repeat_stream_capture(pool_->engine->raw, &id_);
+        detail::check(code);
+    }
+
+    /// Ends the capture and instantiates its graph. Throws REGRAPH_ERROR_REFUSED and what else
+    /// regraph_finish_stream_capture() returns; nothing is left of the capture then.
+    graph finish() {
+        regraph_capture_report report{};
+        const auto pool = std::move(pool_);
+        detail::check(regraph_finish_stream_capture(pool->engine->raw, id_, &report));
+        return {pool, report};
+    }
+
+    /// The driver's number of the capture.
+    regraph_capture_id id() const noexcept { return id_; }
+
+private:
+    friend class pool;
+
+    capture(std::shared_ptr<detail::pool_state> pool, regraph_stream stream, std::int32_t mode)
+        : pool_(std::move(pool)), id_(0) {
+        detail::check(regraph_begin_stream_capture(pool_->engine->raw, pool_->raw, stream, mode, &id_));
+    }
+
+    void abandon() noexcept {
+        if (pool_) regraph_abandon_capture(pool_->engine->raw, id_);
+        pool_.reset();
+    }
+
+    std::shared_ptr<detail::pool_state> pool_;
+    regraph_capture_id id_;
+};
+
+/// Memory that graphs share. Graphs of one pool never run at once, on whatever streams they are
+/// launched; graphs that are to run at the same time have pools of their own.
+class pool {
+public:
+    /// An empty pool that may hold `max_bytes`.
+    explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT)
+        : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes)) {}
+
+    pool(pool &&) = default;
+    pool &operator=(pool &&) = default;
+
+    /// A block of at least `bytes` for `stream`, inside a capture or outside. Throws
+    /// regraph::out_of_memory, REGRAPH_ERROR_ZERO_BYTES, REGRAPH_ERROR_CAPTURE_INVALIDATED,
+    /// REGRAPH_ERROR_CAPTURE_ENDED, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_PER_THREAD_STREAM,
+    /// REGRAPH_ERROR_DRIVER.
+    block allocate(std::uint64_t bytes, regraph_stream stream) const {
+        regraph_block made{};
+        detail::check(regraph_allocate(state_->engine->raw, state_->raw, bytes, stream, &made));
+        return {state_, made};
+    }
+
+    /// The same without an exception: empty where the call failed, and `code` says why.
+    std::optional<block> try_allocate(std::uint64_t bytes, regraph_stream stream, regraph_error &code) const noexcept {
+        regraph_block made{};
+        code = regraph_allocate(state_->engine->raw, state_->raw, bytes, stream, &made);
+        if (code != REGRAPH_OK) return std::nullopt;
+        return block(state_, made);
+    }
+
+    /// Begins a capture on `stream`. `mode` is one of CUDA's (REGRAPH_CAPTURE_GLOBAL and so on).
+    capture begin_capture(regraph_stream stream, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
+        return {state_, stream, mode};
+    }
+
+    /// Captures what `body(capture &)` submits to `stream`, and to the streams that it forks. Returns the
+    /// graph; with what `body` returned, as a pair, where that is not void.
+    template <class Body>
+    auto record(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
+        capture begun = begin_capture(stream, mode);
+        return finish(begun, body);
+    }
+
+    /// The same, captured twice: from the first capture, which is thrown away, is planned where the
+    /// second one's blocks lie, close to the least memory. `body` submits the same work both times.
+    /// What it returned first is destroyed before it is called again, and with that go the blocks.
+    template <class Body>
+    auto record_twice(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
+        capture begun = begin_capture(stream, mode);
+        static_cast<void>(body(begun));
+        begun.repeat();
+        return finish(begun, body);
+    }
+
+    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far.
+    void follow(regraph_stream stream) const {
+        detail::check(regraph_pool_follow(state_->engine->raw, state_->raw, stream));
+    }
+
+    /// Waits until no graph of the pool runs.
+    void synchronize() const { detail::check(regraph_pool_synchronize(state_->engine->raw, state_->raw)); }
+
+    /// Gives the pool's memory back and keeps its addresses; see regraph_pool_suspend(). Returns how
+    /// many bytes went.
+    std::uint64_t suspend() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_suspend(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
+    /// Maps memory again where there was some. Returns how many bytes came back. Throws
+    /// REGRAPH_ERROR_RESUME_OUT_OF_MEMORY.
+    std::uint64_t resume() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_resume(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
+    /// The pool's statistics.
+    regraph_statistics statistics() const {
+        regraph_statistics found{};
+        detail::check(regraph_pool_get_statistics(state_->engine->raw, state_->raw, &found));
+        return found;
+    }
+
+    /// The pool's engine.
+    regraph::engine engine() const { return regraph::engine(state_->engine); }
+
+    /// For the calls of regraph.h.
+    regraph_pool raw() const noexcept { return state_->raw; }
+
+private:
+    template <class Body>
+    static auto finish(capture &begun, Body &body) {
+        if constexpr (std::is_void_v<decltype(body(begun))>) {
+            body(begun);
+            return begun.finish();
+        } else {
+            auto result = body(begun);
+            return std::make_pair(begun.finish(), std::move(result));
+        }
+    }
+
+    std::shared_ptr<detail::pool_state> state_;
+};
+
+}  // namespace regraph
+
+#endif  // REGRAPH_HPP

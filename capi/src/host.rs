@@ -79,6 +79,12 @@ impl<D: Program> Host<D> {
         Ok(destroyed?)
     }
 
+    pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
+        let found = open(&self.pools).remove(&pool);
+        let unknown = engine::Error::UnknownPool { call: "release_pool", pool };
+        found.map(drop).ok_or(Failure::Engine(unknown))
+    }
+
     pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
         let found = open(&self.pools).get(&pool).cloned();
         found.ok_or(Failure::Engine(engine::Error::UnknownPool { call, pool }))

@@ -52,6 +52,25 @@ pub unsafe extern "C" fn regraph_pool_destroy(
     })
 }
 
+/// Gives a pool up: it is destroyed now, or when its last block is freed, its last graph is released
+/// and their work has completed. Nothing may be asked of the pool any more; its blocks and graphs may
+/// be used as before. Waits for launches of graphs that were released while they ran.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_release(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        on!(engine, engine => engine.release_pool(pool.into()))
+    })
+}
+
 /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
 /// until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
 /// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are

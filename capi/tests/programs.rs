@@ -77,6 +77,45 @@ fn graphs_and_the_order_of_their_launches() {
 }
 
 #[test]
+fn the_cpp_layer() {
+    let (printed, _) = build_and_run(Language::Cpp17, &source("tests/c/layer.cpp"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+/// It needs no exceptions, and can be in several files of a program.
+#[test]
+fn the_cpp_layer_without_exceptions() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#include <regraph.hpp>\n#include <regraph.hpp>\n\
+        void NAME(const regraph::pool &p) { regraph_error code; p.try_allocate(1, nullptr, code); }\n";
+    for name in ["first", "second"] {
+        let source = folder.path().join(name).with_extension("cpp");
+        std::fs::write(&source, text.replace("NAME", name)).unwrap();
+        let object = source.with_extension("o");
+        support::compile(Language::Cpp17, &source, &object, &["-c", "-fno-exceptions"]);
+    }
+    let main = folder.path().join("main.cpp");
+    std::fs::write(&main, "int main() { return 0; }\n").unwrap();
+    let library = support::libraries().join("libregraph_c.so");
+    let objects = ["first.o", "second.o"].map(|name| folder.path().join(name));
+    let linked = [&objects[0], &objects[1], &library].map(|path| path.to_str().unwrap());
+    support::compile(Language::Cpp17, &main, &folder.path().join("program"), &linked);
+}
+
+#[test]
+fn the_cpp_example_says_what_it_is_to_say() {
+    let example = source("examples/two_streams.cpp");
+    let (printed, _) = build_and_run(Language::Cpp17, &example, Linked::Shared);
+    for line in [
+        "output: 4 MiB at ",
+        "graph: 4 MiB reserved, 4 MiB needed at least",
+        "REGRAPH_ERROR_OUT_OF_MEMORY: out of memory",
+    ] {
+        assert!(printed.contains(line), "it does not say \"{line}\":\n{printed}");
+    }
+}
+
+#[test]
 fn threads_from_cpp() {
     let threads = source("tests/c/threads.cpp");
     let (printed, _) = build_and_run(Language::Cpp17, &threads, Linked::Shared);

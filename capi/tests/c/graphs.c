@@ -179,6 +179,7 @@ static void graphs_of_a_pool_never_run_at_once(void) {
     OK(regraph_pool_destroy(e, it.pool));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_follow(e, it.pool, it.a));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_synchronize(e, it.pool));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_release(e, it.pool));
     IS(REGRAPH_ERROR_UNKNOWN_POOL,
        regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_GLOBAL, &capture));
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_begin_stream_capture(e, it.other, it.a, 3, &capture));
@@ -231,6 +232,25 @@ static void captured_twice(void) {
     CHECK(twice == 44 * MIB);
 }
 
+/* A pool that is given up goes with what lies in it. */
+static void a_pool_is_given_up(void) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_graph_id graph = captured(it);
+    regraph_block block;
+    OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
+    OK(regraph_pool_release(e, it.pool));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_release(e, it.pool));
+    OK(regraph_launch_graph(e, graph, it.a));
+    OK(regraph_sim_synchronize(e));
+    OK(regraph_free(e, block.id));
+    CHECK(used(it) == 4 * MIB); /* the graph's */
+    OK(regraph_release_graph(e, graph));
+    CHECK(used(it) == 0);
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, it.pool));
+    regraph_engine_destroy(e);
+}
+
 static void captures_that_fail(void) {
     bench it = begin("check:False");
     regraph_engine *e = it.engine;
@@ -274,6 +294,7 @@ static void captures_that_fail(void) {
     IS(REGRAPH_ERROR_NULL, regraph_capture_minimum_bytes(NULL, capture, &bytes));
     IS(REGRAPH_ERROR_NULL, regraph_capture_minimum_bytes(e, capture, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_graph_forget_journal(NULL, graph));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_release(NULL, it.pool));
     IS(REGRAPH_ERROR_NULL, regraph_pool_follow(NULL, it.pool, it.a));
     IS(REGRAPH_ERROR_NULL, regraph_pool_synchronize(NULL, it.pool));
     regraph_engine_destroy(e);
@@ -283,6 +304,7 @@ int main(void) {
     the_library_owns_a_graph();
     graphs_of_a_pool_never_run_at_once();
     captured_twice();
+    a_pool_is_given_up();
     captures_that_fail();
     printf("%d checks\n", checks);
     return 0;

@@ -594,9 +594,28 @@ static void plans(void) {
     regraph_engine_destroy(it.engine);
 
     /* Where it does not fit, and where nothing can be mapped later. */
-    it = begin("memory_limit_mb:8,plan:exact", false);
-    IS(REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, planned(it, &report));
-    SAYS("8388608");
+    it = begin("memory_limit_mb:12,plan:exact", false);
+    {
+        /* One block is live at a time, and kernels on both streams may run at once. */
+        regraph_stream streams[2];
+        regraph_block block;
+        regraph_graph graph = NULL;
+        int i;
+        streams[0] = it.a;
+        streams[1] = it.b;
+        IS(REGRAPH_ERROR_OUT_OF_MEMORY, regraph_allocate(it.engine, it.pool, 14 * MIB, it.a, &block));
+        OK(regraph_sim_wait(it.engine, it.b, it.a));
+        for (i = 0; i < 2; i++) {
+            OK(regraph_allocate(it.engine, it.pool, 8 * MIB, streams[i], &block));
+            OK(regraph_sim_launch(it.engine, streams[i], false));
+            OK(regraph_free(it.engine, block.id));
+        }
+        OK(regraph_sim_wait(it.engine, it.a, it.b));
+        OK(regraph_sim_end_capture(it.engine, it.a, &graph));
+        IS(REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, regraph_end_capture(it.engine, it.capture, graph, &report));
+        SAYS("16777216");
+        OK(regraph_sim_destroy_graph(it.engine, graph));
+    }
     regraph_engine_destroy(it.engine);
     it = begin("caching:False", false);
     IS(REGRAPH_ERROR_CANNOT_PLAN, regraph_plan_capture(it.engine, it.capture, &options));

@@ -1,0 +1,242 @@
+// The C++ layer: what is destroyed frees what it had, and failures are exceptions.
+#include <cstring>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <regraph.hpp>
+
+#include "check.h"
+
+using namespace regraph;
+
+template <class T>
+constexpr bool moves_only = !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
+                            std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>;
+static_assert(moves_only<pool> && moves_only<block> && moves_only<capture> && moves_only<graph>);
+
+// The call throws an error with this code.
+template <class Call>
+static void throws(regraph_error code, Call &&call, const char *part = "") {
+    checks++;
+    try {
+        call();
+    } catch (const error &thrown) {
+        CHECK(thrown.code() == code && std::strstr(thrown.what(), regraph_error_name(code)) != nullptr);
+        CHECK(std::strstr(thrown.what(), part) != nullptr);
+        return;
+    }
+    fail(__FILE__, __LINE__, regraph_error_name(code), "nothing was thrown");
+}
+
+static regraph_stream stream_of(const engine &of) {
+    regraph_stream stream = nullptr;
+    OK(regraph_sim_create_stream(of.raw(), &stream));
+    return stream;
+}
+
+static void kernel(const engine &on, regraph_stream stream) { OK(regraph_sim_launch(on.raw(), stream, false)); }
+
+static std::uint64_t live_bytes(const pool &of) { return of.statistics().all.allocated_bytes.current; }
+
+static void blocks_free_themselves() {
+    auto e = engine::sim(64 * MIB);
+    pool p(e);
+    const auto a = stream_of(e), b = stream_of(e);
+    {
+        auto first = p.allocate(4 * MIB, a);
+        CHECK(first.bytes() == 4 * MIB && first.address() % 512 == 0);
+        CHECK(reinterpret_cast<std::uintptr_t>(first.data<float>()) == first.address());
+        first.record_stream(b);
+        first.record_use(b);
+        block second = std::move(first);
+        CHECK(live_bytes(p) == 4 * MIB);
+        second = p.allocate(8 * MIB, a);  // the first one is freed
+        CHECK(live_bytes(p) == 8 * MIB);
+        second = std::move(second);
+        std::vector<block> more;
+        for (int i = 0; i < 4; i++) more.push_back(p.allocate(MIB, b));
+        CHECK(live_bytes(p) == 12 * MIB);
+        more.erase(more.begin());
+        CHECK(live_bytes(p) == 11 * MIB);
+        more.back().free_from(a);
+        CHECK(live_bytes(p) == 10 * MIB);
+    }
+    CHECK(live_bytes(p) == 0);
+    const auto given_up = p.allocate(MIB, a).release();
+    CHECK(live_bytes(p) == MIB);
+    OK(regraph_free(e.raw(), given_up.id));
+}
+
+static void failures_are_exceptions() {
+    auto e = engine::sim(64 * MIB);
+    pool p(e, 8 * MIB);
+    const auto a = stream_of(e);
+    int told = 0;
+    e.observe_out_of_memory([&told](const regraph_out_of_memory &report) {
+        told += report.requested == 9 * MIB;
+    });
+    throws(REGRAPH_ERROR_ZERO_BYTES, [&] { p.allocate(0, a); });
+    throws(REGRAPH_ERROR_OUT_OF_MEMORY, [&] { p.allocate(9 * MIB, a); }, "out of memory");
+    try {
+        p.allocate(9 * MIB, a);
+        fail(__FILE__, __LINE__, "allocate", "nothing was thrown");
+    } catch (const out_of_memory &thrown) {
+        CHECK(thrown.driver_code() == 0);
+    }
+    regraph_error code = REGRAPH_OK;
+    CHECK(!p.try_allocate(9 * MIB, a, code) && code == REGRAPH_ERROR_OUT_OF_MEMORY);
+    CHECK(p.try_allocate(MIB, a, code).has_value() && code == REGRAPH_OK);
+    CHECK(told == 3 && live_bytes(p) == 0);
+    throws(REGRAPH_ERROR_SETTINGS, [] { config().settings("no_such_key:1"); }, "no_such_key");
+    OK(regraph_sim_fail_driver_call(e.raw(), 0));
+    try {
+        p.allocate(4 * MIB, a);
+        fail(__FILE__, __LINE__, "allocate", "nothing was thrown");
+    } catch (const error &thrown) {
+        CHECK(thrown.code() == REGRAPH_ERROR_DRIVER && thrown.driver_code() == 800);
+    }
+    try {
+        engine::cuda(4000000000u);
+        fail(__FILE__, __LINE__, "cuda", "there is no such device");
+    } catch (const error &thrown) {
+        CHECK(thrown.code() != REGRAPH_ERROR_PANIC);
+    }
+    CHECK(e.memory_limit() == REGRAPH_NO_LIMIT);
+    e.set_memory_limit(MIB);
+    CHECK(e.memory_limit() == MIB);
+    CHECK(e.snapshot_json().find("segments") != std::string::npos);
+    e.retire_stream(a);
+}
+
+static void captures_and_graphs() {
+    auto e = engine::sim(256 * MIB);
+    pool p(e);
+    const auto a = stream_of(e), b = stream_of(e);
+    auto work = [&](capture &c) {
+        for (int i = 0; i < 3; i++) {
+            auto temporary = c.allocate(4 * MIB, a);
+            kernel(e, a);
+        }
+        auto output = c.allocate(4 * MIB, a);
+        kernel(e, a);
+        CHECK(c.minimum_bytes() == 4 * MIB);
+        return output;
+    };
+    {
+        auto [first, output] = p.record(a, work);
+        CHECK(first.report().blocks == 4 && first.report().verified);
+        first.launch(a);
+        first.launch(b);
+        CHECK(first.executable() != nullptr);
+        graph moved = std::move(first);
+        moved.launch(a);
+        auto again = p.record_twice(a, work);
+        CHECK(again.first.report().layout_blocks == 4 && again.first.report().layout_followed == 4);
+        CHECK(again.first.report().capture != moved.report().capture);
+        moved = std::move(again.first);  // the first graph is released
+        CHECK(moved.minimum_bytes() == 4 * MIB);
+        moved.forget_journal();
+        throws(REGRAPH_ERROR_NO_JOURNAL, [&] { moved.minimum_bytes(); });
+        CHECK(live_bytes(p) == 8 * MIB);
+        p.follow(b);
+        p.synchronize();
+    }
+    CHECK(live_bytes(p) == 0);
+    p.synchronize();
+    e.trim();
+    CHECK(p.statistics().all.reserved_bytes.current == 0);
+
+    // A body without a result, with memory that comes at the end.
+    graph planned = p.record(a, [&](capture &c) {
+        c.plan();
+        auto only = c.allocate(4 * MIB, a), fixed = c.allocate_fixed(2 * MIB, a);
+        kernel(e, a);
+    });
+    CHECK(planned.report().planned_bytes == 4 * MIB);
+    CHECK(p.suspend() > 0);
+    throws(REGRAPH_ERROR_POOL_SUSPENDED, [&] { planned.launch(a); });
+    CHECK(p.resume() > 0);
+    planned.launch(a);
+    p.synchronize();
+}
+
+// What an exception leaves behind is nothing.
+static void an_exception_in_a_capture() {
+    auto e = engine::sim(256 * MIB);
+    pool p(e);
+    const auto a = stream_of(e);
+    bool caught = false;
+    try {
+        p.record(a, [&](capture &c) {
+            auto held = c.allocate(4 * MIB, a);
+            kernel(e, a);
+            throw 7;
+        });
+    } catch (int thrown) {
+        caught = thrown == 7;
+    }
+    CHECK(caught && live_bytes(p) == 0);
+    regraph_capture_id id = 1;
+    OK(regraph_sim_capture_info(e.raw(), a, &id, nullptr));
+    CHECK(id == 0);  // the stream does not capture
+
+    // One that is refused: a stream of it is not joined again.
+    const auto b = stream_of(e);
+    throws(REGRAPH_ERROR_DRIVER, [&] {
+        p.record(a, [&](capture &) {
+            kernel(e, a);
+            OK(regraph_sim_wait(e.raw(), b, a));
+            kernel(e, b);
+        });
+    });
+    graph sound = p.record(a, [&](capture &) { kernel(e, a); });
+    sound.launch(a);
+
+    // Moved and ended by hand; and abandoned by assignment.
+    capture open = p.begin_capture(a, REGRAPH_CAPTURE_RELAXED);
+    capture moved = std::move(open);
+    CHECK(moved.id() != 0);
+    sound = moved.finish();
+    sound.launch(a);
+    capture other = p.begin_capture(a);
+    other = p.begin_capture(stream_of(e));
+    p.begin_capture(a).finish();
+    throws(REGRAPH_ERROR_INVALID_ARGUMENT, [&] { p.begin_capture(b, 17); }, "mode");
+    p.synchronize();
+}
+
+// The last one to go takes the rest with it, whichever that is.
+static void lifetimes() {
+    std::optional<block> block_of_a_gone_pool;
+    std::optional<graph> graph_of_a_gone_engine;
+    regraph_stream a = nullptr;
+    {
+        auto e = engine::sim(64 * MIB, config().journal(true).find_late_uses(false).statistics(true));
+        a = stream_of(e);
+        {
+            pool p(e);
+            block_of_a_gone_pool = p.allocate(4 * MIB, a);
+            pool q(p.engine());
+            graph_of_a_gone_engine = q.record(a, [&](capture &c) {
+                auto temporary = c.allocate(4 * MIB, a);
+                kernel(e, a);
+            });
+        }
+        CHECK(e.statistics().all.allocated_bytes.current == 4 * MIB);
+    }
+    graph_of_a_gone_engine->launch(a);
+    block_of_a_gone_pool->record_stream(a);
+    block_of_a_gone_pool.reset();
+    graph_of_a_gone_engine.reset();  // and the engine
+}
+
+int main() {
+    blocks_free_themselves();
+    failures_are_exceptions();
+    captures_and_graphs();
+    an_exception_in_a_capture();
+    lifetimes();
+    std::printf("%d checks\n", checks);
+    return 0;
+}
