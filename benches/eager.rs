@@ -8,10 +8,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use regraph::driver::{Program, StreamHandle};
+use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Settings;
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::Program;
 
 /// Turns of each variant.
 const TURNS: usize = 15;
@@ -129,7 +130,7 @@ fn main() {
     }
     #[cfg(feature = "cuda")]
     if std::env::var_os("REGRAPH_BENCH_CUDA").is_some() {
-        let driver = regraph::driver::cuda::CudaDriver::new(0).expect("there is a GPU");
+        let driver = regraph_tagged::CudaProgram::new(0).expect("there is a GPU");
         return run(&Arc::new(driver));
     }
     run(&Arc::new(SimDriver::new(SimConfig::default())));

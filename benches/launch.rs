@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 /// Turns of each variant.
 const TURNS: usize = 21;
@@ -135,8 +136,8 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
 
 #[cfg(feature = "cuda")]
 fn on_a_gpu() -> Result<(), Error> {
-    use regraph::driver::cuda::CudaDriver;
-    let driver = Arc::new(CudaDriver::new(0)?);
+    use regraph_tagged::CudaProgram;
+    let driver = Arc::new(CudaProgram::new(0)?);
     let name = driver.device_name()?;
     run(driver, &name)
 }

@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-#[cfg(feature = "cuda")]
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph_sim::{SimConfig, SimDriver};
+#[cfg(feature = "cuda")]
+use regraph_tagged::CudaProgram;
+use regraph_tagged::{Program, Tagged, Work};
 
 /// Unless the command line says otherwise.
 const LARGEST: u64 = 128;
@@ -264,7 +265,7 @@ fn run() -> Result<u64, Box<dyn AnyError>> {
     }
     #[cfg(feature = "cuda")]
     if !simulated {
-        match CudaDriver::new(0) {
+        match CudaProgram::new(0) {
             Ok(driver) => {
                 println!("{}", driver.device_name()?);
                 return Ok(table(driver, largest)?);

@@ -6,8 +6,9 @@
 use std::error::Error;
 
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, DriverError, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, DriverError, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, PoolConfig};
+use regraph_tagged::{Program, Tagged, Work};
 
 const BYTES: u64 = 4 << 20;
 const LAUNCHES: u32 = 100;

@@ -2,9 +2,10 @@
 
 use std::error::Error;
 
-use regraph::driver::{CaptureMode, Program, Work};
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());

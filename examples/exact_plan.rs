@@ -14,13 +14,14 @@ use std::error::Error as AnyError;
 use std::sync::Arc;
 
 use fastrand::Rng;
-#[cfg(feature = "cuda")]
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{SimConfig, SimDriver};
+#[cfg(feature = "cuda")]
+use regraph_tagged::CudaProgram;
+use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
 const STEPS: u64 = 120;
@@ -29,7 +30,7 @@ const HELD: usize = 6;
 
 fn main() -> Result<(), Box<dyn AnyError>> {
     #[cfg(feature = "cuda")]
-    match CudaDriver::new(0) {
+    match CudaProgram::new(0) {
         Ok(driver) => {
             println!("{}", driver.device_name()?);
             return Ok(story(driver)?);

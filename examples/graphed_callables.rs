@@ -28,12 +28,13 @@ use cudarc::nvrtc::Ptx;
 use regraph::callables::{Callable, Options, Stage};
 use regraph::cudarc::{Buf, Error};
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{AsStream, Program, StreamHandle};
+use regraph::driver::{AsStream, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::Submit;
 use regraph::graphs::{self, Memory, Pool};
 use regraph_sim::probe::Probe;
 use regraph_sim::SimDriver;
+use regraph_tagged::Program;
 
 const LAYERS: usize = 48;
 const WIDTH: usize = 64;

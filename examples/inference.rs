@@ -28,12 +28,13 @@ use cudarc::driver::{
 use cudarc::nvrtc::{self, CompileError};
 use regraph::cudarc::{engine, untracked};
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, Program, StreamHandle};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, PoolConfig};
 use regraph::graphs::Submit;
 use regraph::graphs::{Capture, Memory as Block, Pool};
 use regraph_sim::probe::Probe;
 use regraph_sim::SimDriver;
+use regraph_tagged::Program;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -11,12 +11,13 @@ use std::error::Error as AnyError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-#[cfg(feature = "cuda")]
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{Program, StreamHandle, Tagged, Work};
+use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Settings;
 use regraph_sim::{SimConfig, SimDriver};
+#[cfg(feature = "cuda")]
+use regraph_tagged::CudaProgram;
+use regraph_tagged::{Program, Tagged, Work};
 
 const MB: u64 = 1 << 20;
 const LAYERS: u64 = 24;
@@ -206,7 +207,7 @@ fn table<P: Program>(driver: &Arc<P>) -> Result<(), Box<dyn AnyError>> {
 fn main() -> Result<(), Box<dyn AnyError>> {
     #[cfg(feature = "cuda")]
     if std::env::args().all(|argument| argument != "--simulated") {
-        match CudaDriver::new(0) {
+        match CudaProgram::new(0) {
             Ok(driver) => {
                 println!("{}", driver.device_name()?);
                 return table(&Arc::new(driver));

@@ -5,10 +5,11 @@
 
 use std::error::Error;
 
-use regraph::driver::{CaptureMode, Program, Work};
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{self, Pool};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 fn main() -> Result<(), Box<dyn Error>> {
     #[cfg(feature = "cudarc")]

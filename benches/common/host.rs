@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
 use regraph::journal::Journal;
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 use super::meter::{Meter, Timed, Untimed};
 use super::script::{Call, Script};

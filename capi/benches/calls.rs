@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::ptr::null_mut;
 
 use criterion::{criterion_group, criterion_main, Criterion};
-use regraph::driver::{CaptureMode, Program, StreamHandle};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph_c::*;
 use regraph_sim::{SimConfig, SimDriver};

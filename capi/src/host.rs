@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use regraph::driver::{
-    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, Program, StreamHandle,
+    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{self, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
@@ -14,7 +14,7 @@ use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
 use crate::failure::{Failure, Fallible};
 
 /// An engine, and what belongs to it until the caller destroys it.
-pub(crate) struct Host<D: Program> {
+pub(crate) struct Host<D: HostApi> {
     // Dropped in this order: captures and graphs use pools.
     captures: Table<CaptureId, StreamCapture<D>>,
     graphs: Table<GraphId, Arc<RwLock<Held<D>>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Host<D: Program> {
 }
 
 /// A graph that has not been released.
-enum Held<D: Program> {
+enum Held<D: HostApi> {
     /// The library instantiated it.
     Graph(Graph<D>),
     /// The caller instantiates it.
@@ -31,7 +31,7 @@ enum Held<D: Program> {
 }
 
 /// A capture that the library began on a stream.
-struct StreamCapture<D: Program> {
+struct StreamCapture<D: HostApi> {
     capture: Capture<D>,
     pool: Pool<D>,
     mode: CaptureMode,
@@ -40,7 +40,7 @@ struct StreamCapture<D: Program> {
 // SAFETY: captures stay on their thread because CUDA asks for it, and the header asks callers for the
 // same; nothing in one is bound to a thread. One thread at a time has it: every call that uses it
 // takes it out of its table first.
-unsafe impl<D: Program> Send for StreamCapture<D> {}
+unsafe impl<D: HostApi> Send for StreamCapture<D> {}
 
 type Table<I, T> = Mutex<BTreeMap<I, T>>;
 
@@ -49,7 +49,7 @@ fn open<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Program> Host<D> {
+impl<D: HostApi> Host<D> {
     pub(crate) fn new(driver: D, config: Config) -> Self {
         Self {
             captures: Table::default(),
@@ -236,7 +236,7 @@ impl<D: Program> Host<D> {
     }
 }
 
-impl<D: Program> Deref for Host<D> {
+impl<D: HostApi> Deref for Host<D> {
     type Target = Engine<D>;
 
     #[inline]
@@ -245,7 +245,7 @@ impl<D: Program> Deref for Host<D> {
     }
 }
 
-impl<D: Program> Drop for Host<D> {
+impl<D: HostApi> Drop for Host<D> {
     fn drop(&mut self) {
         for held in std::mem::take(&mut *open(&self.graphs)).into_values() {
             // The caller's own graphs may be launched after the engine is gone: their memory stays.
@@ -258,7 +258,7 @@ impl<D: Program> Drop for Host<D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Host<D> {
+impl<D: HostApi> fmt::Debug for Host<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("engine", &self.engine).finish_non_exhaustive()
     }

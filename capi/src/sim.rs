@@ -1,7 +1,7 @@
 //! The host's side of the simulated driver: what the CUDA driver does for a host on a GPU.
 
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, Work};
-use regraph_sim::SimDriver;
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi};
+use regraph_sim::{Launch, SimDriver};
 
 use crate::arguments::Out;
 use crate::engine::regraph_engine;
@@ -66,8 +66,9 @@ pub unsafe extern "C" fn regraph_sim_launch(
     stream: regraph_stream,
     programmatic: bool,
 ) -> regraph_error {
-    let launch =
-        |driver: &SimDriver| Ok(driver.launch(named(stream), Work::default(), programmatic)?);
+    let launch = |driver: &SimDriver| {
+        Ok(driver.launch_kernel(named(stream), Launch { kernel: None, programmatic })?)
+    };
     // SAFETY: the contract of all calls.
     unsafe { simulate(engine, launch) }
 }

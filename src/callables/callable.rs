@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use super::shape::Shape;
 use super::stage::Stage;
-use crate::driver::{AsStream, CaptureMode, Program, StreamHandle};
+use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
 use crate::engine::PoolConfig;
 use crate::graphs::{Capture, Error, Event, Pool};
 
@@ -61,7 +61,7 @@ type Part<'f, D, K, I, O, E> =
 ///
 /// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part
 /// leaves for the next.
-pub struct Callable<'f, D: Program, K, I, O, E = Error> {
+pub struct Callable<'f, D: HostApi, K, I, O, E = Error> {
     pool: Pool<D>,
     options: Options,
     make: Make<'f, D, K, I, E>,
@@ -72,7 +72,7 @@ pub struct Callable<'f, D: Program, K, I, O, E = Error> {
     shapes: Vec<(K, Shape<D, I, O>)>,
 }
 
-impl<D: Program, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
+impl<D: HostApi, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
     fn drop(&mut self) {
         self.shapes.clear();
         if self.pool.synchronize().is_err() {
@@ -84,13 +84,13 @@ impl<D: Program, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
 
 /// Work of a call on a stream: what of it no launch follows is marked, so that its inputs live as long
 /// as it may run.
-struct Filling<D: Program> {
+struct Filling<D: HostApi> {
     pool: Pool<D>,
     stream: StreamHandle,
     followed: bool,
 }
 
-impl<D: Program> Drop for Filling<D> {
+impl<D: HostApi> Drop for Filling<D> {
     fn drop(&mut self) {
         if !self.followed {
             self.pool.cover(self.stream);
@@ -100,7 +100,7 @@ impl<D: Program> Drop for Filling<D> {
 
 impl<'f, D, K, I, O, E> Callable<'f, D, K, I, O, E>
 where
-    D: Program,
+    D: HostApi,
     K: Clone + PartialEq,
     O: Default,
     E: From<Error>,
@@ -255,7 +255,7 @@ where
     }
 }
 
-impl<D: Program, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {
+impl<D: HostApi, K: fmt::Debug, I, O, E> fmt::Debug for Callable<'_, D, K, I, O, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Callable")
             .field("pool", &self.pool)

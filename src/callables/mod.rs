@@ -16,8 +16,8 @@
 //! use std::sync::Arc;
 //!
 //! use regraph::callables::{Callable, Options};
-//! use regraph_sim::{SimConfig, SimDriver};
-//! use regraph::driver::{Program, Work};
+//! use regraph_sim::{Launch, SimConfig, SimDriver};
+//! use regraph::driver::HostApi;
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //! use regraph::graphs::{Error, Memory, Pool};
 //!
@@ -31,7 +31,7 @@
 //! .bucket(|rows| rows.next_power_of_two())
 //! .part(|stage, rows, _input, output: &mut Option<Memory<_>>| {
 //!     *output = Some(stage.allocate(rows * 8192)?);
-//!     Ok(driver.launch(stage.stream(), Work::default(), false)?)
+//!     Ok(driver.launch_kernel(stage.stream(), Launch::default())?)
 //! });
 //! for rows in [3, 4, 7] {
 //!     let output = double.call(&stream, &rows, |_input| Ok(()))?; // copies the input in

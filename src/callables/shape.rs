@@ -3,11 +3,11 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use crate::driver::{AsStream, Program};
+use crate::driver::{AsStream, HostApi};
 use crate::graphs::{Error, Graph, Pool};
 
 /// The graphs of one shape, with the inputs that they read and the outputs that they write.
-pub struct Shape<D: Program, I, O> {
+pub struct Shape<D: HostApi, I, O> {
     pool: Pool<D>,
     /// One for each part.
     graphs: Vec<Graph<D>>,
@@ -15,7 +15,7 @@ pub struct Shape<D: Program, I, O> {
     outputs: ManuallyDrop<O>,
 }
 
-impl<D: Program, I, O> Shape<D, I, O> {
+impl<D: HostApi, I, O> Shape<D, I, O> {
     pub(super) fn new(pool: &Pool<D>, graphs: Vec<Graph<D>>, inputs: I, outputs: O) -> Self {
         let (inputs, outputs) = (ManuallyDrop::new(inputs), ManuallyDrop::new(outputs));
         Self { pool: pool.clone(), graphs, inputs, outputs }
@@ -55,7 +55,7 @@ impl<D: Program, I, O> Shape<D, I, O> {
     }
 }
 
-impl<D: Program, I, O> Drop for Shape<D, I, O> {
+impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
     fn drop(&mut self) {
         // A launch may be under way on a stream that the inputs were never recorded for.
         if self.pool.synchronize().is_err() {
@@ -71,7 +71,7 @@ impl<D: Program, I, O> Drop for Shape<D, I, O> {
     }
 }
 
-impl<D: Program, I, O> fmt::Debug for Shape<D, I, O> {
+impl<D: HostApi, I, O> fmt::Debug for Shape<D, I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shape").field("graphs", &self.graphs).finish_non_exhaustive()
     }

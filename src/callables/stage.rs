@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::driver::{Program, StreamHandle};
+use crate::driver::{HostApi, StreamHandle};
 use crate::graphs::{Capture, Error, Memory, Pool};
 
 /// What a part works in: once or more to warm up, outside captures, and once to be captured.
@@ -10,13 +10,13 @@ use crate::graphs::{Capture, Error, Memory, Pool};
 /// Its blocks come from [`Stage::pool`]: while warming up that is a pool of its own, which is gone
 /// before the capture, so that graphs share theirs with nothing else. Typed buffers (`regraph::cudarc`)
 /// are made by the pool too, for a stream that the program holds.
-pub struct Stage<'a, D: Program> {
+pub struct Stage<'a, D: HostApi> {
     pool: &'a Pool<D>,
     stream: StreamHandle,
     capture: Option<&'a Capture<D>>,
 }
 
-impl<'a, D: Program> Stage<'a, D> {
+impl<'a, D: HostApi> Stage<'a, D> {
     pub(super) fn new(
         pool: &'a Pool<D>,
         stream: StreamHandle,
@@ -49,7 +49,7 @@ impl<'a, D: Program> Stage<'a, D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Stage<'_, D> {
+impl<D: HostApi> fmt::Debug for Stage<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stage")
             .field("pool", &self.pool)

@@ -9,7 +9,7 @@
 //!
 //! use regraph::devices::Devices;
 //! use regraph_sim::{SimConfig, SimDriver}; // or driver::cuda::CudaDriver::new(1)?
-//! use regraph::driver::{Driver, Program};
+//! use regraph::driver::{Driver, HostApi};
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,22 +1,14 @@
 //! What the engine asks of a GPU, as one trait, and what a capturing host does to it, as another.
 //!
-//! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`Program`]
-//! is the side of the host: streams, launches, waits, raw graph edits. The engine itself never
-//! calls [`Program`]; trace replay, the sweep and the tests do. Both are implemented by
-//! [`sim::SimDriver`] and, with the feature `cuda`, by `cuda::CudaDriver`.
-
-/// Methods that go to what an `Arc` holds.
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($argument: $kind),*) -> $result {
-            (**self).$name($($argument),*)
-        })*
-    };
-}
+//! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`HostApi`] is
+//! the side of the host: streams, captures, launches of graphs. The engine itself never calls
+//! [`HostApi`]; [`graphs`](crate::graphs) does. Both are implemented by `cuda::CudaDriver` (feature
+//! `cuda`) and by the simulated driver of the crate `regraph-sim`, and can be by others.
 
 mod error;
+mod forward;
 mod handle;
-mod program;
+mod host;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -26,7 +18,7 @@ pub use handle::{
     AsStream, CaptureId, CaptureStatus, Dependency, EdgeData, EventHandle, GraphHandle,
     MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, StreamHandle,
 };
-pub use program::{CaptureMode, ExecutableHandle, Program, Tagged, Work};
+pub use host::{CaptureMode, ExecutableHandle, HostApi};
 
 /// Result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
@@ -238,33 +230,5 @@ pub trait Driver: Send + Sync {
 }
 
 impl<D: Driver + ?Sized> Driver for std::sync::Arc<D> {
-    forward! {
-        device() -> u32;
-        device_of_stream(stream: StreamHandle) -> Result<u32>;
-        create_event_on(device: u32) -> Result<EventHandle>;
-        capture_status(stream: StreamHandle, terminals: &mut Vec<Dependency>) -> Result<CaptureStatus>;
-        capture_of(stream: StreamHandle) -> Result<CaptureStatus>;
-        is_capturing(stream: StreamHandle) -> Result<bool>;
-        dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
-        nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
-        node_kind(node: NodeHandle) -> Result<NodeKind>;
-        pointers(node: NodeHandle, values: &mut Vec<u64>) -> Result<()>;
-        kernel_name(node: NodeHandle) -> Option<String>;
-        memory_support() -> MemorySupport;
-        memory_info() -> Result<MemoryInfo>;
-        reserve(bytes: u64) -> Result<u64>;
-        unreserve(address: u64, bytes: u64) -> Result<()>;
-        create(bytes: u64) -> Result<MemoryHandle>;
-        release(memory: MemoryHandle) -> Result<()>;
-        map(address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
-        set_access(address: u64, bytes: u64) -> Result<()>;
-        unmap(address: u64, bytes: u64) -> Result<()>;
-        allocate(bytes: u64) -> Result<u64>;
-        free(address: u64) -> Result<()>;
-        create_event() -> Result<EventHandle>;
-        record_event(event: EventHandle, stream: StreamHandle) -> Result<()>;
-        query_event(event: EventHandle) -> Result<bool>;
-        synchronize_event(event: EventHandle) -> Result<()>;
-        destroy_event(event: EventHandle) -> Result<()>;
-    }
+    crate::forward_driver!();
 }

@@ -14,7 +14,7 @@ use super::memory::Memory;
 use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{
-    AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, Program, StreamHandle,
+    AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
 };
 use crate::engine::{CaptureReport, Engine};
 
@@ -22,7 +22,7 @@ use crate::engine::{CaptureReport, Engine};
 ///
 /// Dropped without [`Capture::finish`] or [`Capture::accept`], by an error or a panic for instance,
 /// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
-pub struct Capture<D: Program> {
+pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
     /// The pools that it uses, the first one first.
@@ -34,7 +34,7 @@ pub struct Capture<D: Program> {
     thread: PhantomData<*const ()>,
 }
 
-impl<D: Program> Capture<D> {
+impl<D: HostApi> Capture<D> {
     /// Begins a capture on a stream, into a pool.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl<D: Program> Capture<D> {
 
 /// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
 /// of theirs was freed that it may use.
-fn add_others<D: Program>(accepted: &mut Accepted<D>) -> Result<(), Error> {
+fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
     for row in 0..accepted.len() {
         let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
         for (pool, graph) in owned_pools(&engine, graph)? {
@@ -259,13 +259,13 @@ fn add_others<D: Program>(accepted: &mut Accepted<D>) -> Result<(), Error> {
 }
 
 /// Ends a capture in the driver and destroys its graph.
-fn end<D: Program>(engine: &Engine<D>, stream: StreamHandle) {
+fn end<D: HostApi>(engine: &Engine<D>, stream: StreamHandle) {
     if let Ok(graph) = engine.driver().end_capture(stream) {
         let _ = engine.driver().destroy_graph(graph);
     }
 }
 
-impl<D: Program> Drop for Capture<D> {
+impl<D: HostApi> Drop for Capture<D> {
     fn drop(&mut self) {
         if !self.open {
             return;
@@ -281,7 +281,7 @@ impl<D: Program> Drop for Capture<D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Capture<D> {
+impl<D: HostApi> fmt::Debug for Capture<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Capture")
             .field("id", &self.id)
@@ -290,7 +290,7 @@ impl<D: Program> fmt::Debug for Capture<D> {
     }
 }
 
-impl<D: Program> Engine<D> {
+impl<D: HostApi> Engine<D> {
     /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
     /// owns its memory.
     ///

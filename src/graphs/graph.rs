@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::lease::Lease;
 use super::Error;
-use crate::driver::{AsStream, ExecutableHandle, GraphHandle, Program};
+use crate::driver::{AsStream, ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::CaptureReport;
 
 /// An executable graph that owns the lease on its memory.
@@ -17,7 +17,7 @@ use crate::engine::CaptureReport;
 ///
 /// Dropped while it runs, the graph is destroyed after it has finished: at a later launch or capture of
 /// its pool, at [`Pool::synchronize`](super::Pool::synchronize), or at once after a wait where it keeps values ([`Capture::keep`](super::Capture::keep)).
-pub struct Graph<D: Program> {
+pub struct Graph<D: HostApi> {
     lease: Lease<D>,
     graph: GraphHandle,
     executable: ExecutableHandle,
@@ -25,7 +25,7 @@ pub struct Graph<D: Program> {
     driver_bytes: u64,
 }
 
-impl<D: Program> Graph<D> {
+impl<D: HostApi> Graph<D> {
     pub(super) fn new(
         mut lease: Lease<D>,
         graph: GraphHandle,
@@ -93,7 +93,7 @@ impl<D: Program> Graph<D> {
     }
 }
 
-impl<D: Program> Drop for Graph<D> {
+impl<D: HostApi> Drop for Graph<D> {
     fn drop(&mut self) {
         if let Some(pool) = self.lease.pools().next() {
             pool.subtract_driver_bytes(self.driver_bytes);
@@ -101,7 +101,7 @@ impl<D: Program> Drop for Graph<D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Graph<D> {
+impl<D: HostApi> fmt::Debug for Graph<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Graph")
             .field("lease", &self.lease)

@@ -10,21 +10,21 @@ use super::order::{Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
-use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, Program, StreamHandle};
+use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{self, Engine, GraphId};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
 ///
 /// For hosts that instantiate and launch a graph themselves; [`Graph`](super::Graph) has one inside.
-pub struct Lease<D: Program> {
+pub struct Lease<D: HostApi> {
     /// The graph's pools with its name in each, by address, which is the order of their locks.
     pools: Accepted<D>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
     kept: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-impl<D: Program> Lease<D> {
+impl<D: HostApi> Lease<D> {
     pub(super) fn new(mut pools: Accepted<D>, kept: Vec<Box<dyn Any + Send + Sync>>) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
         Self { pools, handles: None, kept }
@@ -105,7 +105,7 @@ impl<D: Program> Lease<D> {
 pub(super) type Accepted<D> = SmallVec<[(Arc<Shared<D>>, GraphId); 1]>;
 
 /// The pools that a graph uses, as its engine knows, and that have an owner.
-pub(super) fn owned_pools<D: Program>(
+pub(super) fn owned_pools<D: HostApi>(
     engine: &Arc<Engine<D>>,
     graph: GraphId,
 ) -> Result<Accepted<D>, Error> {
@@ -121,14 +121,14 @@ pub(super) fn owned_pools<D: Program>(
 
 /// Marks the end of a launch in each of its pools, whatever becomes of the launch: one that failed
 /// or panicked may have been submitted.
-struct Marks<'a, D: Program> {
+struct Marks<'a, D: HostApi> {
     lease: &'a Lease<D>,
     orders: SmallVec<[MutexGuard<'a, Order<D>>; 1]>,
     launched: Launched,
     pending: bool,
 }
 
-impl<D: Program> Marks<'_, D> {
+impl<D: HostApi> Marks<'_, D> {
     fn set(&mut self) -> Result<(), DriverError> {
         self.pending = false;
         let mut marked = Ok(());
@@ -139,7 +139,7 @@ impl<D: Program> Marks<'_, D> {
     }
 }
 
-impl<D: Program> Drop for Marks<'_, D> {
+impl<D: HostApi> Drop for Marks<'_, D> {
     fn drop(&mut self) {
         if self.pending {
             // What cannot be marked is remembered by the order itself.
@@ -148,7 +148,7 @@ impl<D: Program> Drop for Marks<'_, D> {
     }
 }
 
-impl<D: Program> Drop for Lease<D> {
+impl<D: HostApi> Drop for Lease<D> {
     fn drop(&mut self) {
         let mut claims: SmallVec<[Claim<D>; 1]> = SmallVec::new();
         for (pool, graph) in &self.pools {
@@ -189,7 +189,7 @@ impl<D: Program> Drop for Lease<D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Lease<D> {
+impl<D: HostApi> fmt::Debug for Lease<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pools: Vec<_> = self.pools.iter().map(|(pool, graph)| (pool.id(), *graph)).collect();
         f.debug_struct("Lease").field("pools", &pools).finish_non_exhaustive()

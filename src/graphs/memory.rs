@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use super::pool::Shared;
 use super::Error;
-use crate::driver::{AsStream, Program};
+use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
 
 /// A block of device memory, owned: dropping it frees it, on any thread, inside a capture too.
 ///
 /// Which streams used it must be known by then: its own, and those that
 /// [`Memory::record_stream`] was told of.
-pub struct Memory<D: Program> {
+pub struct Memory<D: HostApi> {
     block: Block,
     /// Keeps the pool.
     pool: Arc<Shared<D>>,
 }
 
-impl<D: Program> Memory<D> {
+impl<D: HostApi> Memory<D> {
     pub(super) fn new(block: Block, pool: Arc<Shared<D>>) -> Self {
         Self { block, pool }
     }
@@ -73,7 +73,7 @@ impl<D: Program> Memory<D> {
     }
 }
 
-impl<D: Program> Drop for Memory<D> {
+impl<D: HostApi> Drop for Memory<D> {
     fn drop(&mut self) {
         // It fails only if somebody freed the block by its name, or if the engine is poisoned, which
         // hands out nothing any more.
@@ -81,7 +81,7 @@ impl<D: Program> Drop for Memory<D> {
     }
 }
 
-impl<D: Program> fmt::Debug for Memory<D> {
+impl<D: HostApi> fmt::Debug for Memory<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("block", &self.block).finish_non_exhaustive()
     }

@@ -13,8 +13,8 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use regraph_sim::{SimConfig, SimDriver};
-//! use regraph::driver::{CaptureMode, Program, Work};
+//! use regraph_sim::{Launch, SimConfig, SimDriver};
+//! use regraph::driver::{CaptureMode, HostApi};
 //! use regraph::engine::{Config, Engine, PoolConfig};
 //! use regraph::graphs::{Error, Pool};
 //!
@@ -24,9 +24,9 @@
 //! let stream = engine.driver().create_stream()?;
 //! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::Relaxed, |capture| {
 //!     let temporary = capture.allocate(1 << 20, &stream)?;
-//!     engine.driver().launch(stream, Work::default(), false)?; // writes it
+//!     engine.driver().launch_kernel(stream, Launch::default())?; // writes it
 //!     let output = capture.allocate(1 << 20, &stream)?;
-//!     engine.driver().launch(stream, Work::default(), false)?; // reads it, writes the output
+//!     engine.driver().launch_kernel(stream, Launch::default())?; // reads it, writes the output
 //!     drop(temporary);
 //!     Ok::<_, Error>(output)
 //! })?;

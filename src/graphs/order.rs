@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use super::retired::Retired;
 use super::Error;
-use crate::driver::{AsStream, DriverError, EventHandle, Program, StreamHandle};
+use crate::driver::{AsStream, DriverError, EventHandle, HostApi, StreamHandle};
 use crate::engine::{one_stream, Engine, PoolId};
 
 /// An event that is destroyed with its last user.
-pub(crate) struct Event<D: Program> {
+pub(crate) struct Event<D: HostApi> {
     engine: Arc<Engine<D>>,
     handle: EventHandle,
 }
 
-impl<D: Program> Event<D> {
+impl<D: HostApi> Event<D> {
     /// An event behind what a stream, of whatever device, holds so far.
     pub(crate) fn behind(
         engine: &Arc<Engine<D>>,
@@ -41,7 +41,7 @@ impl<D: Program> Event<D> {
     }
 }
 
-impl<D: Program> Drop for Event<D> {
+impl<D: HostApi> Drop for Event<D> {
     fn drop(&mut self) {
         // An event of a context that is gone is gone as well.
         let _ = self.engine.driver().destroy_event(self.handle);
@@ -57,7 +57,7 @@ pub(super) struct Launched {
 
 impl Launched {
     /// A stream that does not capture, as the driver knows it.
-    pub(super) fn on<D: Program>(
+    pub(super) fn on<D: HostApi>(
         driver: &D,
         stream: &(impl AsStream + ?Sized),
     ) -> Result<Self, Error> {
@@ -70,7 +70,7 @@ impl Launched {
 }
 
 /// The last launch of a pool, and what waits for it.
-pub(super) struct Order<D: Program> {
+pub(super) struct Order<D: HostApi> {
     /// The stream of the last launch, with the event behind it.
     last: Option<(Launched, Arc<Event<D>>)>,
     /// Whether a launch was not marked, so that the event does not stand behind everything.
@@ -81,13 +81,13 @@ pub(super) struct Order<D: Program> {
     pub(super) retired: Vec<Retired<D>>,
 }
 
-impl<D: Program> Default for Order<D> {
+impl<D: HostApi> Default for Order<D> {
     fn default() -> Self {
         Self { last: None, lost: false, suspended: false, retired: Vec::new() }
     }
 }
 
-impl<D: Program> Order<D> {
+impl<D: HostApi> Order<D> {
     /// Makes `stream` come after the last launch, for the next one or for what prepares it.
     pub(super) fn follow(
         &self,

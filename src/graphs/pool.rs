@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::order::{Launched, Order};
 use super::retired::Retired;
 use super::Error;
-use crate::driver::{AsStream, Program, StreamHandle};
+use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
@@ -19,10 +19,10 @@ use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 ///
 /// When the last holder goes, the pool's memory goes back to the driver; where work may still use it,
 /// when another pool is made after that, or by [`Engine::empty_cache`].
-pub struct Pool<D: Program>(Arc<Shared<D>>);
+pub struct Pool<D: HostApi>(Arc<Shared<D>>);
 
 /// What all holders of a pool share.
-pub(super) struct Shared<D: Program> {
+pub(super) struct Shared<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
@@ -30,7 +30,7 @@ pub(super) struct Shared<D: Program> {
     driver_bytes: AtomicU64,
 }
 
-impl<D: Program> Shared<D> {
+impl<D: HostApi> Shared<D> {
     pub(super) fn engine(&self) -> &Arc<Engine<D>> {
         &self.engine
     }
@@ -59,7 +59,7 @@ impl<D: Program> Shared<D> {
     }
 }
 
-impl<D: Program> Drop for Shared<D> {
+impl<D: HostApi> Drop for Shared<D> {
     fn drop(&mut self) {
         let order = self.order.get_mut().unwrap_or_else(PoisonError::into_inner);
         for retired in order.retired.drain(..) {
@@ -72,7 +72,7 @@ impl<D: Program> Drop for Shared<D> {
     }
 }
 
-impl<D: Program> Pool<D> {
+impl<D: HostApi> Pool<D> {
     /// A new pool without memory: that comes with the first block.
     pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
         let shared = Arc::new(Shared {
@@ -223,13 +223,13 @@ impl<D: Program> Pool<D> {
     }
 }
 
-impl<D: Program> Clone for Pool<D> {
+impl<D: HostApi> Clone for Pool<D> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<D: Program> fmt::Debug for Pool<D> {
+impl<D: HostApi> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("id", &self.0.id).finish_non_exhaustive()
     }

@@ -6,17 +6,17 @@ use smallvec::SmallVec;
 
 use super::order::Event;
 use super::pool::Shared;
-use crate::driver::{ExecutableHandle, GraphHandle, Program};
+use crate::driver::{ExecutableHandle, GraphHandle, HostApi};
 use crate::engine::{Engine, GraphId};
 
 /// A graph's claim on the pools of one engine.
-pub(super) struct Claim<D: Program> {
+pub(super) struct Claim<D: HostApi> {
     pub(super) engine: Arc<Engine<D>>,
     pub(super) graph: GraphId,
 }
 
 /// What is left of a graph: destroyed and released once it has finished.
-pub(super) struct Retired<D: Program> {
+pub(super) struct Retired<D: HostApi> {
     pub(super) claims: SmallVec<[Claim<D>; 1]>,
     /// Where the graph is ours to destroy.
     pub(super) handles: Option<(GraphHandle, ExecutableHandle)>,
@@ -29,7 +29,7 @@ pub(super) struct Retired<D: Program> {
     pub(super) events: SmallVec<[Arc<Event<D>>; 1]>,
 }
 
-impl<D: Program> Retired<D> {
+impl<D: HostApi> Retired<D> {
     pub(super) fn is_finished(&self) -> bool {
         self.events.iter().all(|event| event.is_completed())
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Error;
-use crate::driver::{AsStream, Program};
+use crate::driver::{AsStream, HostApi};
 
 /// A driver that takes work from programs which run the same with and without a device.
-pub trait Submit: Program {
+pub trait Submit: HostApi {
     /// Does `work`, which launches something on `stream`. A simulated driver does not call it: in a
     /// capture it records an empty node instead.
     ///

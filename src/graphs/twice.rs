@@ -4,9 +4,9 @@ use super::capture::Capture;
 use super::graph::Graph;
 use super::pool::Pool;
 use super::Error;
-use crate::driver::{AsStream, CaptureMode, Program};
+use crate::driver::{AsStream, CaptureMode, HostApi};
 
-impl<D: Program> Pool<D> {
+impl<D: HostApi> Pool<D> {
     /// Captures what `body` submits to `stream`, and to the streams that it forks, twice, and returns
     /// the second graph. The first one is never launched and leaves nothing: from it is planned where
     /// the second one's blocks lie, in close to the least memory that can do without more edges. For

@@ -4,8 +4,9 @@
 //! notice.
 
 use crate::common::{bench, Bench};
-use regraph::driver::{CaptureId, CaptureMode, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Error, Flaw};
+use regraph_tagged::{Program, Tagged, Work};
 
 /// Expects the flawed engine to be refused and the sound one to be accepted.
 fn caught(flaw: Flaw, program: impl Fn(&Bench) -> (StreamHandle, CaptureId)) {

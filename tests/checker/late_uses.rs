@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use proptest::prelude::*;
-use regraph::driver::{Driver, NodeHandle, NodeKind, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{Driver, HostApi, NodeHandle, NodeKind, StreamHandle};
 use regraph::engine::{Block, Config, Error};
 use regraph::journal::BlockNumber;
 use regraph::uses::LateUse;
 use regraph_cli::replay::{replay, Options};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::read;
 
 fn finding() -> Bench {

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{Program, StreamHandle, Tagged, Work};
+use regraph::driver::StreamHandle;
 use regraph::engine::Block;
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 /// Makes a test on the simulated driver and one on a GPU of a function of the driver.
 macro_rules! twins {
@@ -54,15 +55,15 @@ pub fn simulated() -> Arc<SimDriver> {
 pub mod gpu {
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-    use regraph::driver::cuda::CudaDriver;
     use regraph::driver::StreamHandle;
+    use regraph_tagged::CudaProgram;
 
     /// One test at a time: a capture in the global mode forbids calls to all other threads, event
     /// tracking is a state of the whole context, and all tests share the device's free memory.
     static TURN: Mutex<()> = Mutex::new(());
 
     pub struct Gpu {
-        pub driver: Arc<CudaDriver>,
+        pub driver: Arc<CudaProgram>,
         _turn: MutexGuard<'static, ()>,
     }
 
@@ -72,10 +73,10 @@ pub mod gpu {
 
     pub fn open() -> Gpu {
         let turn = turn();
-        Gpu { driver: Arc::new(CudaDriver::new(0).unwrap()), _turn: turn }
+        Gpu { driver: Arc::new(CudaProgram::new(0).unwrap()), _turn: turn }
     }
 
-    impl super::Device for CudaDriver {
+    impl super::Device for CudaProgram {
         fn progress(&self, _: StreamHandle) {}
 
         fn schedule(&self, _: u64) {}

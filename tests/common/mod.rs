@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Work,
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 pub const MIB: u64 = 1 << 20;
 

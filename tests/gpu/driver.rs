@@ -3,32 +3,33 @@
 use std::sync::MutexGuard;
 
 use crate::device::gpu::turn;
-use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, EdgeData, ErrorKind, GraphHandle,
-    MemorySupport, NodeHandle, NodeKind, Program, StreamHandle, Tagged, Work,
+    HostApi, MemorySupport, NodeHandle, NodeKind, StreamHandle,
 };
+use regraph_tagged::CudaProgram;
+use regraph_tagged::{Program, Tagged, Work};
 
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 const MIB: u64 = 1 << 20;
 
 struct Gpu {
-    driver: CudaDriver,
+    driver: CudaProgram,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl std::ops::Deref for Gpu {
-    type Target = CudaDriver;
+    type Target = CudaProgram;
 
-    fn deref(&self) -> &CudaDriver {
+    fn deref(&self) -> &CudaProgram {
         &self.driver
     }
 }
 
 fn gpu() -> Gpu {
     let turn = turn();
-    Gpu { driver: CudaDriver::new(0).unwrap(), _turn: turn }
+    Gpu { driver: CudaProgram::new(0).unwrap(), _turn: turn }
 }
 
 impl Gpu {
@@ -85,7 +86,7 @@ fn without_libcuda_there_is_an_error_and_no_panic() {
             return;
         }
     }
-    let error = CudaDriver::new(0).unwrap_err();
+    let error = CudaProgram::new(0).unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("libcuda could not be loaded"), "{text}");

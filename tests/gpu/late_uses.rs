@@ -5,11 +5,12 @@ use std::ptr::null_mut;
 use std::sync::{Arc, MutexGuard};
 
 use crate::device::gpu::turn;
-use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, GraphHandle, NodeHandle, NodeKind, Program, StreamHandle,
+    CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, NodeHandle, NodeKind, StreamHandle,
 };
 use regraph::engine::{Config, Engine, PoolConfig};
+use regraph_tagged::CudaProgram;
+use regraph_tagged::Program;
 
 type Pointer = *mut c_void;
 type Fill = unsafe extern "C" fn(u64, u8, usize, Pointer) -> u32;
@@ -58,7 +59,7 @@ struct Parameters {
 }
 
 struct Gpu {
-    driver: Arc<CudaDriver>,
+    driver: Arc<CudaProgram>,
     kernel: Pointer,
     _turn: MutexGuard<'static, ()>,
 }
@@ -80,7 +81,7 @@ unsafe fn raw<F: std::marker::Copy>(name: &str) -> F {
 
 fn gpu() -> Gpu {
     let turn = turn();
-    let driver = Arc::new(CudaDriver::new(0).unwrap());
+    let driver = Arc::new(CudaProgram::new(0).unwrap());
     driver.memory_info().unwrap(); // makes the context current
     let (mut module, mut kernel) = (null_mut(), null_mut());
     // SAFETY: the prototypes are those of cuda.h, the texts have an end.

@@ -7,12 +7,12 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 
-use regraph::driver::Program;
 use regraph::engine::Config;
 use regraph::policy::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::Program;
 use regraph_trace::{read, Operation, Trace};
 
 const TRACES: [&str; 4] = ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"];

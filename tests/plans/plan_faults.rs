@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{
-    CaptureMode, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle, Tagged, Work,
+    CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 /// The granularity of the device, in bytes.
 const PAGE: u64 = 2 * MIB;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{
-    CaptureId, CaptureMode, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle,
-    Tagged, Work,
+    CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::policy::Reuse;
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 /// The granularity of the device, in bytes.
 const PAGE: u64 = 2 * MIB;

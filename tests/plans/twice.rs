@@ -8,9 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{bench_on, Bench, MIB};
-use regraph::driver::{
-    AsStream, CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Work,
-};
+use regraph::driver::{AsStream, CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Why};
 use regraph::graphs::{self, Pool};
 use regraph::layout::Layout;
@@ -18,6 +16,7 @@ use regraph::policy::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 use regraph_trace::{read, Trace};
 
 const SUPPORTS: [MemorySupport; 2] =
@@ -301,7 +300,7 @@ fn tags_hold_on_the_simulated_driver() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn tags_hold_on_a_gpu() {
-    let driver = Arc::new(regraph::driver::cuda::CudaDriver::new(0).unwrap());
+    let driver = Arc::new(regraph_tagged::CudaProgram::new(0).unwrap());
     all_tags_hold(&driver, 500);
 }
 

@@ -7,10 +7,11 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use regraph::driver::{CaptureMode, MemorySupport, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Settings;
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
 const WORKERS: usize = 6;

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{
-    CaptureMode, Driver, MemoryInfo, MemorySupport, Program, StreamHandle, Tagged, Work,
-};
+use regraph::driver::{CaptureMode, Driver, HostApi, MemoryInfo, MemorySupport, StreamHandle};
 use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 use shuttle::sync::Mutex;
 use shuttle::thread;
 

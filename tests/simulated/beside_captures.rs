@@ -1,9 +1,10 @@
 //! Memory from outside captures whose streams capture: who may have it when.
 
 use crate::common::{bench, Bench, MIB};
-use regraph::driver::{CaptureMode, ErrorKind, Program};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
 use regraph_sim::Call;
+use regraph_tagged::Program;
 
 /// Completes everything and gives back what is free then.
 fn released(b: &Bench) -> u64 {

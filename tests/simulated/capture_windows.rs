@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use regraph::driver::{
-    CaptureMode, Dependency, Driver, EdgeData, NodeHandle, Program, StreamHandle, Work,
+    CaptureMode, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::internals::{Capture, NodeIndex, StreamIndex, Token};
 use regraph::policy::Programmatic;
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 /// What an edge says of its later node.
 enum Order {

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{CaptureMode, Driver, MemorySupport, Program, StreamHandle, Work};
+use regraph::driver::{CaptureMode, Driver, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Counts, Engine, Error, OutOfMemory, PoolConfig, Refusal};
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 use regraph_testing::Renamed;
 
 const MAPPED: MemorySupport = MemorySupport::Mapped { granularity: 2 * MIB };

@@ -1,9 +1,10 @@
 //! The engine's behaviour through its public face, on the simulated driver.
 
 use crate::common::{bench, MIB};
-use regraph::driver::{CaptureMode, Driver, Program, Work};
+use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, Refusal};
 use regraph::policy::{Programmatic, Reuse};
+use regraph_tagged::{Program, Work};
 
 #[test]
 fn own_stream_reuses_at_once() {

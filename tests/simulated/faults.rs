@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::{CaptureMode, Driver, ErrorKind, MemorySupport, Program, StreamHandle, Work};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{BlockId, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 const GIVING_BACK: [Call; 5] =
     [Call::Release, Call::Unmap, Call::Unreserve, Call::Free, Call::DestroyEvent];

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use regraph::callables::{Callable, Options};
-use regraph::driver::{CaptureMode, Driver, ErrorKind, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 32;

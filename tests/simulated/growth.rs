@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{CaptureMode, ErrorKind, MemorySupport, Program, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Block, Config, Error, PoolConfig};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Trace;
 
 const STEP: u64 = 64 * MIB;

@@ -2,8 +2,9 @@
 //! of their own.
 
 use crate::common::{bench, MIB};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::engine::Config;
+use regraph_tagged::Program;
 
 /// Runs something on another thread, to its end.
 fn elsewhere<R: Send>(run: impl FnOnce() -> R + Send) -> R {

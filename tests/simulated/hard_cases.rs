@@ -1,10 +1,11 @@
 //! The hard cases, each by itself.
 
 use crate::common::{bench, MIB};
-use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, ErrorKind, Program};
+use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, Refusal, WaitReason};
 use regraph::policy::{Programmatic, Reuse};
 use regraph_sim::{Call, SimConfig};
+use regraph_tagged::Program;
 
 #[test]
 fn a_user_outside_the_capture_holds_the_block_until_the_end() {

@@ -1,9 +1,10 @@
 //! Captures, graphs and pools that begin, end and go in unusual orders.
 
 use crate::common::{bench, MIB};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::engine::{Config, Error, PoolConfig};
 use regraph_cli::replay::{replay, Options};
+use regraph_tagged::Program;
 
 /// Found by review: the second half of the capture had state of its own, and took what the first
 /// half had left as if it were another graph's.

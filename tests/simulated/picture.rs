@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, Program, Work};
+use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::settings::Settings;
 use regraph::snapshot::{Action, BlockState, Snapshot};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 type SimEngine = Engine<Arc<SimDriver>>;
 

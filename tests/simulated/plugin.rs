@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, Program, StreamHandle,
-    Work,
+    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, HostApi, StreamHandle,
 };
 use regraph::engine::{self, Config};
 use regraph::policy::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{Error, Filter, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolKey = (1, 0);

@@ -4,10 +4,11 @@ use std::thread;
 
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind,
-    EventHandle, GraphHandle, MemoryHandle, MemorySupport, NodeHandle, NodeKind, Program,
-    StreamHandle, Tagged, Work,
+    EventHandle, GraphHandle, HostApi, MemoryHandle, MemorySupport, NodeHandle, NodeKind,
+    StreamHandle,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);

@@ -5,10 +5,10 @@ use std::sync::Barrier;
 use std::thread;
 
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, NodeHandle, Program, StreamHandle,
-    Work,
+    CaptureMode, CaptureStatus, Dependency, Driver, ErrorKind, HostApi, NodeHandle, StreamHandle,
 };
 use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 

@@ -4,12 +4,12 @@ use crate::common::{bench, bench_on, Bench, MIB};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use regraph::driver::{
-    CaptureMode, Driver, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle, Tagged,
-    Work,
+    CaptureMode, Driver, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, Refusal};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig};
+use regraph_tagged::{Program, Tagged, Work};
 
 fn settings(expandable: bool) -> Config {
     let settings = Settings::default().expandable_segments(expandable).history(10_000);

@@ -1,6 +1,6 @@
 //! What a host says of pools and captures.
 
-use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, Program, StreamHandle};
+use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::journal::Journal;
 
@@ -9,7 +9,7 @@ use super::pools::{Announced, Pools, Private, UNNAMED};
 use super::routes::Route;
 use super::{Error, Filter, Plugin, PoolKey};
 
-impl<D: Driver + Program> Plugin<D> {
+impl<D: Driver + HostApi> Plugin<D> {
     /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
     /// it was let go of as often as it was begun. Returns the route's number on its device.
     ///
@@ -221,7 +221,7 @@ impl<D: Driver + Program> Plugin<D> {
     }
 }
 
-impl<D: Driver + Program> Device<D> {
+impl<D: Driver + HostApi> Device<D> {
     /// The capture that a stream is in, and its graph.
     pub(super) fn capture_of(
         &self,

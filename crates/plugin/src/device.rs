@@ -1,6 +1,6 @@
 //! One device's engine, blocks, routes and pools.
 
-use regraph::driver::{Driver, ErrorKind, Program, StreamHandle};
+use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Engine, GraphId, PoolConfig, PoolId};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use super::routes::Routes;
 use super::Error;
 
 /// A device.
-pub(super) struct Device<D: Driver + Program> {
+pub(super) struct Device<D: Driver + HostApi> {
     pub(super) number: u32,
     pub(super) engine: Engine<D>,
     /// Of eager work.
@@ -22,7 +22,7 @@ pub(super) struct Device<D: Driver + Program> {
     pools: Mutex<Pools>,
 }
 
-impl<D: Driver + Program> Device<D> {
+impl<D: Driver + HostApi> Device<D> {
     pub(super) fn new(number: u32, engine: Engine<D>) -> Self {
         let eager = engine.create_pool(PoolConfig::default());
         Self {

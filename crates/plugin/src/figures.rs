@@ -2,7 +2,7 @@
 
 use serde_json::{json, Map, Value};
 
-use regraph::driver::{Driver, Program, StreamHandle};
+use regraph::driver::{Driver, HostApi, StreamHandle};
 use regraph::engine::{Figure, Figures, FreeRange, PoolId, Statistics};
 use regraph::snapshot::Snapshot;
 
@@ -26,7 +26,7 @@ const FIGURES: [(&str, Of); 9] = [
     ("requested_bytes", |it| it.requested_bytes),
 ];
 
-impl<D: Driver + Program> Plugin<D> {
+impl<D: Driver + HostApi> Plugin<D> {
     /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Those of
     /// PyTorch's own that an engine does not know are zero, and memory that suspended pools have given
     /// back stands beside them.
@@ -114,7 +114,7 @@ impl<D: Driver + Program> Plugin<D> {
     }
 }
 
-impl<D: Driver + Program> Device<D> {
+impl<D: Driver + HostApi> Device<D> {
     /// Every pool with its name and the number of its graphs, in order of names.
     fn all_pools(&self) -> Vec<(PoolKey, PoolId, usize)> {
         let pools = self.pools();

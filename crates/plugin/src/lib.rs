@@ -32,7 +32,7 @@ pub use reports::CaptureSummary;
 pub use routes::Filter;
 
 use device::Device;
-use regraph::driver::{Driver, DriverError, Program, StreamHandle};
+use regraph::driver::{Driver, DriverError, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, OutOfMemory};
 use regraph::plan;
 use regraph::policy::PlanChoice;
@@ -45,7 +45,7 @@ pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
 type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 
 /// The allocator of a process. All calls may come from any thread.
-pub struct Plugin<D: Driver + Program> {
+pub struct Plugin<D: Driver + HostApi> {
     connect: Connect<D>,
     /// Without growth ahead and plans: these are for captures whose end is told in time.
     config: Config,
@@ -63,7 +63,7 @@ pub struct Plugin<D: Driver + Program> {
 /// No history is so long.
 const UNSAID: usize = usize::MAX;
 
-impl<D: Driver + Program> Plugin<D> {
+impl<D: Driver + HostApi> Plugin<D> {
     /// The most devices that a process may have.
     pub const DEVICES: u32 = 64;
 

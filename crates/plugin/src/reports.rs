@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureId, Driver, Program};
+use regraph::driver::{CaptureId, Driver, HostApi};
 use regraph::engine::{CaptureReport, PoolId};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -94,7 +94,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Driver + Program> Plugin<D> {
+impl<D: Driver + HostApi> Plugin<D> {
     /// What the latest captures on a device came to, up to 32 of them, oldest first. The least memory
     /// of each is computed when it is asked for the first time.
     ///
@@ -105,7 +105,7 @@ impl<D: Driver + Program> Plugin<D> {
     }
 }
 
-impl<D: Driver + Program> Device<D> {
+impl<D: Driver + HostApi> Device<D> {
     /// Remembers what a capture into a pool came to.
     pub(super) fn remember(&self, key: PoolKey, pool: PoolId, report: CaptureReport) {
         // An engine that answers nothing any more has graphs all the same.

@@ -5,12 +5,13 @@ use std::thread::{self, ThreadId};
 use super::events::Recorded;
 use super::execute::{Order, Step};
 use super::graph::NewNode;
+use super::kernel::Launch;
 use super::refusal::{Fallible, Refusal};
 use super::slots::{self, short};
 use super::State;
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, EdgeData, ErrorKind, NodeHandle, NodeKind, Work,
+    CaptureMode, CaptureStatus, Dependency, EdgeData, ErrorKind, NodeHandle, NodeKind,
 };
 
 #[derive(Debug)]
@@ -247,15 +248,15 @@ impl State {
     pub(super) fn launch(
         &mut self,
         stream: StreamHandle,
-        (device, work): (u32, &Work<'_>),
-        programmatic: bool,
+        device: u32,
+        Launch { kernel, programmatic }: Launch,
     ) -> Fallible<()> {
         let slot = self.used_stream(stream)?;
         if self.streams[slot].device != device {
             return Err(Refusal::invalid_handle());
         }
         let Some(capture) = self.sound_capture_of(slot)? else {
-            let work = self.graphs.store(device, work);
+            let work = self.graphs.store(device, kernel);
             let stream = &mut self.streams[slot];
             let order = if programmatic && stream.last_is_kernel {
                 Order::Programmatic
@@ -267,7 +268,7 @@ impl State {
             stream.last_is_kernel = true;
             return Ok(());
         };
-        let work = self.graphs.store(device, work);
+        let work = self.graphs.store(device, kernel);
         let terminals = &mut self.streams[slot].terminals;
         if programmatic {
             for terminal in terminals.iter_mut() {

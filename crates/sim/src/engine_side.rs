@@ -71,8 +71,8 @@ impl Driver for SimDriver {
     fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
         self.call(Call::Pointers, |state| {
             let Some(work) = state.graphs.work(node)? else { return Ok(()) };
-            let ranges = state.graphs.inputs(work).iter().chain(state.graphs.outputs(work));
-            values.extend(ranges.map(|range| range.address));
+            let (_, kernel) = state.graphs.kernel(work);
+            values.extend(kernel.ranges().into_iter().map(|(address, _)| address));
             Ok(())
         })
     }

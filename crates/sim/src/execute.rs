@@ -1,15 +1,16 @@
 //! The device: pending work, run in a random order that its edges allow and no better.
 //!
-//! Each piece of work is a step with a start, which checks its inputs, and an end, which checks
-//! them again and writes its outputs. A full edge puts the later start behind the earlier end. A
+//! Each piece of work is a step with a start and an end, at which its kernel reads and writes
+//! memory. A full edge puts the later start behind the earlier end. A
 //! programmatic edge puts start behind start and end behind end: the earlier kernel is taken to
 //! trigger at once, whatever it says, and the later one never to wait. Any other edge orders
 //! nothing.
 
+use super::contents::Contents;
 use super::graph::Graphs;
-use super::memory::{Memory, Stretch};
-use super::shadow::Shadow;
-use regraph::driver::{Dependency, EdgeData, Tagged};
+use super::kernel::KernelMemory;
+use super::memory::Memory;
+use regraph::driver::{Dependency, EdgeData};
 
 /// A piece of work, by its number since the driver was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +61,9 @@ pub(super) struct Execution {
     steps: Vec<Pending>,
     edges: Vec<(Step, Order)>,
     random: u64,
-    shadow: Shadow,
-    wrong: u64,
+    contents: Contents,
+    /// Failed checks of kernels.
+    failures: u64,
     illegal: bool,
 }
 
@@ -91,8 +93,8 @@ impl Executable {
     /// Whether all that it touches is mapped now.
     pub(super) fn is_mapped(&self, graphs: &Graphs, memory: &Memory) -> bool {
         self.plan.iter().filter_map(|step| step.work).all(|work| {
-            let mut ranges = graphs.inputs(work).iter().chain(graphs.outputs(work));
-            ranges.all(|range| memory.is_mapped(range))
+            let (_, kernel) = graphs.kernel(work);
+            kernel.ranges().into_iter().all(|range| memory.is_mapped(range))
         })
     }
 }
@@ -190,8 +192,8 @@ impl Execution {
         self.pending(step).is_none()
     }
 
-    pub(super) fn take_wrong(&mut self) -> u64 {
-        std::mem::take(&mut self.wrong)
+    pub(super) fn take_failures(&mut self) -> u64 {
+        std::mem::take(&mut self.failures)
     }
 
     /// Whether work touched memory that it may not touch, since the last time asked.
@@ -217,21 +219,17 @@ impl Execution {
         self.run(chosen, graphs, memory);
     }
 
-    pub(super) fn read_tags(
-        &self,
-        device: u32,
-        range: &Tagged,
-        memory: &Memory,
-    ) -> Option<Vec<u64>> {
+    /// The number in every 512 bytes of a range.
+    pub(super) fn read(&self, device: u32, range: (u64, u64), memory: &Memory) -> Option<Vec<u64>> {
         let mut stretches = Vec::new();
         memory.translate(device, range, &mut stretches)?;
-        let mut tags = Vec::new();
+        let mut numbers = Vec::new();
         for stretch in stretches {
-            self.shadow.read(stretch, |tag, granules| {
-                tags.extend((0..granules).map(|_| tag));
+            self.contents.read(stretch, |number, granules| {
+                numbers.extend((0..granules).map(|_| number));
             });
         }
-        Some(tags)
+        Some(numbers)
     }
 
     /// The position of a step that is not done.
@@ -273,10 +271,19 @@ impl Execution {
             let (Action::Start(position) | Action::End(position)) = action;
             let ends = matches!(action, Action::End(_));
             if let Some(work) = self.steps[position].work {
-                let device = graphs.device(work);
-                self.check((device, graphs.inputs(work)), memory, &mut stretches);
+                let (device, kernel) = graphs.kernel(work);
+                let mut seen = KernelMemory {
+                    device,
+                    memory,
+                    contents: &mut self.contents,
+                    stretches: &mut stretches,
+                    failures: &mut self.failures,
+                    illegal: &mut self.illegal,
+                };
                 if ends {
-                    self.write((device, graphs.outputs(work)), memory, &mut stretches);
+                    kernel.end(&mut seen);
+                } else {
+                    kernel.start(&mut seen);
                 }
             }
             if ends {
@@ -299,45 +306,6 @@ impl Execution {
             self.first += self.steps.len() as u64;
             self.steps.clear();
             self.edges.clear();
-        }
-    }
-
-    fn check(
-        &mut self,
-        (device, inputs): (u32, &[Tagged]),
-        memory: &Memory,
-        stretches: &mut Vec<Stretch>,
-    ) {
-        for input in inputs {
-            if memory.translate(device, input, stretches).is_none() {
-                self.illegal = true;
-                continue;
-            }
-            for stretch in &*stretches {
-                let wrong = &mut self.wrong;
-                self.shadow.read(*stretch, |tag, granules| {
-                    if tag != input.tag {
-                        *wrong += granules;
-                    }
-                });
-            }
-        }
-    }
-
-    fn write(
-        &mut self,
-        (device, outputs): (u32, &[Tagged]),
-        memory: &Memory,
-        stretches: &mut Vec<Stretch>,
-    ) {
-        for output in outputs {
-            if memory.translate(device, output, stretches).is_none() {
-                self.illegal = true;
-                continue;
-            }
-            for stretch in &*stretches {
-                self.shadow.write(*stretch, output.tag);
-            }
         }
     }
 

@@ -4,11 +4,14 @@
 //! a range. Both only grow: a node whose dependencies grow gets a new range at the arena's end, and
 //! a node's slot is never used again.
 
+use std::sync::Arc;
+
 use fixedbitset::FixedBitSet;
 
+use super::kernel::Kernel;
 use super::refusal::Fallible;
 use super::slots::{self, short};
-use regraph::driver::{Dependency, EdgeData, ErrorKind, NodeHandle, NodeKind, Tagged, Work};
+use regraph::driver::{Dependency, EdgeData, ErrorKind, NodeHandle, NodeKind};
 
 #[derive(Debug)]
 struct Node {
@@ -35,14 +38,12 @@ struct Graph {
     backward: bool,
 }
 
-/// What a node does, in the arena of tagged ranges.
-#[derive(Clone, Copy, Debug)]
-struct StoredWork {
+/// What a node does.
+#[derive(Debug)]
+struct Work {
     /// Where it runs.
     device: u32,
-    start: usize,
-    middle: usize,
-    end: usize,
+    kernel: Arc<dyn Kernel>,
 }
 
 /// What a new node is.
@@ -59,8 +60,7 @@ pub(super) struct Graphs {
     nodes: Vec<Node>,
     edges: Vec<Dependency>,
     graphs: Vec<Graph>,
-    works: Vec<StoredWork>,
-    tagged: Vec<Tagged>,
+    works: Vec<Work>,
 }
 
 impl Graphs {
@@ -129,32 +129,16 @@ impl Graphs {
         Ok(self.node(node)?.work)
     }
 
-    /// Keeps a copy of what a node does, if it does anything.
-    pub(super) fn store(&mut self, device: u32, work: &Work<'_>) -> Option<u32> {
-        if work.inputs.is_empty() && work.outputs.is_empty() {
-            return None;
-        }
-        let start = self.tagged.len();
-        self.tagged.extend_from_slice(work.inputs);
-        let middle = self.tagged.len();
-        self.tagged.extend_from_slice(work.outputs);
-        self.works.push(StoredWork { device, start, middle, end: self.tagged.len() });
+    /// Keeps what a node does, if it does anything.
+    pub(super) fn store(&mut self, device: u32, kernel: Option<Arc<dyn Kernel>>) -> Option<u32> {
+        self.works.push(Work { device, kernel: kernel? });
         Some(short(self.works.len() - 1))
     }
 
-    /// The device that work runs on.
-    pub(super) fn device(&self, work: u32) -> u32 {
-        self.works[work as usize].device
-    }
-
-    pub(super) fn inputs(&self, work: u32) -> &[Tagged] {
-        let work = self.works[work as usize];
-        &self.tagged[work.start..work.middle]
-    }
-
-    pub(super) fn outputs(&self, work: u32) -> &[Tagged] {
-        let work = self.works[work as usize];
-        &self.tagged[work.middle..work.end]
+    /// The kernel of a piece of work, and the device that it runs on.
+    pub(super) fn kernel(&self, work: u32) -> (u32, &dyn Kernel) {
+        let Work { device, kernel } = &self.works[work as usize];
+        (*device, &**kernel)
     }
 
     /// Adds a node whose dependencies are known to be good.

@@ -1,12 +1,15 @@
-//! The host's calls: streams and captures, raw edits, replays.
+//! The calls of a host: streams and captures, kernels, edits of graphs, launches of graphs.
+
+use std::sync::Arc;
 
 use super::execute::Executable;
 use super::graph::NewNode;
+use super::kernel::{Kernel, Launch};
 use super::refusal::{Fallible, Refusal};
 use super::{slots, SimDriver, State};
 use regraph::driver::{
-    CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle, NodeHandle,
-    NodeKind, Program, Result, StreamHandle, Tagged, Work,
+    CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle, HostApi,
+    NodeHandle, NodeKind, Result, StreamHandle,
 };
 
 impl State {
@@ -14,14 +17,15 @@ impl State {
         &mut self,
         graph: GraphHandle,
         dependencies: &[Dependency],
-        (device, work): (u32, &Work<'_>),
+        device: u32,
+        kernel: Option<Arc<dyn Kernel>>,
     ) -> Fallible<NodeHandle> {
         let graph = self.graph(graph)?;
         self.graphs.check_all(graph, dependencies, NodeKind::KERNEL)?;
         let new = NewNode {
             kind: NodeKind::KERNEL,
             launched: None,
-            work: self.graphs.store(device, work),
+            work: self.graphs.store(device, kernel),
             body: None,
         };
         Ok(self.graphs.add(graph, dependencies, new))
@@ -109,15 +113,9 @@ impl State {
         }
         Ok(())
     }
-
-    fn read_tags(&self, device: u32, address: u64, bytes: u64) -> Fallible<Vec<u64>> {
-        let range = Tagged { address, bytes, tag: 0 };
-        let tags = self.execution.read_tags(device, &range, &self.memory);
-        tags.ok_or_else(|| ErrorKind::InvalidValue.into())
-    }
 }
 
-impl Program for SimDriver {
+impl HostApi for SimDriver {
     fn create_stream(&self) -> Result<StreamHandle> {
         self.program("cuStreamCreate", |state| Ok(state.create_stream(false, self.device)))
     }
@@ -135,25 +133,8 @@ impl Program for SimDriver {
         self.program("cuStreamBeginCapture", |state| state.begin_capture(stream, None, mode))
     }
 
-    fn begin_capture_to_graph(
-        &self,
-        stream: StreamHandle,
-        graph: GraphHandle,
-        mode: CaptureMode,
-    ) -> Result<()> {
-        self.program("cuStreamBeginCaptureToGraph", |state| {
-            state.begin_capture(stream, Some(graph), mode)
-        })
-    }
-
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
         self.program("cuStreamEndCapture", |state| state.end_capture(stream))
-    }
-
-    fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()> {
-        self.program("cuLaunchKernelEx", |state| {
-            state.launch(stream, (self.device, &work), programmatic)
-        })
     }
 
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
@@ -162,50 +143,6 @@ impl Program for SimDriver {
 
     fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
         self.program("cuStreamWaitEvent", |state| state.wait_event(stream, event))
-    }
-
-    fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
-        self.program("cuStreamUpdateCaptureDependencies", |state| {
-            state.set_terminals(stream, terminals)
-        })
-    }
-
-    fn add_node(
-        &self,
-        graph: GraphHandle,
-        dependencies: &[Dependency],
-        work: Work<'_>,
-    ) -> Result<NodeHandle> {
-        self.program("cuGraphAddNode", |state| {
-            state.add_node(graph, dependencies, (self.device, &work))
-        })
-    }
-
-    fn add_conditional(
-        &self,
-        graph: GraphHandle,
-        dependencies: &[Dependency],
-    ) -> Result<(NodeHandle, GraphHandle)> {
-        self.program("cuGraphAddNode", |state| state.add_conditional(graph, dependencies))
-    }
-
-    fn add_dependency(&self, graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()> {
-        self.program("cuGraphAddDependencies", |state| {
-            let graph = state.graph(graph)?;
-            state.graphs.link(graph, from, to)
-        })
-    }
-
-    fn remove_dependency(
-        &self,
-        graph: GraphHandle,
-        from: Dependency,
-        to: NodeHandle,
-    ) -> Result<()> {
-        self.program("cuGraphRemoveDependencies", |state| {
-            let graph = state.graph(graph)?;
-            state.graphs.unlink(graph, from, to)
-        })
     }
 
     fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
@@ -231,12 +168,117 @@ impl Program for SimDriver {
     fn synchronize(&self) -> Result<()> {
         self.program("cuCtxSynchronize", State::synchronize)
     }
+}
 
-    fn take_wrong_tags(&self) -> Result<u64> {
-        self.program("cuMemcpyDtoH", |state| Ok(state.execution.take_wrong()))
+/// What a program on a GPU does by other means: kernels of its own, and edits of graphs by hand.
+impl SimDriver {
+    /// Launches a kernel on a stream, which may be capturing.
+    ///
+    /// # Errors
+    /// As `cuLaunchKernelEx`: an unknown stream, one of another device, one whose capture is
+    /// invalidated.
+    pub fn launch_kernel(&self, stream: StreamHandle, launch: Launch) -> Result<()> {
+        self.program("cuLaunchKernelEx", |state| state.launch(stream, self.device, launch))
     }
 
-    fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>> {
-        self.program("cuMemcpyDtoH", |state| state.read_tags(self.device, address, bytes))
+    /// Adds a kernel node to a graph; no stream's terminals change.
+    ///
+    /// # Errors
+    /// As `cuGraphAddNode`: an unknown graph, or dependencies that are no nodes of it.
+    pub fn add_kernel_node(
+        &self,
+        graph: GraphHandle,
+        dependencies: &[Dependency],
+        kernel: Option<Arc<dyn Kernel>>,
+    ) -> Result<NodeHandle> {
+        self.program("cuGraphAddNode", |state| {
+            state.add_node(graph, dependencies, self.device, kernel)
+        })
+    }
+
+    /// Begins a capture into an existing graph, such as a conditional node's body
+    /// (`cuStreamBeginCaptureToGraph`).
+    ///
+    /// # Errors
+    /// As the CUDA driver's call.
+    pub fn begin_capture_to_graph(
+        &self,
+        stream: StreamHandle,
+        graph: GraphHandle,
+        mode: CaptureMode,
+    ) -> Result<()> {
+        self.program("cuStreamBeginCaptureToGraph", |state| {
+            state.begin_capture(stream, Some(graph), mode)
+        })
+    }
+
+    /// Replaces a capturing stream's terminals (`cuStreamUpdateCaptureDependencies`).
+    ///
+    /// # Errors
+    /// As the CUDA driver's call.
+    pub fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
+        self.program("cuStreamUpdateCaptureDependencies", |state| {
+            state.set_terminals(stream, terminals)
+        })
+    }
+
+    /// Adds a conditional node (IF) to a graph and returns it with its body graph.
+    ///
+    /// # Errors
+    /// As the CUDA driver's call.
+    pub fn add_conditional(
+        &self,
+        graph: GraphHandle,
+        dependencies: &[Dependency],
+    ) -> Result<(NodeHandle, GraphHandle)> {
+        self.program("cuGraphAddNode", |state| state.add_conditional(graph, dependencies))
+    }
+
+    /// Adds the edge `from` to `to`.
+    ///
+    /// # Errors
+    /// As the CUDA driver's call.
+    pub fn add_dependency(
+        &self,
+        graph: GraphHandle,
+        from: Dependency,
+        to: NodeHandle,
+    ) -> Result<()> {
+        self.program("cuGraphAddDependencies", |state| {
+            let graph = state.graph(graph)?;
+            state.graphs.link(graph, from, to)
+        })
+    }
+
+    /// Removes the edge `from` to `to`.
+    ///
+    /// # Errors
+    /// As the CUDA driver's call.
+    pub fn remove_dependency(
+        &self,
+        graph: GraphHandle,
+        from: Dependency,
+        to: NodeHandle,
+    ) -> Result<()> {
+        self.program("cuGraphRemoveDependencies", |state| {
+            let graph = state.graph(graph)?;
+            state.graphs.unlink(graph, from, to)
+        })
+    }
+
+    /// How many checks of kernels failed since the last call ([`KernelMemory::fail`](super::KernelMemory::fail)).
+    pub fn take_failed_checks(&self) -> u64 {
+        self.lock().execution.take_failures()
+    }
+
+    /// The number in every 512 bytes of a range, whose address is a multiple of 512.
+    ///
+    /// # Errors
+    /// A range that is not all mapped.
+    pub fn read(&self, address: u64, bytes: u64) -> Result<Vec<u64>> {
+        self.program("cuMemcpyDtoH", |state| {
+            let read = state.execution.read(self.device, (address, bytes), &state.memory);
+            read.ok_or_else(|| ErrorKind::InvalidValue.into())
+        })
     }
 }

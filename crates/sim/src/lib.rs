@@ -2,7 +2,7 @@
 //!
 //! Simulated: streams, captures with their forks, joins and ruin, capture modes, graphs and their
 //! edits, virtual memory with its refusals, whole allocations, events, failures on demand, and the
-//! running of work against a shadow of memory (see [`SimDriver::set_schedule_seed`]).
+//! running of kernels ([`Kernel`]) on memory (see [`SimDriver::set_schedule_seed`]).
 //!
 //! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`],
 //! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order that the
@@ -22,12 +22,13 @@
 //! A machine has one device, or several ([`SimDriver::add_device`]) with a driver for each. A kernel
 //! runs on its driver's device, on streams of that; it may touch memory of another one only where
 //! that one's driver was told so ([`SimDriver::with_peers`]). Failures on demand, counts of calls,
-//! schedules, `synchronize` and wrong tags are the machine's.
+//! schedules, `synchronize` and failed checks of kernels are the machine's.
 //!
 //! All calls go through one lock, but for one: that a stream does not capture is answered without
 //! it, so that threads which ask about streams of their own do not slow each other down.
 
 mod capture;
+mod contents;
 mod devices;
 mod engine_side;
 mod events;
@@ -36,10 +37,10 @@ mod faults;
 mod gates;
 mod graph;
 mod host_side;
+mod kernel;
 mod memory;
 pub mod probe;
 mod refusal;
-mod shadow;
 mod slots;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +58,7 @@ use refusal::Fallible;
 
 pub use events::SimEvent;
 pub use faults::Call;
+pub use kernel::{Kernel, KernelMemory, Launch};
 
 use regraph::driver::{
     Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, NodeHandle, Result, StreamHandle,
@@ -326,9 +328,8 @@ impl SimDriver {
     /// in bytes, in order; `None` where the device may not touch all of it. Numbers are never used
     /// again. No call of the engine's either.
     pub fn behind(&self, address: u64, bytes: u64) -> Option<Vec<(u32, u64, u64)>> {
-        let range = regraph::driver::Tagged { address, bytes, tag: 0 };
         let mut stretches = Vec::new();
-        self.lock().memory.translate(self.device, &range, &mut stretches)?;
+        self.lock().memory.translate(self.device, (address, bytes), &mut stretches)?;
         Some(stretches.iter().map(|it| (it.physical, it.offset, it.bytes)).collect())
     }
 

@@ -10,13 +10,13 @@ use super::devices::Reach;
 use super::refusal::Fallible;
 use super::slots::short;
 use super::SimConfig;
-use regraph::driver::{ErrorKind, MemoryHandle, MemoryInfo, MemorySupport, Tagged};
+use regraph::driver::{ErrorKind, MemoryHandle, MemoryInfo, MemorySupport};
 
 const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
 const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
 /// Least distance between two ranges.
 const GUARD: u64 = 2 << 20;
-/// Every 512 bytes carry a tag.
+/// Every 512 bytes hold a number.
 pub(super) const GRANULE: u64 = 512;
 
 /// What one device has.
@@ -212,15 +212,15 @@ impl Memory {
     pub(super) fn translate(
         &self,
         device: u32,
-        range: &Tagged,
+        (address, bytes): (u64, u64),
         stretches: &mut Vec<Stretch>,
     ) -> Option<()> {
         stretches.clear();
-        if !range.address.is_multiple_of(GRANULE) {
+        if !address.is_multiple_of(GRANULE) {
             return None;
         }
-        let end = range.address.checked_add(range.bytes)?.checked_next_multiple_of(GRANULE)?;
-        let mut address = range.address;
+        let end = address.checked_add(bytes)?.checked_next_multiple_of(GRANULE)?;
+        let mut address = address;
         while address < end {
             let (start, mapping) = self.mappings.range(..=address).next_back()?;
             let offset = address - start;
@@ -235,9 +235,9 @@ impl Memory {
     }
 
     /// Whether memory of some device lies behind all of a range now, accessible or not.
-    pub(super) fn is_mapped(&self, range: &Tagged) -> bool {
-        let Some(end) = range.address.checked_add(range.bytes) else { return false };
-        let mut address = range.address;
+    pub(super) fn is_mapped(&self, (address, bytes): (u64, u64)) -> bool {
+        let Some(end) = address.checked_add(bytes) else { return false };
+        let mut address = address;
         while address < end {
             match self.mappings.range(..=address).next_back() {
                 Some((start, mapping)) if address - start < mapping.bytes => {

@@ -40,8 +40,8 @@
 
 use std::sync::Arc;
 
-use crate::{SimConfig, SimDriver};
-use regraph::driver::{AsStream, Driver, Program, StreamHandle, Work};
+use crate::{Launch, SimConfig, SimDriver};
+use regraph::driver::{AsStream, Driver, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolStatistics};
 use regraph::graphs::{Error, Pool, Submit};
 
@@ -54,7 +54,7 @@ impl Submit for SimDriver {
         let stream = stream.as_stream();
         // Outside captures nothing is left to be done: it would never complete by itself.
         if self.is_capturing(stream).map_err(Error::from)? {
-            self.launch(stream, Work::default(), false).map_err(Error::from)?;
+            self.launch_kernel(stream, Launch::default()).map_err(Error::from)?;
         }
         Ok(())
     }

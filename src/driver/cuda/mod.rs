@@ -7,7 +7,7 @@
 //! - `devices`: other devices' streams, and access for their kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
-//! - `program`: [`Program`], with `kernel` and `records` behind its launches.
+//! - `host`: [`HostApi`].
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
@@ -17,41 +17,36 @@
 //! but for a question about an event that was captured, which its caller must not ask.
 //!
 //! That mode does not help where a blocking stream captures and the legacy stream is used: an event
-//! recorded there is refused before the driver sees it. [`Program`]'s `synchronize`, `read_tags`
-//! and `take_wrong_tags`, and its first call, which loads the kernel, invalidate such a capture.
+//! recorded there is refused before the driver sees it. [`HostApi::synchronize`] invalidates such a
+//! capture.
 
 mod devices;
 mod error;
 mod guard;
+mod host;
 mod inspection;
 mod kept;
-mod kernel;
 mod pointers;
-mod program;
 mod raw;
-mod records;
 mod symbols;
 
-use std::ffi::{c_char, CStr};
+use std::ffi::{c_char, c_void, CStr};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
 
 use ::cudarc::driver::CudaContext;
 
 use super::{
-    CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
-    ExecutableHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
-    Program, Result, StreamHandle,
+    CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle, GraphHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
 use guard::{Current, Entered};
 use inspection::Inspection;
 use kept::Kept;
-use program::Launcher;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
 use symbols::Symbols;
 
@@ -69,7 +64,6 @@ pub struct CudaDriver {
     /// Who may touch what is mapped: this device, and its peers.
     access: Vec<AccessDesc>,
     neighbours: ManuallyDrop<Neighbours>,
-    launcher: Mutex<Launcher>,
     kept: Kept,
 }
 
@@ -77,7 +71,7 @@ impl CudaDriver {
     /// Opens a device by its ordinal and retains its primary context.
     ///
     /// # Errors
-    /// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
+    /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
     /// where it is older than CUDA 12.3, and whatever the driver answers.
     pub fn new(ordinal: usize) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
@@ -106,7 +100,6 @@ impl CudaDriver {
             support: MemorySupport::Allocated,
             access: vec![AccessDesc::read_write(device)],
             neighbours: ManuallyDrop::default(),
-            launcher: Mutex::default(),
             kept: Kept::default(),
         };
         if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
@@ -144,31 +137,27 @@ impl CudaDriver {
         &self.context
     }
 
-    /// Replays an executable graph `repeats` times back to back and returns the time per replay
-    /// in nanoseconds, by the host's clock. Other work on the device counts.
+    /// The address of one of libcuda's functions, by the name that the library exports, for calls
+    /// that this driver does not make.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] for no repeats, and whatever the driver answers.
-    pub fn replay_timed(
-        &self,
-        executable: ExecutableHandle,
-        stream: StreamHandle,
-        repeats: u32,
-    ) -> Result<f64> {
-        if repeats == 0 {
-            return Err(DriverError::new(
-                "cuGraphLaunch",
-                raw::INVALID_VALUE,
-                ErrorKind::InvalidValue,
-            ));
-        }
-        self.synchronize()?;
-        let start = Instant::now();
-        for _ in 0..repeats {
-            self.replay(executable, stream)?;
-        }
-        self.synchronize()?;
-        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(repeats))
+    /// [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction) where the library has none of that name.
+    pub fn function(&self, name: &'static str) -> Result<*const c_void> {
+        symbols::address(name)
+    }
+
+    /// The error that a code of the driver means.
+    pub fn error(&self, call: &'static str, code: u32) -> DriverError {
+        failure(&self.symbols, call, code)
+    }
+
+    /// While the guard lives, the device's context is current to the calling thread and the thread's
+    /// capture mode is relaxed, so that no call invalidates a capture.
+    ///
+    /// # Errors
+    /// Whatever the driver answers.
+    pub fn relaxed(&self) -> Result<impl Sized + '_> {
+        self.enter()
     }
 
     fn attribute(&self, attribute: u32) -> Result<i32> {
@@ -232,12 +221,6 @@ impl fmt::Debug for CudaDriver {
 impl Drop for CudaDriver {
     fn drop(&mut self) {
         let context = self.raw_context();
-        let launcher = self.launcher.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !launcher.is_empty() {
-            if let Ok(_relaxed) = Entered::enter(&self.symbols, context) {
-                launcher.free(&self.symbols);
-            }
-        }
         let mut before: Pointer = null_mut();
         // SAFETY: writes one pointer.
         let known = unsafe { self.symbols.current_context(&mut before) }.is_ok();
@@ -583,7 +566,7 @@ impl Driver for CudaDriver {
 }
 
 impl CudaDriver {
-    /// Fails with [`ErrorKind::CaptureImplicit`] while a blocking stream captures. Using the
+    /// Fails with [`ErrorKind::CaptureImplicit`](super::ErrorKind::CaptureImplicit) while a blocking stream captures. Using the
     /// legacy stream then invalidates that capture, even in the relaxed mode; asking does not.
     fn refuse_implicit(&self, legacy: StreamHandle) -> Result<()> {
         let mut status = 0;
@@ -652,17 +635,4 @@ fn push_dependencies(dependencies: &mut Vec<Dependency>, nodes: &[Pointer], edge
 /// The legacy stream, which waits for all blocking streams and they for it.
 fn is_legacy_stream(stream: StreamHandle) -> bool {
     stream.bits() <= 1
-}
-
-/// Dependencies as the two arrays that the driver takes.
-fn split(dependencies: &[Dependency]) -> (Vec<Pointer>, Vec<RawEdge>) {
-    dependencies
-        .iter()
-        .map(|dependency| (dependency.node.as_raw(), RawEdge::from(dependency.edge)))
-        .unzip()
-}
-
-/// Whether an edge is an ordinary one.
-fn is_full(dependency: &Dependency) -> bool {
-    dependency.edge == EdgeData::FULL
 }

@@ -11,7 +11,6 @@ use super::super::{Dependency, EdgeData, NodeHandle};
 /// Any opaque handle of the driver.
 pub(super) type Pointer = *mut c_void;
 
-pub(super) const INVALID_VALUE: u32 = 1;
 pub(super) const INVALID_CONTEXT: u32 = 201;
 pub(super) const NOT_READY: u32 = 600;
 pub(super) const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
@@ -24,14 +23,11 @@ pub(super) const MODE_GLOBAL: u32 = 0;
 pub(super) const MODE_THREAD_LOCAL: u32 = 1;
 pub(super) const MODE_RELAXED: u32 = 2;
 
-/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`
-pub(super) const SET_DEPENDENCIES: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 pub(super) const EVENT_DISABLE_TIMING: u32 = 2;
 
-pub(super) const ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: u32 = 75;
 pub(super) const ATTRIBUTE_VIRTUAL_MEMORY: u32 = 102;
 
 const LOCATION_DEVICE: u32 = 1;
@@ -39,16 +35,6 @@ const ALLOCATION_PINNED: u32 = 1;
 const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`
 pub(super) const GRANULARITY_MINIMUM: u32 = 0;
-
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`
-pub(super) const HOST_PORTABLE_MAPPED: u32 = 3;
-
-const ATTRIBUTE_PROGRAMMATIC_SERIALIZATION: u32 = 6;
-
-const NODE_CONDITIONAL: u32 = 13;
-const CONDITIONAL_IF: u32 = 0;
-/// `CU_GRAPH_COND_ASSIGN_DEFAULT`
-pub(super) const CONDITIONAL_ASSIGN_DEFAULT: u32 = 1;
 
 /// `CUgraphEdgeData`
 #[repr(C)]
@@ -143,35 +129,6 @@ impl AccessDesc {
     }
 }
 
-/// `CUlaunchAttribute`; the value is a union of 64 bytes, aligned to eight.
-#[repr(C, align(8))]
-pub(super) struct LaunchAttribute {
-    id: u32,
-    pad: u32,
-    value: [i32; 16],
-}
-
-impl LaunchAttribute {
-    /// Programmatic stream serialization, allowed.
-    pub fn programmatic() -> Self {
-        // The union's member is an int at its start.
-        let mut value = [0; 16];
-        value[0] = 1;
-        Self { id: ATTRIBUTE_PROGRAMMATIC_SERIALIZATION, pad: 0, value }
-    }
-}
-
-/// `CUlaunchConfig`
-#[repr(C)]
-pub(super) struct LaunchConfig {
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared_bytes: u32,
-    pub stream: Pointer,
-    pub attributes: *mut LaunchAttribute,
-    pub attribute_count: u32,
-}
-
 /// `CUDA_KERNEL_NODE_PARAMS_v2`
 #[repr(C)]
 pub(super) struct KernelNodeParams {
@@ -263,39 +220,6 @@ pub(super) struct FillNodeParams {
     height: usize,
 }
 
-/// `CUgraphNodeParams` of a conditional node: the header, `CUDA_CONDITIONAL_NODE_PARAMS` in a
-/// union of 232 bytes, and the tail.
-#[repr(C)]
-pub(super) struct ConditionalNodeParams {
-    kind: u32,
-    reserved0: [i32; 3],
-    handle: u64,
-    conditional_kind: u32,
-    size: u32,
-    /// Written by the driver: an array of `size` body graphs that it owns.
-    pub bodies: *mut Pointer,
-    context: Pointer,
-    rest: [u64; 25],
-    reserved2: i64,
-}
-
-impl ConditionalNodeParams {
-    /// An IF with one body.
-    pub fn if_once(handle: u64, context: Pointer) -> Self {
-        Self {
-            kind: NODE_CONDITIONAL,
-            reserved0: [0; 3],
-            handle,
-            conditional_kind: CONDITIONAL_IF,
-            size: 1,
-            bodies: std::ptr::null_mut(),
-            context,
-            rest: [0; 25],
-            reserved2: 0,
-        }
-    }
-}
-
 // The layouts of the 64-bit ABI. The driver is there for no other.
 const _: () = {
     assert!(size_of::<Pointer>() == 8);
@@ -307,12 +231,6 @@ const _: () = {
     assert!(offset_of!(AllocationProp, compression) == 24);
     assert!(offset_of!(AllocationProp, usage) == 26);
     assert!(size_of::<AccessDesc>() == 12);
-    assert!(size_of::<LaunchAttribute>() == 72);
-    assert!(offset_of!(LaunchAttribute, value) == 8);
-    assert!(size_of::<LaunchConfig>() == 56);
-    assert!(offset_of!(LaunchConfig, stream) == 32);
-    assert!(offset_of!(LaunchConfig, attributes) == 40);
-    assert!(offset_of!(LaunchConfig, attribute_count) == 48);
     assert!(size_of::<KernelNodeParams>() == 72);
     assert!(offset_of!(KernelNodeParams, grid) == 8);
     assert!(offset_of!(KernelNodeParams, shared_bytes) == 32);
@@ -331,12 +249,6 @@ const _: () = {
     assert!(size_of::<FillNodeParams>() == 40);
     assert!(offset_of!(FillNodeParams, value) == 16);
     assert!(offset_of!(FillNodeParams, width) == 24);
-    assert!(size_of::<ConditionalNodeParams>() == 256);
-    assert!(offset_of!(ConditionalNodeParams, handle) == 16);
-    assert!(offset_of!(ConditionalNodeParams, size) == 28);
-    assert!(offset_of!(ConditionalNodeParams, bodies) == 32);
-    assert!(offset_of!(ConditionalNodeParams, context) == 40);
-    assert!(offset_of!(ConditionalNodeParams, reserved2) == 248);
 };
 
 #[cfg(test)]

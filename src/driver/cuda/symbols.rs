@@ -11,10 +11,7 @@ use libloading::Library;
 
 use super::super::{DriverError, ErrorKind, Result};
 use super::error::failure;
-use super::raw::{
-    AccessDesc, AllocationProp, ConditionalNodeParams, KernelNodeParams, LaunchConfig, Pointer,
-    RawEdge,
-};
+use super::raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
 
 macro_rules! symbols {
     ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {
@@ -84,13 +81,6 @@ symbols! {
         edges: *mut *const RawEdge,
         count: *mut usize,
     );
-    update_dependencies = "cuStreamUpdateCaptureDependencies_v2"(
-        stream: Pointer,
-        nodes: *mut Pointer,
-        edges: *const RawEdge,
-        count: usize,
-        flags: u32,
-    );
     exchange_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut u32);
     stream_create = "cuStreamCreate"(stream: *mut Pointer, flags: u32);
     stream_destroy = "cuStreamDestroy_v2"(stream: Pointer);
@@ -98,14 +88,6 @@ symbols! {
     stream_context = "cuStreamGetCtx"(stream: Pointer, context: *mut Pointer);
     stream_wait = "cuStreamWaitEvent"(stream: Pointer, event: Pointer, flags: u32);
     capture_begin = "cuStreamBeginCapture_v2"(stream: Pointer, mode: u32);
-    capture_begin_to_graph = "cuStreamBeginCaptureToGraph"(
-        stream: Pointer,
-        graph: Pointer,
-        nodes: *const Pointer,
-        edges: *const RawEdge,
-        count: usize,
-        mode: u32,
-    );
     capture_end = "cuStreamEndCapture"(stream: Pointer, graph: *mut Pointer);
 
     graph_nodes = "cuGraphGetNodes"(graph: Pointer, nodes: *mut Pointer, count: *mut usize);
@@ -115,42 +97,6 @@ symbols! {
         nodes: *mut Pointer,
         edges: *mut RawEdge,
         count: *mut usize,
-    );
-    add_dependencies = "cuGraphAddDependencies_v2"(
-        graph: Pointer,
-        from: *const Pointer,
-        to: *const Pointer,
-        edges: *const RawEdge,
-        count: usize,
-    );
-    remove_dependencies = "cuGraphRemoveDependencies_v2"(
-        graph: Pointer,
-        from: *const Pointer,
-        to: *const Pointer,
-        edges: *const RawEdge,
-        count: usize,
-    );
-    add_kernel_node = "cuGraphAddKernelNode_v2"(
-        node: *mut Pointer,
-        graph: Pointer,
-        nodes: *const Pointer,
-        count: usize,
-        parameters: *const KernelNodeParams,
-    );
-    conditional_handle = "cuGraphConditionalHandleCreate"(
-        handle: *mut u64,
-        graph: Pointer,
-        context: Pointer,
-        default_value: u32,
-        flags: u32,
-    );
-    add_node = "cuGraphAddNode_v2"(
-        node: *mut Pointer,
-        graph: Pointer,
-        nodes: *const Pointer,
-        edges: *const RawEdge,
-        count: usize,
-        parameters: *mut ConditionalNodeParams,
     );
     graph_destroy = "cuGraphDestroy"(graph: Pointer);
     instantiate = "cuGraphInstantiateWithFlags"(
@@ -193,35 +139,12 @@ symbols! {
     memory_unmap = "cuMemUnmap"(address: u64, bytes: usize);
     memory_allocate = "cuMemAlloc_v2"(address: *mut u64, bytes: usize);
     memory_free = "cuMemFree_v2"(address: u64);
-    copy_to_host = "cuMemcpyDtoH_v2"(to: *mut c_void, from: u64, bytes: usize);
-    copy_to_device = "cuMemcpyHtoD_v2"(to: u64, from: *const c_void, bytes: usize);
-    host_allocate = "cuMemHostAlloc"(memory: *mut *mut c_void, bytes: usize, flags: u32);
-    host_device_address = "cuMemHostGetDevicePointer_v2"(
-        address: *mut u64,
-        memory: *mut c_void,
-        flags: u32,
-    );
-    host_free = "cuMemFreeHost"(memory: *mut c_void);
 
     event_create = "cuEventCreate"(event: *mut Pointer, flags: u32);
     event_record = "cuEventRecord"(event: Pointer, stream: Pointer);
     event_query = "cuEventQuery"(event: Pointer);
     event_synchronize = "cuEventSynchronize"(event: Pointer);
     event_destroy = "cuEventDestroy_v2"(event: Pointer);
-
-    module_load = "cuModuleLoadData"(module: *mut Pointer, image: *const c_void);
-    module_function = "cuModuleGetFunction"(
-        function: *mut Pointer,
-        module: Pointer,
-        name: *const c_char,
-    );
-    module_unload = "cuModuleUnload"(module: Pointer);
-    launch = "cuLaunchKernelEx"(
-        config: *const LaunchConfig,
-        function: Pointer,
-        parameters: *mut Pointer,
-        extra: *mut Pointer,
-    );
 }
 
 #[cfg(windows)]
@@ -248,6 +171,13 @@ pub(super) fn library() -> Result<&'static Library> {
         }
     }
     Err(absent(&reasons.join("; ")))
+}
+
+/// The address of a function, by the name that libcuda exports.
+pub(super) fn address(name: &'static str) -> Result<*const c_void> {
+    // SAFETY: the symbol is only read as an address; its caller knows its prototype.
+    let found = unsafe { library()?.get::<*const c_void>(name.as_bytes()) };
+    found.map(|symbol| *symbol).map_err(|_| missing(name))
 }
 
 #[cold]

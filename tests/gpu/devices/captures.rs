@@ -1,8 +1,9 @@
 //! Captures whose streams live on both devices: one graph, judged by each engine for its blocks.
 
 use regraph::devices::Error;
-use regraph::driver::{CaptureMode, Dependency, Driver, Program};
+use regraph::driver::{CaptureMode, Dependency, Driver, HostApi};
 use regraph::engine::{self, Config, Flaw};
+use regraph_tagged::Program;
 
 use super::{tagged, two, two_with};
 

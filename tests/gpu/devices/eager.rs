@@ -1,8 +1,9 @@
 //! Blocks of one device used on streams of the other, outside captures.
 
-use regraph::driver::{CaptureMode, ErrorKind, Program, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::Config;
 use regraph_sim::Call;
+use regraph_tagged::Program;
 
 use super::{tagged, two, Two};
 

@@ -3,8 +3,10 @@
 use std::sync::MutexGuard;
 
 use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program, Tagged, Work};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine::Config;
+use regraph_tagged::CudaProgram;
+use regraph_tagged::{Program, Tagged, Work};
 
 use super::random::{assert_telling, capture, eager};
 use super::{on, Two, MIB};
@@ -12,15 +14,16 @@ use crate::device::gpu::turn;
 use crate::device::tagged;
 
 struct Gpus {
-    two: Two<CudaDriver>,
+    two: Two<CudaProgram>,
     _turn: MutexGuard<'static, ()>,
 }
 
 /// Two GPUs that reach each other's memory; `None` where the machine has no such two.
-fn drivers() -> Option<[CudaDriver; 2]> {
+fn drivers() -> Option<[CudaProgram; 2]> {
     let first = CudaDriver::new(0).expect("a GPU");
-    let both = CudaDriver::new(1)
-        .and_then(|second| Ok([first.with_peers(&[1])?, second.with_peers(&[0])?]));
+    let both = CudaDriver::new(1).and_then(|second| {
+        Ok([CudaProgram::on(first.with_peers(&[1])?)?, CudaProgram::on(second.with_peers(&[0])?)?])
+    });
     both.map_err(|error| eprintln!("skipped, for want of a second GPU: {error}")).ok()
 }
 
@@ -30,7 +33,7 @@ fn gpus() -> Option<Gpus> {
     Some(Gpus { two: on(drivers()?, configs), _turn: turn })
 }
 
-fn mapped(driver: &CudaDriver) -> u64 {
+fn mapped(driver: &CudaProgram) -> u64 {
     let address = driver.reserve(4 * MIB).unwrap();
     let memory = driver.create(4 * MIB).unwrap();
     driver.map(address, 4 * MIB, memory).unwrap();

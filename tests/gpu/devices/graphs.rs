@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use regraph::callables::{Callable, Options, Stage};
-use regraph::driver::{CaptureMode, StreamHandle, Tagged, Work};
+use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph_tagged::{Tagged, Work};
 
 use super::{Two, DELAY, MIB};
 use crate::device::Device;

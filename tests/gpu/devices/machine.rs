@@ -1,7 +1,8 @@
 //! What the simulated machine refuses, as CUDA does.
 
-use regraph::driver::{Driver, MemorySupport, Program, Tagged, Work};
+use regraph::driver::{Driver, HostApi, MemorySupport};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 const MIB: u64 = 1 << 20;
 const SMALL: SimConfig =

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use crate::device::tagged;
 use regraph::devices::Devices;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, Program, StreamHandle, Tagged, Work,
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{Block, Config, Engine, PoolConfig, PoolId};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
 
 mod captures;
 mod eager;

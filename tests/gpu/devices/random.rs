@@ -2,8 +2,9 @@
 //! and at its end, in random orders of work.
 
 use fastrand::Rng;
-use regraph::driver::{CaptureMode, Program, StreamHandle, Tagged};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Block, Config};
+use regraph_tagged::Tagged;
 
 use super::{two, Two};
 use crate::device::{tagged, Device};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use regraph::devices::{Devices, Error};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, Program, StreamHandle};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig, SimDriver};

@@ -20,9 +20,10 @@ mod lives;
 use std::sync::Arc;
 
 use crate::device::{launch, Device};
-use regraph::driver::{CaptureMode, StreamHandle, Tagged};
+use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph_tagged::Tagged;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -17,10 +17,11 @@ mod one;
 use std::sync::Arc;
 
 use crate::device::{launch, Device};
-use regraph::driver::{CaptureMode, StreamHandle, Tagged};
+use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph::plan::Options;
+use regraph_tagged::Tagged;
 
 const MIB: u64 = 1 << 20;
 /// The granularity of both devices, in bytes.

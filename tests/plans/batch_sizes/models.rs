@@ -1,7 +1,8 @@
 //! Models as engines run them, whose activations grow with the batch.
 
-use regraph::driver::{Program, StreamHandle};
+use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::Block;
+use regraph_tagged::Program;
 
 use crate::common::Bench;
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program, Work};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Pool};
 use regraph::policy::Programmatic;
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-#[cfg(feature = "cuda")]
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::Program;
 use regraph_sim::{SimConfig, SimDriver};
+#[cfg(feature = "cuda")]
+use regraph_tagged::CudaProgram;
+use regraph_tagged::Program;
 
 use super::failure::Failure;
 
@@ -63,8 +63,8 @@ fn simulated(job: &impl Job) -> Result<(), Failure> {
 }
 
 #[cfg(feature = "cuda")]
-fn real() -> Result<Arc<CudaDriver>, String> {
-    CudaDriver::new(0).map(Arc::new).map_err(|error| format!("driver `cuda`: {error}"))
+fn real() -> Result<Arc<CudaProgram>, String> {
+    CudaProgram::new(0).map(Arc::new).map_err(|error| format!("driver `cuda`: {error}"))
 }
 
 #[cfg(not(feature = "cuda"))]

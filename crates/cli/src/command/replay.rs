@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph::policy::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
+use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
 use regraph_trace::minimum;
 use regraph_trace::Trace;

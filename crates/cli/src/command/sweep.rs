@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::policy::PlanChoice;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
+use regraph_tagged::Program;
 
 use super::drivers::{with_driver, Choice, Job};
 use super::failure::Failure;

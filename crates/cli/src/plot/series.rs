@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::replay::{replay_sampled, Options, ReplayError, Sample};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
+use regraph_tagged::Program;
 use regraph_trace::Trace;
 
 /// What is drawn in one panel.

@@ -2,7 +2,8 @@
 
 use super::runner::Runner;
 use super::ReplayError;
-use regraph::driver::Program;
+use regraph::driver::HostApi;
+use regraph_tagged::Program;
 
 /// The first failure of several.
 #[derive(Default)]

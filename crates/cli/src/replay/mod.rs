@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::engine::{Config, Followed, PlanReport};
+use regraph_tagged::Program;
 use regraph_trace::{BlockIndex, Trace};
 
 pub use error::ReplayError;

@@ -10,10 +10,11 @@ use super::tags::{self, Touches};
 use super::{Options, Output, Placement, Plan, ReplayError, Replayed};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
-    GraphHandle, NodeHandle, Program, StreamHandle, Tagged, Work,
+    GraphHandle, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::engine::{self, Block, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId};
 use regraph::policy::PlanChoice;
+use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Members;
 use regraph_trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 

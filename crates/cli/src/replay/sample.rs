@@ -2,8 +2,8 @@
 
 use super::runner::Runner;
 use super::ReplayError;
-use regraph::driver::Program;
 use regraph::engine::{FreeRange, Refusal};
+use regraph_tagged::Program;
 use regraph_trace::{Operation, StreamIndex};
 
 /// The memory of all pools behind one operation, in bytes.

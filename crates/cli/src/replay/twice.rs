@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::runner::Runner;
 use super::ReplayError;
-use regraph::driver::Program;
 use regraph::layout::Layout;
+use regraph_tagged::Program;
 use regraph_trace::{Operation, PoolIndex, StreamIndex};
 
 impl<P: Program> Runner<'_, P> {

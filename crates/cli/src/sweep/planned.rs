@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::replay::{replay, Options, Plan, ReplayError};
-use regraph::driver::{MemorySupport, Program};
+use regraph::driver::{HostApi, MemorySupport};
 use regraph::engine::{Config, PlanReport};
+use regraph_tagged::Program;
 use regraph_trace::Trace;
 
 /// The figures of a workload with [`Plan::Exact`].

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::{Planned, Workload};
 use crate::replay::{replay, Options, ReplayError, Replayed};
-use regraph::driver::Program;
+use regraph::driver::HostApi;
 use regraph::engine::Config;
 use regraph::policy::{PlanChoice, Programmatic, Reuse};
+use regraph_tagged::Program;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
 

@@ -1,6 +1,6 @@
 //! A device that works while its host submits, some operations behind.
 
-use regraph::driver::{Program, Result, StreamHandle};
+use regraph::driver::{HostApi, Result, StreamHandle};
 use regraph_sim::SimDriver;
 
 /// How often work completes, in operations.

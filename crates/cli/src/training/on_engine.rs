@@ -8,9 +8,10 @@ use thiserror::Error;
 use super::background::{is_due, Background};
 use super::operation::Operation;
 use super::row::{Policy, Row};
-use regraph::driver::{DriverError, Program, Work};
+use regraph::driver::{DriverError, HostApi};
 use regraph::engine::{self, BlockId, Config, Engine, PoolConfig, PoolId};
 use regraph_sim::{Call, SimDriver};
+use regraph_tagged::{Program, Work};
 use regraph_trace::{BlockIndex, StreamIndex};
 
 /// Why a workload could not be run.

@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 
 use super::world::{must, Capture, Fate, World};
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, Program};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine::Error;
 
 /// Captures of one program, at most.

@@ -134,7 +134,7 @@ impl World {
     }
 
     pub(super) fn judge_mapped(&self, block: usize) {
-        use regraph::driver::Program;
+        use regraph_tagged::Program;
         let block = &self.blocks[block];
         if self.suspended[block.pool] {
             return;

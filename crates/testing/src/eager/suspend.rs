@@ -1,9 +1,10 @@
 //! Suspending pools and resuming them.
 
 use super::world::{World, Writer};
+use regraph::driver::Driver;
 use regraph::driver::MemorySupport;
-use regraph::driver::{Driver, Program};
 use regraph::engine::Error;
+use regraph_tagged::Program;
 
 impl World {
     /// Suspends a pool, once nothing that uses it is running.

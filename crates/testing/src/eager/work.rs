@@ -1,8 +1,9 @@
 //! Launches, waits and streams.
 
 use super::world::{must, Stream, World, Writer};
-use regraph::driver::{Program, Tagged, Work};
+use regraph::driver::HostApi;
 use regraph::engine::Error;
+use regraph_tagged::{Program, Tagged, Work};
 
 impl World {
     /// Launches a kernel that writes what its stream has yet to write and reads what it may read.

@@ -8,7 +8,7 @@ use super::figures::{Device, Model};
 use super::order::{Ranges, Streams};
 use super::renamed::Renamed;
 use regraph::driver::{
-    CaptureId, DriverError, ErrorKind, ExecutableHandle, MemorySupport, Program, StreamHandle,
+    CaptureId, DriverError, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{BlockId, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::settings::{Rounding, Settings};

@@ -5,8 +5,9 @@ use arbitrary::{Result, Unstructured};
 use super::graph::NodeTable;
 use super::world::{must, Capture, Fate, Standing, Traits, World};
 use regraph::check::Violation;
-use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, Program};
+use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
 use regraph::engine::Error;
+use regraph_tagged::Program;
 
 /// Captures of one program, at most.
 const MOST: usize = 8;

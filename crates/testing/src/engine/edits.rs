@@ -3,8 +3,9 @@
 use arbitrary::{Result, Unstructured};
 
 use super::world::{must, Standing, World};
-use regraph::driver::{Dependency, Driver, NodeHandle, Program, Work};
+use regraph::driver::{Dependency, Driver, NodeHandle};
 use regraph::engine::Error;
+use regraph_tagged::{Program, Work};
 
 impl World {
     /// Sets a stream's terminals to what some stream of the capture once had. The engine looks

@@ -1,7 +1,8 @@
 //! The end of a program: everything under way ends, the graphs run, all memory goes back.
 
 use super::world::{must, World};
-use regraph::driver::{Driver, Program};
+use regraph::driver::{Driver, HostApi};
+use regraph_tagged::Program;
 
 /// Orders of execution that each graph is run in.
 const SCHEDULES: u64 = 3;

@@ -3,7 +3,8 @@
 use arbitrary::{Result, Unstructured};
 
 use super::world::{must, Launch, Launched, Standing, World};
-use regraph::driver::{Dependency, Driver, EdgeData, NodeHandle, NodeKind, Program, Tagged, Work};
+use regraph::driver::{Dependency, Driver, EdgeData, HostApi, NodeHandle, NodeKind};
+use regraph_tagged::{Program, Tagged, Work};
 
 impl World {
     /// Launches a kernel that uses what its stream may use.

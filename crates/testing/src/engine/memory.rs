@@ -4,12 +4,13 @@ use arbitrary::{Result, Unstructured};
 
 use super::free_list::{Freed, Lies};
 use super::world::{must, Block, LastUse, Launched, Standing, World};
-use regraph::driver::{Driver, NodeHandle, Program};
+use regraph::driver::{Driver, NodeHandle};
 use regraph::engine::WaitReason::OutsideWork;
 use regraph::engine::{Error, FreeRange, Refusal};
 use regraph::policy::Reuse;
 use regraph::snapshot::{Segment, SegmentType};
 use regraph_sim::Call;
+use regraph_tagged::Program;
 
 const MIB: u64 = 1 << 20;
 /// Largest block of the small heap, in bytes.

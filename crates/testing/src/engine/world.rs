@@ -9,7 +9,7 @@ use super::graph::NodeTable;
 use super::Finding;
 use regraph::driver::{
     CaptureId, CaptureStatus, Dependency, Driver, DriverError, ExecutableHandle, GraphHandle,
-    MemorySupport, NodeHandle, Program, StreamHandle,
+    HostApi, MemorySupport, NodeHandle, StreamHandle,
 };
 use regraph::engine::{BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;

@@ -1,50 +1,114 @@
-//! [`Program`]: streams, captures, launches and raw graph edits.
+//! Tagged kernels on a GPU.
+//!
+//! - `functions`: the functions of libcuda that only these programs call;
+//! - `raw`: numbers and structure layouts;
+//! - `kernel`, `records`: the kernel behind every launch, and the tables that it reads.
 
+mod functions;
+mod kernel;
+mod raw;
+mod records;
+
+use std::ops::Deref;
 use std::ptr::null_mut;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::super::{
-    CaptureMode, Dependency, Driver, EventHandle, ExecutableHandle, GraphHandle, NodeHandle,
-    Program, Result, StreamHandle, Work,
+use regraph::driver::cuda::CudaDriver;
+use regraph::driver::{
+    CaptureMode, Dependency, Driver, DriverError, EdgeData, ErrorKind, ExecutableHandle,
+    GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
 };
-use super::error::nonsense;
-use super::kernel::{shape, Kernel, Parameters};
-use super::raw::{
-    self, ConditionalNodeParams, KernelNodeParams, LaunchAttribute, LaunchConfig, Pointer, RawEdge,
+
+use super::{Program, Work};
+use functions::Functions;
+use kernel::{shape, Kernel, Parameters};
+use raw::{
+    ConditionalNodeParams, KernelNodeParams, LaunchAttribute, LaunchConfig, Pointer, RawEdge,
 };
-use super::records::Records;
-use super::symbols::Symbols;
-use super::{is_full, split, CudaDriver};
+use records::Records;
 
 const GRANULE: usize = 512;
-/// How much [`Program::read_tags`] copies at once.
+/// How much [`Program::read_tags`] copies at once, in bytes.
 const READ_BYTES: usize = 1 << 22;
 
 /// What launches need: the kernel, its tables, and how many wrong tags were already reported.
 #[derive(Default)]
-pub(super) struct Launcher {
+struct Launcher {
     kernel: Option<Kernel>,
     records: Records,
     reported: u64,
 }
 
 impl Launcher {
-    /// Whether nothing was ever loaded.
-    pub fn is_empty(&self) -> bool {
-        self.kernel.is_none()
-    }
-
     /// Gives everything back. The context must be current, the thread relaxed, the device idle.
-    pub fn free(&mut self, symbols: &Symbols) {
+    fn free(&mut self, driver: &CudaDriver, functions: &Functions) {
         // Freeing the counter waits for kernels that still run, so it goes before the tables.
         if let Some(mut kernel) = self.kernel.take() {
-            kernel.unload(symbols);
+            kernel.unload(driver, functions);
         }
-        self.records.free(symbols);
+        self.records.free(driver, functions);
     }
 }
 
-impl CudaDriver {
+/// A device whose kernels check and write tags.
+///
+/// Its streams are made after the kernel is loaded, so that no first launch loads it in a capture.
+pub struct CudaProgram {
+    driver: CudaDriver,
+    functions: Functions,
+    launcher: Mutex<Launcher>,
+}
+
+impl CudaProgram {
+    /// Opens a device by its ordinal.
+    ///
+    /// # Errors
+    /// As [`CudaDriver::new`]; those of loading the kernel.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Self::on(CudaDriver::new(ordinal)?)
+    }
+
+    /// On a driver that the host already has.
+    ///
+    /// # Errors
+    /// Those of loading the kernel.
+    pub fn on(driver: CudaDriver) -> Result<Self> {
+        let functions = Functions::load(&driver)?;
+        let launcher = {
+            let _relaxed = driver.relaxed()?;
+            let major = functions.compute_major(&driver)?;
+            Launcher {
+                kernel: Some(Kernel::load(&driver, &functions, major)?),
+                ..Launcher::default()
+            }
+        };
+        Ok(Self { driver, functions, launcher: Mutex::new(launcher) })
+    }
+
+    /// Launches an executable graph `repeats` times back to back and returns the time of a launch
+    /// in nanoseconds, by the host's clock. Other work on the device counts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidValue`] for no repeats, and whatever the driver answers.
+    pub fn replay_timed(
+        &self,
+        executable: ExecutableHandle,
+        stream: StreamHandle,
+        repeats: u32,
+    ) -> Result<f64> {
+        if repeats == 0 {
+            return Err(DriverError::new("cuGraphLaunch", 1, ErrorKind::InvalidValue));
+        }
+        self.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            self.replay(executable, stream)?;
+        }
+        self.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(repeats))
+    }
+
     /// Gives the memory of all launches' range tables to later launches. No graph captured so
     /// far may be replayed again: its kernels would work on other ranges.
     ///
@@ -60,35 +124,25 @@ impl CudaDriver {
         self.launcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the kernel, unless it is. Outside captures where that can be had.
-    fn prepare(&self, launcher: &mut Launcher) -> Result<()> {
-        if launcher.kernel.is_none() {
-            let major = self.attribute(raw::ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-            let _relaxed = self.enter()?;
-            launcher.kernel = Some(Kernel::load(&self.symbols, major)?);
-        }
-        Ok(())
-    }
-
     /// Writes the work's table and returns the function with its parameters.
     fn compose(&self, work: &Work<'_>) -> Result<(Pointer, Parameters)> {
         let mut guard = self.launcher();
-        self.prepare(&mut guard)?;
         let launcher = &mut *guard;
         let Some(kernel) = &launcher.kernel else {
-            return Err(nonsense("cuModuleGetFunction", "the kernel is not loaded"));
+            return Err(other("cuModuleGetFunction", "the kernel is not loaded"));
         };
-        let _relaxed = self.enter()?;
-        let table = launcher.records.write(&self.symbols, work.inputs, work.outputs)?;
+        let _relaxed = self.driver.relaxed()?;
+        let table =
+            launcher.records.write(&self.driver, &self.functions, work.inputs, work.outputs)?;
         Ok((kernel.function(), Parameters::new(kernel, table, work)))
     }
 }
 
 fn mode(mode: CaptureMode) -> u32 {
     match mode {
-        CaptureMode::Global => raw::MODE_GLOBAL,
-        CaptureMode::ThreadLocal => raw::MODE_THREAD_LOCAL,
-        CaptureMode::Relaxed => raw::MODE_RELAXED,
+        CaptureMode::Global => 0,
+        CaptureMode::ThreadLocal => 1,
+        CaptureMode::Relaxed => 2,
     }
 }
 
@@ -101,47 +155,67 @@ fn start<T>(array: &[T]) -> *const T {
     }
 }
 
-impl Program for CudaDriver {
-    fn create_stream(&self) -> Result<StreamHandle> {
-        self.prepare(&mut self.launcher())?;
-        let mut stream: Pointer = null_mut();
-        let _relaxed = self.enter()?;
-        // SAFETY: writes one handle.
-        unsafe { self.symbols.stream_create(&mut stream, raw::STREAM_NON_BLOCKING) }?;
-        Ok(StreamHandle::from_raw(stream))
-    }
+/// Dependencies as the two arrays that the driver takes.
+fn split(dependencies: &[Dependency]) -> (Vec<Pointer>, Vec<RawEdge>) {
+    dependencies
+        .iter()
+        .map(|dependency| (dependency.node.as_raw(), RawEdge::from(dependency.edge)))
+        .unzip()
+}
 
-    fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
-        let _relaxed = self.enter()?;
-        // SAFETY: the handle is the caller's, who gives it up.
-        unsafe { self.symbols.stream_destroy(stream.as_raw()) }
-    }
+/// An answer of the driver that makes no sense.
+fn other(call: &'static str, what: &str) -> DriverError {
+    DriverError::new(call, 0, ErrorKind::Other(what.to_owned()))
+}
 
-    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
-        let _current = self.bind()?;
-        let mut id = 0;
-        // SAFETY: the stream is the caller's and alive; writes one number.
-        unsafe { self.symbols.stream_id(stream.as_raw(), &mut id) }?;
-        Ok(id)
-    }
+/// Whether an edge is an ordinary one.
+fn is_full(dependency: &Dependency) -> bool {
+    dependency.edge == EdgeData::FULL
+}
 
-    fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: the stream is the caller's and alive.
-        unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
-    }
+impl Deref for CudaProgram {
+    type Target = CudaDriver;
 
+    fn deref(&self) -> &CudaDriver {
+        &self.driver
+    }
+}
+
+impl Drop for CudaProgram {
+    fn drop(&mut self) {
+        let launcher = self.launcher.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(_relaxed) = self.driver.relaxed() {
+            launcher.free(&self.driver, &self.functions);
+        }
+    }
+}
+
+impl std::fmt::Debug for CudaProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.driver.fmt(f)
+    }
+}
+
+impl Driver for CudaProgram {
+    regraph::forward_driver!();
+}
+
+impl HostApi for CudaProgram {
+    regraph::forward_host_api!();
+}
+
+impl Program for CudaProgram {
     fn begin_capture_to_graph(
         &self,
         stream: StreamHandle,
         graph: GraphHandle,
         capture: CaptureMode,
     ) -> Result<()> {
-        self.prepare(&mut self.launcher())?;
-        let _current = self.bind()?;
+        let _current = self.driver.relaxed()?;
         // SAFETY: stream and graph are the caller's and alive; no dependencies are given.
         unsafe {
-            self.symbols.capture_begin_to_graph(
+            self.functions.capture_begin_to_graph(
+                &self.driver,
                 stream.as_raw(),
                 graph.as_raw(),
                 std::ptr::null(),
@@ -150,17 +224,6 @@ impl Program for CudaDriver {
                 mode(capture),
             )
         }
-    }
-
-    fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
-        let _current = self.bind()?;
-        let mut graph: Pointer = null_mut();
-        // SAFETY: the stream is the caller's and alive; writes one handle.
-        unsafe { self.symbols.capture_end(stream.as_raw(), &mut graph) }?;
-        if graph.is_null() {
-            return Err(nonsense("cuStreamEndCapture", "no graph was returned"));
-        }
-        Ok(GraphHandle::from_raw(graph))
     }
 
     fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()> {
@@ -176,35 +239,27 @@ impl Program for CudaDriver {
             attribute_count: u32::from(programmatic),
         };
         let mut pointers = parameters.pointers();
-        let _current = self.bind()?;
+        let _current = self.driver.relaxed()?;
         // SAFETY: configuration, attribute and parameters outlive the call, which copies them;
         // the parameters are those that the kernel declares.
-        unsafe { self.symbols.launch(&config, function, pointers.as_mut_ptr(), null_mut()) }
-    }
-
-    fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
-        let event = self.create_event_on(self.device_of_stream(on)?)?;
-        let waited = self.record_event(event, on).and_then(|()| {
-            let _relaxed = self.enter()?;
-            // SAFETY: the stream is the caller's, the event is ours, and both are alive.
-            unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
-        });
-        let destroyed = self.destroy_event(event);
-        waited.and(destroyed)
-    }
-
-    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: both handles are the caller's and alive.
-        unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
+        unsafe {
+            self.functions.launch(
+                &self.driver,
+                &config,
+                function,
+                pointers.as_mut_ptr(),
+                null_mut(),
+            )
+        }
     }
 
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()> {
         let (nodes, edges) = split(terminals);
-        let _current = self.bind()?;
+        let _current = self.driver.relaxed()?;
         // SAFETY: both arrays have as many entries as said and are only read.
         unsafe {
-            self.symbols.update_dependencies(
+            self.functions.update_dependencies(
+                &self.driver,
                 stream.as_raw(),
                 start(&nodes).cast_mut(),
                 start(&edges),
@@ -238,11 +293,12 @@ impl Program for CudaDriver {
             dependencies.iter().partition(|dependency| is_full(dependency));
         let (nodes, _) = split(&full);
         let mut node: Pointer = null_mut();
-        let _current = self.bind()?;
+        let _current = self.driver.relaxed()?;
         // SAFETY: the arrays and parameters outlive the call, which copies them; the parameters
         // are those that the kernel declares.
         unsafe {
-            self.symbols.add_kernel_node(
+            self.functions.add_kernel_node(
+                &self.driver,
                 &mut node,
                 graph.as_raw(),
                 start(&nodes),
@@ -262,13 +318,14 @@ impl Program for CudaDriver {
         graph: GraphHandle,
         dependencies: &[Dependency],
     ) -> Result<(NodeHandle, GraphHandle)> {
-        let context = self.raw_context();
+        let context = self.driver.context().cu_ctx().cast();
         let (nodes, edges) = split(dependencies);
-        let _relaxed = self.enter()?;
+        let _relaxed = self.driver.relaxed()?;
         let mut handle = 0;
         // SAFETY: the graph is the caller's and alive; writes one handle, which the graph owns.
         unsafe {
-            self.symbols.conditional_handle(
+            self.functions.conditional_handle(
+                &self.driver,
                 &mut handle,
                 graph.as_raw(),
                 context,
@@ -281,7 +338,8 @@ impl Program for CudaDriver {
         // SAFETY: the parameters have the layout of `CUgraphNodeParams`; both arrays have as
         // many entries as said.
         unsafe {
-            self.symbols.add_node(
+            self.functions.add_node(
+                &self.driver,
                 &mut node,
                 graph.as_raw(),
                 start(&nodes),
@@ -291,7 +349,7 @@ impl Program for CudaDriver {
             )
         }?;
         if parameters.bodies.is_null() {
-            return Err(nonsense("cuGraphAddNode_v2", "no body graph was returned"));
+            return Err(other("cuGraphAddNode_v2", "no body graph was returned"));
         }
         // SAFETY: on success the driver has set this to an array of one graph that lives as long
         // as the node.
@@ -303,7 +361,9 @@ impl Program for CudaDriver {
         let edge = RawEdge::from(from.edge);
         let (from, to) = (from.node.as_raw(), to.as_raw());
         // SAFETY: one entry is said and one is behind each pointer; all are only read.
-        unsafe { self.symbols.add_dependencies(graph.as_raw(), &from, &to, &edge, 1) }
+        unsafe {
+            self.functions.add_dependencies(&self.driver, graph.as_raw(), &from, &to, &edge, 1)
+        }
     }
 
     fn remove_dependency(
@@ -315,45 +375,9 @@ impl Program for CudaDriver {
         let edge = RawEdge::from(from.edge);
         let (from, to) = (from.node.as_raw(), to.as_raw());
         // SAFETY: one entry is said and one is behind each pointer; all are only read.
-        unsafe { self.symbols.remove_dependencies(graph.as_raw(), &from, &to, &edge, 1) }
-    }
-
-    fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
-        let _relaxed = self.enter()?;
-        // SAFETY: the graph is the caller's, who gives it up.
-        unsafe { self.symbols.graph_destroy(graph.as_raw()) }
-    }
-
-    fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {
-        let mut executable: Pointer = null_mut();
-        let _relaxed = self.enter()?;
-        // SAFETY: the graph is the caller's and alive; writes one handle.
-        unsafe { self.symbols.instantiate(&mut executable, graph.as_raw(), 0) }?;
-        Ok(ExecutableHandle(executable as usize))
-    }
-
-    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: both handles are the caller's and alive.
-        unsafe { self.symbols.graph_upload(executable.0 as Pointer, stream.as_raw()) }
-    }
-
-    fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: both handles are the caller's and alive.
-        unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
-    }
-
-    fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {
-        let _relaxed = self.enter()?;
-        // SAFETY: the handle is the caller's, who gives it up.
-        unsafe { self.symbols.executable_destroy(executable.0 as Pointer) }
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        let _current = self.bind()?;
-        // SAFETY: takes nothing.
-        unsafe { self.symbols.synchronize() }
+        unsafe {
+            self.functions.remove_dependencies(&self.driver, graph.as_raw(), &from, &to, &edge, 1)
+        }
     }
 
     fn take_wrong_tags(&self) -> Result<u64> {
@@ -362,16 +386,18 @@ impl Program for CudaDriver {
             return Ok(0);
         };
         let mut total = 0u64;
-        let _relaxed = self.enter()?;
+        let _relaxed = self.driver.relaxed()?;
         // SAFETY: copies the eight bytes of the counter into a local.
-        unsafe { self.symbols.copy_to_host((&raw mut total).cast(), kernel.wrong, 8) }?;
+        unsafe {
+            self.functions.copy_to_host(&self.driver, (&raw mut total).cast(), kernel.wrong, 8)
+        }?;
         let fresh = total.wrapping_sub(launcher.reported);
         launcher.reported = total;
         Ok(fresh)
     }
 
     fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>> {
-        let _relaxed = self.enter()?;
+        let _relaxed = self.driver.relaxed()?;
         let mut tags = Vec::with_capacity((bytes as usize).div_ceil(GRANULE));
         let mut buffer = vec![0u8; READ_BYTES.min(bytes as usize)];
         let mut done = 0;
@@ -381,7 +407,12 @@ impl Program for CudaDriver {
             // SAFETY: the piece has room for `length` bytes; that the range is device memory is
             // the caller's part.
             unsafe {
-                self.symbols.copy_to_host(piece.as_mut_ptr().cast(), address + done as u64, length)
+                self.functions.copy_to_host(
+                    &self.driver,
+                    piece.as_mut_ptr().cast(),
+                    address + done as u64,
+                    length,
+                )
             }?;
             tags.extend(
                 piece

@@ -3,10 +3,12 @@
 use std::ffi::{c_void, CString};
 use std::ptr::null_mut;
 
-use super::super::{Result, Work};
-use super::error::nonsense;
+use regraph::driver::cuda::CudaDriver;
+use regraph::driver::{DriverError, ErrorKind, Result};
+
+use super::super::Work;
+use super::functions::Functions;
 use super::raw::Pointer;
-use super::symbols::Symbols;
 
 const SOURCE: &str = include_str!("kernel.ptx");
 const THREADS: u32 = 256;
@@ -23,34 +25,41 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Compiles and loads. The context must be current and the thread relaxed.
-    pub fn load(symbols: &Symbols, compute_major: i32) -> Result<Self> {
-        let image = CString::new(source(compute_major >= 9))
-            .map_err(|_| nonsense("cuModuleLoadData", "the kernel's text has a nul byte"))?;
+    pub fn load(driver: &CudaDriver, functions: &Functions, compute_major: i32) -> Result<Self> {
+        let image = CString::new(source(compute_major >= 9)).map_err(|_| {
+            let what = ErrorKind::Other("the kernel's text has a nul byte".to_owned());
+            DriverError::new("cuModuleLoadData", 0, what)
+        })?;
         let mut module: Pointer = null_mut();
         // SAFETY: the image is nul-terminated PTX; the driver copies what it needs.
-        unsafe { symbols.module_load(&mut module, image.as_ptr().cast()) }?;
+        unsafe { functions.module_load(driver, &mut module, image.as_ptr().cast()) }?;
         let mut kernel = Self { module: module as usize, function: 0, wrong: 0 };
-        match kernel.fill(symbols) {
+        match kernel.fill(driver, functions) {
             Ok(()) => Ok(kernel),
             Err(error) => {
-                kernel.unload(symbols);
+                kernel.unload(driver, functions);
                 Err(error)
             }
         }
     }
 
-    fn fill(&mut self, symbols: &Symbols) -> Result<()> {
+    fn fill(&mut self, driver: &CudaDriver, functions: &Functions) -> Result<()> {
         let mut function: Pointer = null_mut();
         // SAFETY: the module is loaded and the name nul-terminated.
         unsafe {
-            symbols.module_function(&mut function, self.module as Pointer, c"regraph_work".as_ptr())
+            functions.module_function(
+                driver,
+                &mut function,
+                self.module as Pointer,
+                c"regraph_work".as_ptr(),
+            )
         }?;
         self.function = function as usize;
         // SAFETY: writes one address.
-        unsafe { symbols.memory_allocate(&mut self.wrong, 8) }?;
+        unsafe { functions.memory_allocate(driver, &mut self.wrong, 8) }?;
         let zero = 0u64;
         // SAFETY: copies eight bytes into the eight just allocated.
-        unsafe { symbols.copy_to_device(self.wrong, (&raw const zero).cast(), 8) }
+        unsafe { functions.copy_to_device(driver, self.wrong, (&raw const zero).cast(), 8) }
     }
 
     /// The driver's function handle.
@@ -59,14 +68,14 @@ impl Kernel {
     }
 
     /// Gives everything back. The context must be current, the thread relaxed, the device idle.
-    pub fn unload(&mut self, symbols: &Symbols) {
+    pub fn unload(&mut self, driver: &CudaDriver, functions: &Functions) {
         if self.wrong != 0 {
             // SAFETY: allocated by `fill` and freed once; a failure leaks, nothing more.
-            let _ = unsafe { symbols.memory_free(self.wrong) };
+            let _ = unsafe { functions.memory_free(driver, self.wrong) };
             self.wrong = 0;
         }
         // SAFETY: loaded by `load` and unloaded once; a failure leaks, nothing more.
-        let _ = unsafe { symbols.module_unload(self.module as Pointer) };
+        let _ = unsafe { functions.module_unload(driver, self.module as Pointer) };
     }
 }
 
@@ -137,7 +146,7 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Tagged;
+    use crate::Tagged;
 
     #[test]
     fn the_newer_text_triggers_and_the_older_does_not() {

@@ -6,9 +6,12 @@
 use std::mem::size_of;
 use std::ptr::null_mut;
 
-use super::super::{Result, Tagged};
+use regraph::driver::cuda::CudaDriver;
+use regraph::driver::Result;
+
+use super::super::Tagged;
+use super::functions::Functions;
 use super::raw::{Pointer, HOST_PORTABLE_MAPPED};
-use super::symbols::Symbols;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -50,7 +53,8 @@ impl Records {
     /// The context must be current and the thread relaxed.
     pub fn write(
         &mut self,
-        symbols: &Symbols,
+        driver: &CudaDriver,
+        functions: &Functions,
         inputs: &[Tagged],
         outputs: &[Tagged],
     ) -> Result<u64> {
@@ -58,7 +62,7 @@ impl Records {
         if count == 0 {
             return Ok(0);
         }
-        let index = self.chunk_for(symbols, count)?;
+        let index = self.chunk_for(driver, functions, count)?;
         let chunk = &mut self.chunks[index];
         let start = chunk.used;
         let base = (chunk.host as *mut Record).wrapping_add(start);
@@ -71,7 +75,12 @@ impl Records {
         Ok(chunk.device + (start * size_of::<Record>()) as u64)
     }
 
-    fn chunk_for(&mut self, symbols: &Symbols, count: usize) -> Result<usize> {
+    fn chunk_for(
+        &mut self,
+        driver: &CudaDriver,
+        functions: &Functions,
+        count: usize,
+    ) -> Result<usize> {
         // The chunk in use is found at once, but for the moment when it is full.
         let room = |chunk: &Chunk| chunk.capacity - chunk.used >= count;
         if let Some(index) = self.chunks.iter().rposition(room) {
@@ -80,12 +89,12 @@ impl Records {
         let bytes = CHUNK_BYTES.max(count * size_of::<Record>());
         let mut host: Pointer = null_mut();
         // SAFETY: writes one pointer, to memory that `free` gives back.
-        unsafe { symbols.host_allocate(&mut host, bytes, HOST_PORTABLE_MAPPED) }?;
+        unsafe { functions.host_allocate(driver, &mut host, bytes, HOST_PORTABLE_MAPPED) }?;
         let mut device = 0;
         // SAFETY: the memory was just allocated as mapped; writes one address.
-        if let Err(error) = unsafe { symbols.host_device_address(&mut device, host, 0) } {
+        if let Err(error) = unsafe { functions.host_device_address(driver, &mut device, host, 0) } {
             // SAFETY: just allocated and known to nobody.
-            let _ = unsafe { symbols.host_free(host) };
+            let _ = unsafe { functions.host_free(driver, host) };
             return Err(error);
         }
         self.chunks.push(Chunk {
@@ -105,10 +114,10 @@ impl Records {
     }
 
     /// Gives the memory back. The context must be current, the thread relaxed, the device idle.
-    pub fn free(&mut self, symbols: &Symbols) {
+    pub fn free(&mut self, driver: &CudaDriver, functions: &Functions) {
         for chunk in self.chunks.drain(..) {
             // SAFETY: allocated by `chunk_for` and freed once. A failure leaks, nothing more.
-            let _ = unsafe { symbols.host_free(chunk.host as Pointer) };
+            let _ = unsafe { functions.host_free(driver, chunk.host as Pointer) };
         }
     }
 }

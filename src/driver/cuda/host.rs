@@ -1,0 +1,114 @@
+//! [`HostApi`]: streams, captures and graphs.
+
+use std::ptr::null_mut;
+
+use super::super::{
+    CaptureMode, Driver, EventHandle, ExecutableHandle, GraphHandle, HostApi, Result, StreamHandle,
+};
+use super::error::nonsense;
+use super::raw::{self, Pointer};
+use super::CudaDriver;
+
+fn mode(mode: CaptureMode) -> u32 {
+    match mode {
+        CaptureMode::Global => raw::MODE_GLOBAL,
+        CaptureMode::ThreadLocal => raw::MODE_THREAD_LOCAL,
+        CaptureMode::Relaxed => raw::MODE_RELAXED,
+    }
+}
+
+impl HostApi for CudaDriver {
+    fn create_stream(&self) -> Result<StreamHandle> {
+        let mut stream: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        // SAFETY: writes one handle.
+        unsafe { self.symbols.stream_create(&mut stream, raw::STREAM_NON_BLOCKING) }?;
+        Ok(StreamHandle::from_raw(stream))
+    }
+
+    fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is the caller's, who gives it up.
+        unsafe { self.symbols.stream_destroy(stream.as_raw()) }
+    }
+
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
+        let _current = self.bind()?;
+        let mut id = 0;
+        // SAFETY: the stream is the caller's and alive; writes one number.
+        unsafe { self.symbols.stream_id(stream.as_raw(), &mut id) }?;
+        Ok(id)
+    }
+
+    fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: the stream is the caller's and alive.
+        unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
+    }
+
+    fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {
+        let _current = self.bind()?;
+        let mut graph: Pointer = null_mut();
+        // SAFETY: the stream is the caller's and alive; writes one handle.
+        unsafe { self.symbols.capture_end(stream.as_raw(), &mut graph) }?;
+        if graph.is_null() {
+            return Err(nonsense("cuStreamEndCapture", "no graph was returned"));
+        }
+        Ok(GraphHandle::from_raw(graph))
+    }
+
+    fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()> {
+        let event = self.create_event_on(self.device_of_stream(on)?)?;
+        let waited = self.record_event(event, on).and_then(|()| {
+            let _relaxed = self.enter()?;
+            // SAFETY: the stream is the caller's, the event is ours, and both are alive.
+            unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
+        });
+        let destroyed = self.destroy_event(event);
+        waited.and(destroyed)
+    }
+
+    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.stream_wait(stream.as_raw(), event.as_raw(), 0) }
+    }
+
+    fn destroy_graph(&self, graph: GraphHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the graph is the caller's, who gives it up.
+        unsafe { self.symbols.graph_destroy(graph.as_raw()) }
+    }
+
+    fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle> {
+        let mut executable: Pointer = null_mut();
+        let _relaxed = self.enter()?;
+        // SAFETY: the graph is the caller's and alive; writes one handle.
+        unsafe { self.symbols.instantiate(&mut executable, graph.as_raw(), 0) }?;
+        Ok(ExecutableHandle(executable as usize))
+    }
+
+    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.graph_upload(executable.0 as Pointer, stream.as_raw()) }
+    }
+
+    fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: both handles are the caller's and alive.
+        unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
+    }
+
+    fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {
+        let _relaxed = self.enter()?;
+        // SAFETY: the handle is the caller's, who gives it up.
+        unsafe { self.symbols.executable_destroy(executable.0 as Pointer) }
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: takes nothing.
+        unsafe { self.symbols.synchronize() }
+    }
+}
