@@ -5,16 +5,16 @@
 
 use std::error::Error;
 
-use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{CaptureMode, DriverError, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, PoolConfig};
+use regraph_tagged::CudaProgram;
 use regraph_tagged::{Program, Tagged, Work};
 
 const BYTES: u64 = 4 << 20;
 const LAUNCHES: u32 = 100;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let driver = match CudaDriver::new(0) {
+    let driver = match CudaProgram::new(0) {
         Ok(driver) => driver,
         Err(error) => {
             println!("There is no GPU to run this on: {error}.");
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Launches a kernel that writes a tag all over a block.
 fn write(
-    driver: &CudaDriver,
+    driver: &CudaProgram,
     stream: StreamHandle,
     block: Block,
     tag: u64,
@@ -77,7 +77,7 @@ fn write(
 
 /// Launches a kernel that counts wrong tags in a block, before it waits and after.
 fn check(
-    driver: &CudaDriver,
+    driver: &CudaProgram,
     stream: StreamHandle,
     block: Block,
     tag: u64,
