@@ -98,7 +98,7 @@ impl State {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use crate::{Call, SimConfig, SimDriver};
-    use regraph::driver::{CaptureMode, Driver, ErrorKind, Program, StreamHandle};
+    use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
 
     /// Asks each stream once, and returns which were answered here.
     fn open<const N: usize>(sim: &SimDriver, streams: [StreamHandle; N]) -> [bool; N] {

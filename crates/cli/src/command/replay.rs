@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use regraph::driver::HostApi;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph::policy::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};

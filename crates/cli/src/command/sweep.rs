@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use regraph::driver::HostApi;
 use regraph::policy::PlanChoice;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::replay::{replay_sampled, Options, ReplayError, Sample};
-use regraph::driver::HostApi;
 use regraph_tagged::Program;
 use regraph_trace::Trace;
 

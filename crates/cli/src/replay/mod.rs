@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use regraph::driver::HostApi;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph_tagged::Program;
 use regraph_trace::{BlockIndex, Trace};

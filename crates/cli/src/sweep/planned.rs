@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::replay::{replay, Options, Plan, ReplayError};
-use regraph::driver::{HostApi, MemorySupport};
+use regraph::driver::MemorySupport;
 use regraph::engine::{Config, PlanReport};
 use regraph_tagged::Program;
 use regraph_trace::Trace;

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::{Planned, Workload};
 use crate::replay::{replay, Options, ReplayError, Replayed};
-use regraph::driver::HostApi;
 use regraph::engine::Config;
 use regraph::policy::{PlanChoice, Programmatic, Reuse};
 use regraph_tagged::Program;

@@ -4,7 +4,6 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{Standing, World};
 use regraph::driver::HostApi;
-use regraph_tagged::Program;
 
 /// A frequency for every kind of step; wild ones only in programs that are wild.
 const TAME: u8 = 90;
