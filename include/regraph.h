@@ -23,7 +23,7 @@
  * later versions give names to `unused` fields. Those that only the library makes may grow at the end.
  *
  * This file is made from the sources in capi/src: do not edit it. What makes it anew:
- *     REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header
+ *     REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header
  */
 
 #ifndef REGRAPH_H

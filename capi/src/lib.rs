@@ -1,7 +1,7 @@
 //! The C interface of regraph: the calls behind `include/regraph.h`.
 //!
 //! The header is made from these sources and carries their documentation; `cargo test` compares the
-//! two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header` writes it anew.
+//! two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes it anew.
 //!
 //! * `error`, `failure`, `arguments`: how calls fail, and what comes in by pointer.
 //! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with the

@@ -1,12 +1,9 @@
 //! Programs in C and C++, built by the system's compilers and run against the built library.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::{self, build_and_run, build_and_try, compile, sanitizers, Language, Linked};
 use regraph::snapshot::Snapshot;
-use support::{build_and_run, Language, Linked};
 
 fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -71,6 +68,12 @@ fn the_walk_leaves_no_call_out() {
 }
 
 #[test]
+fn names_of_other_engines_and_of_what_is_gone() {
+    let (printed, _) = build_and_run(Language::C99, &source("tests/c/names.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+#[test]
 fn graphs_and_the_order_of_their_launches() {
     let (printed, _) = build_and_run(Language::C99, &source("tests/c/graphs.c"), Linked::Shared);
     assert!(printed.ends_with(" checks\n"), "{printed}");
@@ -92,14 +95,15 @@ fn the_cpp_layer_without_exceptions() {
         let source = folder.path().join(name).with_extension("cpp");
         std::fs::write(&source, text.replace("NAME", name)).unwrap();
         let object = source.with_extension("o");
-        support::compile(Language::Cpp17, &source, &object, &["-c", "-fno-exceptions"]);
+        compile(Language::Cpp17, &source, &object, &["-c", "-fno-exceptions"]);
     }
     let main = folder.path().join("main.cpp");
     std::fs::write(&main, "int main() { return 0; }\n").unwrap();
     let library = support::libraries().join("libregraph_c.so");
     let objects = ["first.o", "second.o"].map(|name| folder.path().join(name));
     let linked = [&objects[0], &objects[1], &library].map(|path| path.to_str().unwrap());
-    support::compile(Language::Cpp17, &main, &folder.path().join("program"), &linked);
+    let arguments = [&linked, sanitizers(Language::Cpp17)].concat();
+    compile(Language::Cpp17, &main, &folder.path().join("program"), &arguments);
 }
 
 #[test]
@@ -122,6 +126,26 @@ fn threads_from_cpp() {
     assert_eq!(printed, "four threads\n");
 }
 
+/// An error of address inside the library, which the caller's pointer leads to, is found where the
+/// library is sanitized itself.
+#[test]
+fn a_use_of_a_destroyed_engine_is_found() {
+    if support::sanitized_libraries().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("destroyed.c");
+    let text = "#include <regraph.h>\nint main(void) {\n\
+        regraph_engine *engine; uint64_t bytes;\n\
+        if (regraph_engine_create_sim(0, NULL, &engine) != REGRAPH_OK) return 2;\n\
+        regraph_engine_destroy(engine);\n\
+        return regraph_get_memory_limit(engine, &bytes);\n}\n";
+    std::fs::write(&source, text).unwrap();
+    let (done, _folder) = build_and_try(Language::C99, &source, Linked::Shared);
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(said.contains("heap-use-after-free"), "{}\n{said}", done.status);
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn a_capture_on_a_gpu_from_c() {
@@ -136,5 +160,5 @@ fn a_capture_on_a_gpu_from_c() {
 fn the_program_for_gpus_compiles() {
     let folder = tempfile::tempdir().unwrap();
     let object = folder.path().join("gpu.o");
-    support::compile(Language::C99, &source("tests/c/gpu.c"), &object, &["-c"]);
+    compile(Language::C99, &source("tests/c/gpu.c"), &object, &["-c"]);
 }

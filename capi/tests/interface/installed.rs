@@ -1,13 +1,10 @@
 //! What `cargo xtask install` installs is found and used by pkg-config and CMake.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-use support::Language;
+use crate::support::Language;
 use tempfile::TempDir;
 use xtask::{install, Layout};
 
@@ -15,7 +12,7 @@ use xtask::{install, Layout};
 fn installed(libdir: &str) -> TempDir {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let prefix = tempfile::tempdir().unwrap();
-    let libraries = support::libraries();
+    let libraries = crate::support::libraries();
     install(&Layout { root, libraries: &libraries, prefix: prefix.path(), libdir }).unwrap();
     prefix
 }
@@ -41,7 +38,7 @@ const PROGRAM: &str = "#include <regraph.h>\n#include <stdio.h>\n\
 
 #[test]
 fn versions_are_read_from_the_header() {
-    let header = fs::read_to_string(support::include().join("regraph.h")).unwrap();
+    let header = fs::read_to_string(crate::support::include().join("regraph.h")).unwrap();
     assert_eq!(xtask::version_of(&header).unwrap(), env!("CARGO_PKG_VERSION"));
     assert!(xtask::version_of("#define REGRAPH_VERSION_MAJOR 1\n").is_err());
     assert_eq!((&*xtask::so_version("0.1.7"), &*xtask::so_version("1.2.3")), ("0.1", "1"));
@@ -52,7 +49,7 @@ fn a_library_folder_outside_the_prefix_is_refused() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let prefix = tempfile::tempdir().unwrap();
     for libdir in ["/usr/lib", "../lib"] {
-        let libraries = support::libraries();
+        let libraries = crate::support::libraries();
         let layout = Layout { root, libraries: &libraries, prefix: prefix.path(), libdir };
         assert!(install(&layout).unwrap_err().to_string().contains("below the prefix"));
     }
@@ -81,7 +78,7 @@ fn pkg_config_finds_it() {
     let program = moved.join("program");
     let shared = flags("--print-errors");
     let shared: Vec<_> = shared.iter().map(String::as_str).collect();
-    support::compile_alone(Language::C99, &source, &program, &shared);
+    crate::support::compile_alone(Language::C99, &source, &program, &shared);
     let run = |libraries: &Path| {
         let mut command = Command::new(&program);
         command.env("LD_LIBRARY_PATH", libraries);
@@ -96,7 +93,7 @@ fn pkg_config_finds_it() {
         "-lregraph_c" => archive.to_str().unwrap(),
         other => other,
     });
-    support::compile_alone(Language::C99, &source, &program, &fully.collect::<Vec<_>>());
+    crate::support::compile_alone(Language::C99, &source, &program, &fully.collect::<Vec<_>>());
     assert!(run(&moved).status.success());
 }
 

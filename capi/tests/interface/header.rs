@@ -1,13 +1,10 @@
 //! `include/regraph.h` is what the sources say, and every compiler takes it.
 //!
-//! `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header` writes it anew.
-#![allow(clippy::unwrap_used)]
-
-mod support;
+//! `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes it anew.
 
 use std::path::Path;
 
-use support::{compile, Language};
+use crate::support::{compile, Language};
 
 /// The sources, in the header's order.
 const SOURCES: &[&str] = &[
@@ -42,7 +39,7 @@ fn made() -> String {
 
 #[test]
 fn the_header_is_what_the_sources_say() {
-    let (made, path) = (made(), support::include().join("regraph.h"));
+    let (made, path) = (made(), crate::support::include().join("regraph.h"));
     if std::env::var_os("REGRAPH_WRITE_HEADER").is_some() {
         std::fs::write(&path, &made).unwrap();
     }
@@ -51,7 +48,7 @@ fn the_header_is_what_the_sources_say() {
     assert!(
         made == there,
         "{} is not what the sources say, from line {} on; write it anew with \
-         REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi --test header",
+         REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header",
         path.display(),
         line.unwrap_or(made.lines().count().min(there.lines().count())) + 1
     );

@@ -1,0 +1,8 @@
+//! The C interface: its header, its programs, its symbols, its installation.
+#![allow(clippy::unwrap_used)]
+
+mod header;
+mod installed;
+mod programs;
+mod support;
+mod symbols;
