@@ -34,7 +34,6 @@ use regraph::graphs::Submit;
 use regraph::graphs::{Capture, Memory as Block, Pool};
 use regraph_sim::probe::Probe;
 use regraph_sim::SimDriver;
-use regraph_tagged::Program;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

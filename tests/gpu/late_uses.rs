@@ -10,7 +10,6 @@ use regraph::driver::{
 };
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph_tagged::CudaProgram;
-use regraph_tagged::Program;
 
 type Pointer = *mut c_void;
 type Fill = unsafe extern "C" fn(u64, u8, usize, Pointer) -> u32;

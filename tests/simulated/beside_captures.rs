@@ -4,7 +4,6 @@ use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig};
 use regraph_sim::Call;
-use regraph_tagged::Program;
 
 /// Completes everything and gives back what is free then.
 fn released(b: &Bench) -> u64 {

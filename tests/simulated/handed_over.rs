@@ -4,7 +4,6 @@
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
 use regraph::engine::Config;
-use regraph_tagged::Program;
 
 /// Runs something on another thread, to its end.
 fn elsewhere<R: Send>(run: impl FnOnce() -> R + Send) -> R {

@@ -8,7 +8,6 @@ use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{BlockId, Config, Error, GraphId, PoolConfig, PoolId};
 use regraph::settings::Settings;
-use regraph_tagged::Program;
 
 /// Counts the bytes that each thread holds.
 struct Counting;
