@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use regraph::cover::{Cover, Item, Items};
+use regraph::internals::cover::{Cover, Item, Items};
 
 /// A kind of capture.
 #[derive(Clone, Copy)]

@@ -34,7 +34,6 @@ use regraph::graphs::Submit;
 use regraph::graphs::{self, Memory, Pool};
 use regraph_sim::probe::Probe;
 use regraph_sim::SimDriver;
-use regraph_tagged::Program;
 
 const LAYERS: usize = 48;
 const WIDTH: usize = 64;

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use common::host::Host;
 use common::meter::Untimed;
 use common::script::{Length, Script, MIXES, SMALL};
-use regraph::check::check;
 use regraph::driver::{Driver, GraphHandle};
 use regraph::engine::Config;
-use regraph::policy::Programmatic;
+use regraph::internals::check::check;
+use regraph::settings::Programmatic;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

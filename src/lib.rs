@@ -31,33 +31,77 @@
 struct Readme;
 
 mod capture;
+mod check;
+mod cover;
 mod heap;
 mod index;
+mod journal;
+mod layout;
+mod lifetimes;
+mod logging;
+mod minimum;
+mod policy;
 mod recent;
-#[doc(hidden)]
-pub mod sync;
-
-/// What the workspace's own tests look at; no part of the interface.
-#[doc(hidden)]
-pub mod internals {
-    pub use crate::capture::{Capture, NodeIndex, StreamIndex, Token};
-}
+mod uses;
 
 pub mod callables;
-pub mod check;
-pub mod cover;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 pub mod devices;
 pub mod driver;
 pub mod engine;
 pub mod graphs;
-pub mod journal;
-pub mod layout;
-pub mod lifetimes;
-pub mod minimum;
 pub mod plan;
-pub mod policy;
 pub mod settings;
 pub mod snapshot;
-pub mod uses;
+#[doc(hidden)]
+pub mod sync;
+
+/// What the workspace's own tools and tests look at. No part of the interface: anything here may
+/// change in any release.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::capture::{Capture, NodeIndex, StreamIndex, Token};
+
+    /// The record of one capture.
+    pub mod journal {
+        pub use crate::journal::*;
+    }
+    /// The checker.
+    pub mod check {
+        pub use crate::check::*;
+    }
+    /// When blocks were in use.
+    pub mod lifetimes {
+        pub use crate::lifetimes::*;
+    }
+    /// The least memory for lifetimes.
+    pub mod cover {
+        pub use crate::cover::*;
+    }
+    /// The least memory of a capture.
+    pub mod minimum {
+        pub use crate::minimum::*;
+    }
+    /// A place for each block.
+    pub mod layout {
+        pub use crate::layout::*;
+    }
+    /// Uses later than was recorded.
+    pub mod uses {
+        pub use crate::uses::*;
+    }
+}
+
+pub use check::Violation;
+pub use engine::{
+    Block, BlockId, CaptureReport, Config, Engine, Error, GraphId, OutOfMemory, PoolConfig, PoolId,
+    Statistics,
+};
+pub use graphs::{Capture, Graph, Memory, Pool};
+pub use journal::{BlockNumber, Journal};
+pub use layout::Layout;
+pub use logging::log_to_stderr;
+pub use minimum::Minimum;
+pub use settings::Settings;
+pub use uses::LateUse;

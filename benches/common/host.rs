@@ -7,7 +7,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
-use regraph::journal::Journal;
+use regraph::internals::journal::Journal;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

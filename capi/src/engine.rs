@@ -47,6 +47,12 @@ const _: () = {
     shared_by_threads::<regraph_engine>();
 };
 
+/// A new engine. A C program has no logger of Rust's, so messages go to standard error.
+fn created(device: Device) -> *mut regraph_engine {
+    regraph::log_to_stderr();
+    give(regraph_engine { device })
+}
+
 impl regraph_engine {
     /// The engine that a pointer names.
     ///
@@ -96,7 +102,7 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
         {
             let driver = regraph::driver::cuda::CudaDriver::new(ordinal as usize)?;
             let device = Device::Cuda(Host::new(driver, config.device(ordinal)));
-            out.put(give(regraph_engine { device }));
+            out.put(created(device));
             Ok(())
         }
         #[cfg(not(feature = "cuda"))]
@@ -129,7 +135,7 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
             device.total_bytes = total_bytes;
         }
         let device = Device::Simulated(Host::new(SimDriver::new(device), config));
-        out.put(give(regraph_engine { device }));
+        out.put(created(device));
         Ok(())
     })
 }

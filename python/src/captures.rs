@@ -68,7 +68,7 @@ fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
         });
         // A trace that could not be written does not harm the capture.
         if let Err(message) = written {
-            eprintln!("regraph: {message}");
+            log::warn!(target: "regraph", "{message}");
         }
         ended.map_err(raised)
     })

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use regraph::engine::Config;
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 use regraph::settings::Settings;
 
 /// Makes the allocator; `None` stands for what the environment says.
@@ -79,6 +79,7 @@ fn throws_out_of_memory() -> bool {
 /// The module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    regraph::log_to_stderr();
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(library_path, module)?)?;
     module.add_function(wrap_pyfunction!(version, module)?)?;

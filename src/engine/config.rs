@@ -18,7 +18,7 @@ pub struct Config {
     pub journal: bool,
     /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the
     /// graph's nodes for uses of blocks later than was recorded ([`uses`](crate::uses)), tells them
-    /// in the report and writes them to standard error. Only where captures keep a journal: with
+    /// in the report and logs them as a warning. Only where captures keep a journal: with
     /// `settings.check` or `journal`. Default: in builds with debug assertions, and there only.
     pub find_late_uses: bool,
     /// Whether a capture with such a use is refused: [`Error::LateUse`](super::Error::LateUse).
@@ -27,7 +27,7 @@ pub struct Config {
     /// Whether figures are kept. Without them [`Statistics`](super::Statistics) are all zero, but
     /// for reserved memory and counts of calls. Default: yes.
     pub statistics: bool,
-    /// Whether blocks that were never freed are written to standard error when the engine is
+    /// Whether blocks that were never freed are logged as a warning when the engine is
     /// dropped. Default: yes.
     pub report_leaks: bool,
     /// Whether libraries may add nodes to captures by themselves, as communication libraries do, on

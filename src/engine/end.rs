@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::block::Origin;
 use super::config::{Config, Flaw};
 use super::deferred::Deferred;
-use super::late;
 use super::names::{GraphId, PoolId};
 use super::recording::{Held, Recording};
 use super::report::{CaptureReport, Record};
@@ -17,6 +16,7 @@ use crate::check;
 use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
 use crate::heap::CaptureSlot;
+use crate::logging;
 use crate::uses;
 
 impl State {
@@ -93,7 +93,11 @@ impl State {
             return Err(Error::LateUse(late_uses));
         }
         ended?;
-        late::warn(id, &late_uses);
+        if !late_uses.is_empty() {
+            let (count, id) = (late_uses.len(), id.0);
+            let headline = format!("capture {id}: {count} uses of blocks later than was recorded:");
+            logging::warn_list(&headline, &late_uses);
+        }
         let verified = (config.settings.check || unbound) && graph.is_some();
         Ok(CaptureReport {
             capture: id,

@@ -4,7 +4,6 @@
 //! snapshot merges them by time.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crate::index::{new_map, Map};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frames {
     /// Return addresses.
+    #[cfg(feature = "stacks")]
     Called(Vec<usize>),
     /// As the host gave them ([`with_frames`]).
     Given(Vec<HostFrame>),
@@ -57,48 +57,60 @@ pub struct HostFrame {
 }
 
 impl Frames {
-    /// How deep stacks are followed.
-    const DEPTH: usize = 64;
-
     /// The frames that the host gave for this call.
     #[inline]
     pub(super) fn given() -> Option<Arc<Self>> {
         GIVING.load(Ordering::Relaxed).then(|| GIVEN.with_borrow(Clone::clone)).flatten()
     }
 
-    /// The frames of whoever called the engine.
+    /// The frames of the engine's caller; none without the feature `stacks`.
+    #[cfg(not(feature = "stacks"))]
     pub(super) fn capture() -> Arc<Self> {
+        Arc::new(Self::Given(Vec::new()))
+    }
+
+    /// The frames of the engine's caller.
+    #[cfg(feature = "stacks")]
+    pub(super) fn capture() -> Arc<Self> {
+        /// How many frames are recorded.
+        const DEPTH: usize = 64;
         let mut addresses = Vec::with_capacity(16);
         backtrace::trace(|frame| {
             addresses.push(frame.ip() as usize);
-            addresses.len() < Self::DEPTH
+            addresses.len() < DEPTH
         });
         Arc::new(Self::Called(addresses))
     }
 
-    /// Looks the frames up in debug information; frames of this crate's own engine are left out.
+    /// The frames by name.
     pub(super) fn resolve(&self) -> Vec<HostFrame> {
-        let addresses = match self {
-            Self::Called(addresses) => addresses,
-            Self::Given(frames) => return frames.clone(),
-        };
-        let mut frames = Vec::new();
-        for &address in addresses {
-            backtrace::resolve(address as *mut c_void, |symbol| {
-                let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
-                let file = symbol.filename().map(|file| file.display().to_string());
-                let line = symbol.lineno().unwrap_or(0);
-                frames.push(HostFrame { file: file.unwrap_or_default(), line, function });
-            });
+        match self {
+            #[cfg(feature = "stacks")]
+            Self::Called(addresses) => resolve(addresses),
+            Self::Given(frames) => frames.clone(),
         }
-        let inner = |frame: &HostFrame| {
-            frame.function.starts_with("backtrace::")
-                || frame.function.contains("regraph::engine::")
-                || frame.function.is_empty()
-        };
-        let own = frames.iter().take_while(|frame| inner(frame)).count();
-        frames.split_off(own)
     }
+}
+
+/// Looks return addresses up in debug information; frames of this crate's engine are left out.
+#[cfg(feature = "stacks")]
+fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
+    let mut frames = Vec::new();
+    for &address in addresses {
+        backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
+            let function = symbol.name().map(|name| name.to_string()).unwrap_or_default();
+            let file = symbol.filename().map(|file| file.display().to_string());
+            let line = symbol.lineno().unwrap_or(0);
+            frames.push(HostFrame { file: file.unwrap_or_default(), line, function });
+        });
+    }
+    let inner = |frame: &HostFrame| {
+        frame.function.starts_with("backtrace::")
+            || frame.function.contains("regraph::engine::")
+            || frame.function.is_empty()
+    };
+    let own = frames.iter().take_while(|frame| inner(frame)).count();
+    frames.split_off(own)
 }
 
 /// What happened.

@@ -13,6 +13,7 @@ use super::state::State;
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
 use crate::driver::{Driver, StreamHandle};
+use crate::logging;
 use crate::settings::Settings;
 
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
@@ -222,7 +223,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Every block that has not been freed, in order of addresses. At the engine's end they are
-    /// written to standard error, unless it is dropped in a panic.
+    /// logged as a warning, unless it is dropped in a panic.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -234,10 +235,8 @@ impl<D: Driver> Engine<D> {
         Frames::given().or_else(|| self.config.settings.stacks.then(Frames::capture))
     }
 
-    /// Says which blocks were never freed.
+    /// Warns of the blocks that were never freed.
     pub(super) fn report_leaks(&self) {
-        /// So many are written one by one.
-        const SHOWN: usize = 10;
         if std::thread::panicking() || !self.config.report_leaks {
             return;
         }
@@ -246,13 +245,8 @@ impl<D: Driver> Engine<D> {
             return;
         }
         let bytes: u64 = leaks.iter().map(|leak| leak.bytes).sum();
-        eprintln!("regraph: {} blocks of {bytes} bytes were never freed:", leaks.len());
-        for leak in leaks.iter().take(SHOWN) {
-            eprintln!("  {leak}");
-        }
-        if leaks.len() > SHOWN {
-            eprintln!("  and {} more", leaks.len() - SHOWN);
-        }
+        let headline = format!("{} blocks of {bytes} bytes were never freed:", leaks.len());
+        logging::warn_list(&headline, &leaks);
     }
 }
 

@@ -8,7 +8,6 @@
 //!   `suspend`, `wait`: what the calls do to it.
 //! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
 //! * `layout`, `follow`: captures that lie by a layout.
-//! * `late`: tells uses later than was recorded.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
 mod allocate;
@@ -31,7 +30,6 @@ mod fronts;
 mod history;
 mod ladder;
 mod lanes;
-mod late;
 mod layout;
 mod ledger;
 mod memory;

@@ -22,7 +22,7 @@
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
 //! | `history` | 0 | How many events the history keeps; 0 turns it off. |
-//! | `stacks` | `False` | Whether events of the history carry the host's stack frames. |
+//! | `stacks` | `False` | Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. |
 //! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
 //!
 //! Keys of PyTorch that mean nothing here are refused with the reason. `True` and `False` are
@@ -54,7 +54,7 @@ pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
 pub use error::SettingsError;
 pub use rounding::Rounding;
 
-use crate::policy::{PlanChoice, Programmatic, Reuse};
+pub use crate::policy::{PlanChoice, Programmatic, Reuse};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;

@@ -2,8 +2,6 @@
 
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 
-use serde_pickle::SerOptions;
-
 use super::Snapshot;
 
 /// The most that is read of a snapshot, in bytes. What is read is kept, at a few times its size.
@@ -21,19 +19,19 @@ impl Snapshot {
         output.flush()
     }
 
-    /// Writes a pickle in protocol 2, with opcodes that every viewer knows. Numbers from 2^63 on
+    /// Writes a pickle (feature `pickle`) in protocol 2, with opcodes that every viewer knows. Numbers from 2^63 on
     /// are written too, but viewers cannot calculate with them.
     ///
     /// # Errors
     /// Failures of the output.
+    #[cfg(feature = "pickle")]
     pub fn write_pickle(&self, output: impl Write) -> io::Result<()> {
         let mut output = BufWriter::new(output);
-        serde_pickle::to_writer(&mut output, self, SerOptions::new().proto_v2()).map_err(
-            |error| match error {
+        serde_pickle::to_writer(&mut output, self, serde_pickle::SerOptions::new().proto_v2())
+            .map_err(|error| match error {
                 serde_pickle::Error::Io(error) => error,
                 error => io::Error::other(error),
-            },
-        )?;
+            })?;
         output.flush()
     }
 

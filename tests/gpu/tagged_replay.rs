@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regraph::engine::Config;
-use regraph::policy::{Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Plan, Replayed};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};

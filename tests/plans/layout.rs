@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regraph::engine::Config;
-use regraph::journal::BlockNumber;
-use regraph::layout::Layout;
-use regraph::lifetimes::{Lifetime, Lifetimes};
-use regraph::policy::Reuse;
+use regraph::internals::journal::BlockNumber;
+use regraph::internals::layout::Layout;
+use regraph::internals::lifetimes::{Lifetime, Lifetimes};
+use regraph::settings::Reuse;
 use regraph_cli::replay::{replay, Options, Plan};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::read;

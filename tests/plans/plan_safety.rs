@@ -8,7 +8,7 @@ use regraph::driver::{
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
 use regraph::plan::Options;
-use regraph::policy::Reuse;
+use regraph::settings::Reuse;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 

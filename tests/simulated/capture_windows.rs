@@ -9,7 +9,7 @@ use regraph::driver::{
     CaptureMode, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::internals::{Capture, NodeIndex, StreamIndex, Token};
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

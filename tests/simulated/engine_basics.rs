@@ -3,7 +3,7 @@
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, Refusal};
-use regraph::policy::{Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_tagged::{Program, Work};
 
 #[test]

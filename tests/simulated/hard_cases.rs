@@ -3,7 +3,7 @@
 use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, Refusal, WaitReason};
-use regraph::policy::{Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{Call, SimConfig};
 use regraph_tagged::Program;
 

@@ -7,7 +7,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, HostApi, StreamHandle,
 };
 use regraph::engine::{self, Config};
-use regraph::policy::PlanChoice;
+use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{Error, Filter, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};

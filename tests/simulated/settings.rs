@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use proptest::prelude::*;
-use regraph::policy::{PlanChoice, Programmatic, Reuse};
+use regraph::settings::{PlanChoice, Programmatic, Reuse};
 use regraph::settings::{Rounding, Settings, SettingsError};
 
 const MB: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{self, PoolConfig};
-use regraph::journal::Journal;
+use regraph::internals::journal::Journal;
 
 use super::device::Device;
 use super::pools::{Announced, Pools, Private, UNNAMED};

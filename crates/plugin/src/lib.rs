@@ -35,7 +35,7 @@ use device::Device;
 use regraph::driver::{Driver, DriverError, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, OutOfMemory};
 use regraph::plan;
-use regraph::policy::PlanChoice;
+use regraph::settings::PlanChoice;
 use regraph::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// Told of each request that fails for want of memory, with the device's number.

@@ -6,13 +6,13 @@ mod random_memory;
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbtest::arbitrary::{Result as Drawn, Unstructured};
-use regraph::check::{check, Flaw, Summary, Violation};
 use regraph::driver::{
     CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle, GraphHandle,
     MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
-use regraph::journal::{BlockNumber, Entry, Journal};
-use regraph::policy::Programmatic;
+use regraph::internals::check::{check, Flaw, Summary, Violation};
+use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph::settings::Programmatic;
 
 const GRAPH: GraphHandle = GraphHandle::from_bits(0x9);
 const FULL: EdgeData = EdgeData::FULL;

@@ -2,7 +2,6 @@
 
 use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::Block;
-use regraph_tagged::Program;
 
 use crate::common::Bench;
 

@@ -1,6 +1,6 @@
 //! Certificates hold, and changed ones do not.
 
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 use regraph_trace::certify::{check, Certificate, CertifiedBlock, Refusal, Threshold};
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::journal::{BlockNumber, Entry, Journal};
-use regraph::policy::Programmatic;
+use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph::settings::Programmatic;
 
 pub type Nodes = BTreeSet<NodeHandle>;
 

@@ -1,10 +1,10 @@
 //! Lifetimes and minima against their definitions.
 
 use regraph::driver::{Dependency, NodeHandle, StreamHandle};
-use regraph::journal::{BlockNumber, Entry, Journal};
-use regraph::lifetimes::Lifetimes;
-use regraph::minimum::Minimum;
-use regraph::policy::Programmatic;
+use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph::internals::lifetimes::Lifetimes;
+use regraph::internals::minimum::Minimum;
+use regraph::settings::Programmatic;
 
 use super::definition::Definition;
 use super::journals::Writer;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Pool};
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};

@@ -1,6 +1,6 @@
 //! What changes to a trace do to its minimum.
 
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 use regraph_trace::minimum;
 use regraph_trace::{Operation, Trace};
 

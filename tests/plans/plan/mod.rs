@@ -6,7 +6,7 @@ mod valid;
 
 use proptest::prelude::*;
 use random::{Shape, PAGE};
-use regraph::lifetimes::Lifetimes;
+use regraph::internals::lifetimes::Lifetimes;
 use regraph::plan::{Costs, Options, Plan};
 
 fn shapes() -> impl Strategy<Value = Shape> {

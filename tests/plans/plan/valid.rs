@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use regraph::lifetimes::Lifetimes;
+use regraph::internals::lifetimes::Lifetimes;
 use regraph::plan::Plan;
 
 /// The blocks of every page that has to be mapped.

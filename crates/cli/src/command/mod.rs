@@ -53,6 +53,7 @@ enum Command {
 
 /// Runs the command and turns its failure into an exit status.
 pub fn main() -> ExitCode {
+    regraph::log_to_stderr();
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use regraph::engine::Config;
-use regraph::policy::{Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::plot::{self, Series};
 use regraph_cli::replay::Options;
 use regraph_sim::{SimConfig, SimDriver};

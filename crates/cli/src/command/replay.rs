@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use regraph::engine::{Config, Followed, PlanReport};
-use regraph::policy::{Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
 use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
@@ -194,7 +194,7 @@ impl Run<'_> {
             peak_allocated_bytes: replayed.peak_allocated_bytes,
             reserved_bytes: replayed.reserved_bytes,
             minimum_bytes,
-            ratio: regraph::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
+            ratio: regraph::internals::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
             capture_ns: replayed.capture_ns,
             alloc_ns: replayed.alloc_ns,
             free_ns: replayed.free_ns,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use regraph::policy::PlanChoice;
+use regraph::settings::PlanChoice;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;
 

@@ -13,7 +13,7 @@ use regraph::driver::{
     GraphHandle, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::engine::{self, Block, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId};
-use regraph::policy::PlanChoice;
+use regraph::settings::PlanChoice;
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Members;
 use regraph_trace::{BlockIndex, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};

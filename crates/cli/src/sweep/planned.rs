@@ -49,7 +49,10 @@ impl Planned {
         Ok(Some(Self {
             planned_bytes: replayed.reserved_bytes,
             planned_minimum_bytes,
-            planned_ratio: regraph::minimum::ratio(replayed.reserved_bytes, planned_minimum_bytes),
+            planned_ratio: regraph::internals::minimum::ratio(
+                replayed.reserved_bytes,
+                planned_minimum_bytes,
+            ),
             mappings: replayed.plans.iter().map(|plan| plan.mappings).sum(),
             planning_ns: sum(|plan| plan.planning_ns),
             binding_ns: sum(|plan| plan.binding_ns),

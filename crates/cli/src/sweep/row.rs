@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Planned, Workload};
 use crate::replay::{replay, Options, ReplayError, Replayed};
 use regraph::engine::Config;
-use regraph::policy::{PlanChoice, Programmatic, Reuse};
+use regraph::settings::{PlanChoice, Programmatic, Reuse};
 use regraph_tagged::Program;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
@@ -94,7 +94,7 @@ pub fn run<P: Program>(
         blocks: cross_stream.blocks,
         reserved_bytes: cross_stream.reserved_bytes,
         minimum_bytes,
-        ratio: regraph::minimum::ratio(cross_stream.reserved_bytes, minimum_bytes),
+        ratio: regraph::internals::minimum::ratio(cross_stream.reserved_bytes, minimum_bytes),
         deferred_bytes: deferred.reserved_bytes,
         own_stream_bytes: own_stream.reserved_bytes,
         peak_allocated_bytes: cross_stream.peak_allocated_bytes,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regraph::engine::Config;
-use regraph::policy::Reuse;
+use regraph::settings::Reuse;
 use regraph_cli::plot::{render, thin, Series};
 use regraph_cli::replay::{replay, replay_sampled, Options, Sample};
 use regraph_sim::{SimConfig, SimDriver};

@@ -4,9 +4,9 @@ use arbitrary::{Result, Unstructured};
 
 use super::graph::NodeTable;
 use super::world::{must, Capture, Fate, Standing, Traits, World};
-use regraph::check::Violation;
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
 use regraph::engine::Error;
+use regraph::internals::check::Violation;
 use regraph_tagged::Program;
 
 /// Captures of one program, at most.
@@ -242,7 +242,7 @@ impl World {
         }
         let odd = traits.set_back || traits.edited || traits.launch_order;
         let denied =
-            traits.programmatic && self.programmatic == regraph::policy::Programmatic::Deny;
+            traits.programmatic && self.programmatic == regraph::settings::Programmatic::Deny;
         assert!(odd || denied || self.flaw.is_some(), "a false alarm: {violation}");
     }
 

@@ -53,7 +53,7 @@ impl World {
         let traits = self.family_traits(capture);
         // What an edge that was taken away ordered, the host no longer orders; and programmatic
         // successors never wait on the simulated device.
-        let trusts = self.programmatic == regraph::policy::Programmatic::Trust;
+        let trusts = self.programmatic == regraph::settings::Programmatic::Trust;
         if self.flaw.is_some() || traits.removed || (trusts && traits.programmatic) {
             return;
         }

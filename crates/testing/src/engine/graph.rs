@@ -1,7 +1,7 @@
 //! Who comes before whom, by brute force.
 
 use regraph::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 
 use super::world::must;
 

@@ -7,7 +7,7 @@ use super::world::{must, Block, LastUse, Launched, Standing, World};
 use regraph::driver::{Driver, NodeHandle};
 use regraph::engine::WaitReason::OutsideWork;
 use regraph::engine::{Error, FreeRange, Refusal};
-use regraph::policy::Reuse;
+use regraph::settings::Reuse;
 use regraph::snapshot::{Segment, SegmentType};
 use regraph_sim::Call;
 use regraph_tagged::Program;
@@ -327,7 +327,7 @@ impl World {
             let plain =
                 !(traits.programmatic || traits.launch_order || traits.set_back || traits.edited)
                     && self.flaw.is_none()
-                    && self.programmatic != regraph::policy::Programmatic::Lag;
+                    && self.programmatic != regraph::settings::Programmatic::Lag;
             if plain {
                 for range in &ranges {
                     self.judge_free_range(pool, stream, capture, range);

@@ -13,8 +13,8 @@ use regraph::driver::{
 };
 use regraph::engine::{BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
-use regraph::policy::{Programmatic, Reuse};
 use regraph::settings::Settings;
+use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver, SimEvent};
 
 /// Steps after which a program ends, whatever bytes are left.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::{BlockIndex, Lines, NodeIndex, StreamIndex};
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 
 /// The name of the format, in each certificate.
 const FORMAT: &str = "regraph certificate";

@@ -4,7 +4,7 @@ use fixedbitset::FixedBitSet;
 
 use super::sighted::{Edge, Sighted};
 use crate::NodeIndex;
-use regraph::policy::Programmatic;
+use regraph::settings::Programmatic;
 
 /// The nodes that are completed before any next node behind `terminals` starts, by full edges and what
 /// programmatic ones prove. Under `lag` that edge may be programmatic too.
