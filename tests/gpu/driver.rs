@@ -283,6 +283,30 @@ fn memory_and_events_do_not_disturb_a_capture() {
     }
 }
 
+/// What the simulated driver says of `synchronize`.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn a_wait_for_the_device_invalidates_a_capture_in_every_mode() {
+    let gpu = gpu();
+    for mode in MODES {
+        for elsewhere in [false, true] {
+            let stream = gpu.create_stream().unwrap();
+            gpu.begin_capture(stream, mode).unwrap();
+            gpu.empty(stream);
+            let called = if elsewhere {
+                std::thread::scope(|scope| scope.spawn(|| gpu.synchronize()).join().unwrap())
+            } else {
+                gpu.synchronize()
+            };
+            assert_eq!(called.unwrap_err().kind, ErrorKind::CaptureUnsupported, "{mode:?}");
+            let status = gpu.capture_status(stream, &mut Vec::new()).unwrap();
+            assert_eq!(status, CaptureStatus::Invalidated, "{mode:?}, elsewhere {elsewhere}");
+            assert!(gpu.end_capture(stream).is_err());
+            gpu.destroy_stream(stream).unwrap();
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn too_much_memory_is_told_apart() {

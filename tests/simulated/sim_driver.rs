@@ -349,12 +349,35 @@ fn the_engines_own_calls_ruin_nothing() {
     sim.free(address).unwrap();
     let event = sim.create_event().unwrap();
     assert!(sim.query_event(event).unwrap());
-    sim.synchronize().unwrap();
+    sim.synchronize_event(event).unwrap();
     assert_eq!(sim.relaxed_calls() - before, 4);
     let memory = sim.create(2 * MIB).unwrap();
     sim.release(memory).unwrap();
     refused(sim.record_event(event, s[0]), ErrorKind::CaptureUnsupported);
     sim.end_capture(s[0]).unwrap();
+}
+
+#[test]
+fn a_wait_for_the_device_invalidates_its_captures_in_every_mode() {
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        for elsewhere in [false, true] {
+            let sim = sim();
+            let other = sim.add_device(SimConfig::default());
+            let (here, there) = (sim.create_stream().unwrap(), other.create_stream().unwrap());
+            sim.begin_capture(here, mode).unwrap();
+            other.begin_capture(there, mode).unwrap();
+            let called = if elsewhere {
+                thread::scope(|scope| scope.spawn(|| sim.synchronize()).join().unwrap())
+            } else {
+                sim.synchronize()
+            };
+            refused(called, ErrorKind::CaptureUnsupported);
+            assert_eq!(status(&sim, here), CaptureStatus::Invalidated);
+            active(&other, there);
+            refused(sim.end_capture(here), ErrorKind::CaptureInvalidated);
+            sim.synchronize().unwrap();
+        }
+    }
 }
 
 #[test]

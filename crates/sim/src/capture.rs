@@ -404,6 +404,23 @@ impl State {
         Ok(())
     }
 
+    /// A wait for a device, which waits for its streams: whatever the thread's mode, it is refused
+    /// while one of them captures, and invalidates the capture.
+    pub(super) fn forbid_captures_on(&mut self, device: u32) -> Fallible<()> {
+        let mut forbidden = false;
+        for &capture in &self.live_captures {
+            let Self { captures, streams, .. } = self;
+            if captures[capture].streams.iter().any(|&slot| streams[slot].device == device) {
+                captures[capture].invalidated = true;
+                forbidden = true;
+            }
+        }
+        if forbidden {
+            return Err(ErrorKind::CaptureUnsupported.into());
+        }
+        Ok(())
+    }
+
     fn enter_capture(&mut self, slot: usize, capture: usize) {
         let stream = &mut self.streams[slot];
         stream.capture = Some(short(capture));

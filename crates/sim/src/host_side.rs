@@ -105,8 +105,8 @@ impl State {
         }
     }
 
-    fn synchronize(&mut self) -> Fallible<()> {
-        self.relaxed_calls += 1;
+    fn synchronize(&mut self, device: u32) -> Fallible<()> {
+        self.forbid_captures_on(device)?;
         self.complete_all();
         if self.execution.take_illegal() {
             return Err(Refusal::illegal_address());
@@ -166,7 +166,7 @@ impl HostApi for SimDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.program("cuCtxSynchronize", State::synchronize)
+        self.program("cuCtxSynchronize", |state| state.synchronize(self.device))
     }
 }
 

@@ -10,7 +10,8 @@
 //! capture (refused), memory and host nodes, legacy streams of devices but the first (the handle
 //! zero is that one's for all drivers), and a thread's own capture mode: calls through
 //! [`Driver`](regraph::driver::Driver) that a capture may forbid count as made in relaxed mode, see
-//! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. A graph that was
+//! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. `synchronize`
+//! invalidates every capture on its device, as a wait for a device does in any mode. A graph that was
 //! handed to a capture keeps what a failed capture left in it.
 //!
 //! Work that touches memory which is not mapped, or mapped without access, when it runs makes the
