@@ -35,14 +35,15 @@ def hooks() -> dict[str, int]:
 def capture_beginning() -> None:
     """Tells that a capture is about to begin in this thread."""
 
-def capture_dropped(device: int, stream: int) -> None:
-    """Tells that a graph is gone whose capture is still under way on a stream."""
+def capture_dropped(device: int, stream: int, capture: int) -> None:
+    """Reports that the graph object of a capture is destroyed, and the capture was not ended."""
 
-def capture_begun(device: int, stream: int, alone: bool) -> None:
-    """Tells that a capture has begun on a stream.
+def capture_begun(device: int, stream: int, alone: bool) -> int | None:
+    """Announces that a capture has begun on a stream, and returns the capture's ID.
 
-    `alone` says that nothing registers the capture's memory anywhere before its end is told; then
+    `alone` says that nothing registers the capture's memory before `capture_ending` is called; then
     it may be mapped in larger pieces, some of which are exchanged at the end, or all at the end.
+    `None` is returned where the stream belongs to no pool of graphs.
     """
 
 def plans_captures() -> bool:

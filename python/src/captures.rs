@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use regraph::driver::StreamHandle;
+use regraph::driver::{CaptureId, StreamHandle};
 use regraph_plugin::CaptureSummary;
 
 use crate::allocator::allocator;
@@ -36,11 +36,11 @@ fn capture_beginning() {
     hooks::take_begun();
 }
 
-/// Tells that a graph is gone whose capture is still under way.
+/// Tells that the graph object that began a capture is destroyed, and the capture was not ended.
 #[pyfunction]
-fn capture_dropped(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
-    let stream = self::stream(stream);
-    py.detach(|| allocator()?.capture_dropped(device, stream).map_err(raised))
+fn capture_dropped(py: Python<'_>, device: u32, stream: usize, capture: u64) -> PyResult<()> {
+    let (stream, capture) = (self::stream(stream), CaptureId(capture));
+    py.detach(|| allocator()?.capture_dropped(device, stream, capture).map_err(raised))
 }
 
 /// Whether captures whose memory nothing registers get it at their end.
@@ -50,11 +50,15 @@ fn plans_captures() -> PyResult<bool> {
 }
 
 /// Tells that a capture has begun on a stream, and whether nothing registers its memory anywhere.
+/// Returns the capture's ID; `None` where the stream belongs to no pool of graphs.
 #[pyfunction]
-fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyResult<()> {
+fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyResult<Option<u64>> {
     hooks::take_begun();
     let stream = self::stream(stream);
-    py.detach(|| allocator()?.capture_begun(device, stream, alone).map_err(raised))
+    py.detach(|| {
+        let capture = allocator()?.capture_begun(device, stream, alone).map_err(raised)?;
+        Ok(capture.map(|capture| capture.0))
+    })
 }
 
 /// Judges the graph of a capture that is about to end; raises `Refused`.

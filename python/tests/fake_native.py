@@ -28,6 +28,8 @@ COUNTERS = (
     "num_device_free",
     "max_split_size",
 )
+# The ID of every capture.
+CAPTURE = 41
 HOOKS = {
     name: 0x1000 + index
     for index, name in enumerate(
@@ -113,13 +115,14 @@ class FakeNative(types.ModuleType):
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
         for name in (
-            "start capture_beginning capture_dropped capture_begun capture_ending capture_ended "
+            "start capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failed reset_peaks "
             "reset_accumulated dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("version", "0.0.0")
+        self._answer("capture_begun", CAPTURE)
         self._answer("throws_out_of_memory", True)
         self._answer("library_path", "/lib/libregraph.so")
         self._answer("hooks", HOOKS)
@@ -139,6 +142,7 @@ class FakeNative(types.ModuleType):
         self.answers["pools"] = []
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
+        self.answers["capture_begun"] = CAPTURE
 
     def names(self) -> list[str]:
         """The names of the calls so far, in order."""

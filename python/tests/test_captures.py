@@ -1,10 +1,11 @@
 """Captures: what the library is told, in which order, whatever fails."""
 
+import sys
 import types
 
 import pytest
 
-from fake_native import Refused
+from fake_native import CAPTURE, Refused
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -68,7 +69,7 @@ def test_captures_beside_a_communication_library_map_nothing_ahead(enabled, nati
     graph.capture_begin()
     assert native.calls[-1] == ("capture_begun", 0, 7, False)
     del graph
-    assert native.calls[-1] == ("capture_dropped", 0, 7)
+    assert native.calls[-1] == ("capture_dropped", 0, 7, CAPTURE)
 
 
 def test_a_plan_beside_a_communication_library_is_warned_of_once(enabled, native, monkeypatch):
@@ -191,14 +192,104 @@ def test_a_failed_capture_then_a_good_one_of_the_same_graph(enabled, native):
     assert native.names() == [*BEGIN, *_end()]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_context_manager_restores_the_stream(enabled, native, fails):
-    left = []
+def test_a_graph_that_is_dropped_names_its_own_capture(enabled, native):
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    first.capture_begin()
+    native.answers["capture_begun"] = CAPTURE + 1
+    second.capture_begin()
+    del first
+    assert native.calls[-1] == ("capture_dropped", 0, 7, CAPTURE)
+
+
+def test_a_graph_that_begins_twice_names_its_latest_capture(enabled, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.answers["capture_begun"] = CAPTURE + 1
+    graph.capture_begin()
+    native.calls.clear()
+    del graph
+    assert native.calls == [("capture_dropped", 0, 7, CAPTURE + 1)]
+
+
+def test_a_capture_into_no_pool_is_not_told_of_when_its_graph_is_dropped(enabled, native):
+    native.answers["capture_begun"] = None
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.calls.clear()
+    del graph
+    assert native.calls == []
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    assert native.names() == [*BEGIN, *_end()]
+
+
+def entered(left):
+    """`torch.cuda.graph` around a capture that has begun; exits of its stream go to `left`."""
     context = object.__new__(torch.cuda.graph)
     context.cuda_graph = torch.cuda.CUDAGraph()
     context._enable_annotations = False  # Of later versions.
     context.stream_ctx = types.SimpleNamespace(__exit__=lambda *error: left.append(error))
     context.cuda_graph.capture_begin()
+    return context
+
+
+def left_by(context, error):
+    """What comes out of a `with` block that `error` leaves."""
+    try:
+        try:
+            raise error
+        except BaseException as raised:
+            if not context.__exit__(type(raised), raised, raised.__traceback__):
+                raise
+    except BaseException as raised:
+        return raised
+    return None
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_a_capture_comes_out_as_itself(enabled, native, kind):
+    error = kind("the program's")
+    assert left_by(entered([]), error) is error
+    assert not getattr(error, "__notes__", [])
+    assert native.names() == [*BEGIN, *_end()]
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"),
+    [
+        ("torch.capture_end", RuntimeError("CUDA error: invalidated")),
+        ("capture_ending", Refused("block 1, node 2")),
+        ("capture_ended", RuntimeError("no graph")),
+    ],
+)
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_so_it_does_where_the_capture_cannot_be_ended(enabled, native, name, failure, kind):
+    left, error = [], kind("the program's")
+    native.failures[name] = failure
+    assert left_by(entered(left), error) is error
+    # The stream that was current before is so again.
+    assert left[-1] == (None, None, None)
+    if sys.version_info >= (3, 11):
+        (note,) = error.__notes__
+        assert str(failure) in note
+    # The failure is cleaned up as ever, and the next capture is like any other.
+    assert "torch.reset" in native.names()
+    native.failures.clear()
+    native.calls.clear()
+    assert left_by(entered([]), error) is error
+    assert native.names() == [*BEGIN, *_end()]
+
+
+def test_an_interrupt_while_the_capture_ends_goes_first(enabled, native):
+    native.failures["torch.capture_end"] = KeyboardInterrupt()
+    assert isinstance(left_by(entered([]), ValueError("the program's")), KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_context_manager_restores_the_stream(enabled, native, fails):
+    left = []
+    context = entered(left)
     if fails:
         native.failures["capture_ending"] = Refused("block 1")
         with pytest.raises(Refused):

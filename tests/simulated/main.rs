@@ -15,6 +15,7 @@ mod handed_over;
 mod hard_cases;
 mod lifecycle;
 mod names;
+mod no_invalidation;
 mod picture;
 mod plugin;
 mod settings;

@@ -58,7 +58,7 @@ impl Host {
             _ => false,
         });
         self.plugin.begin_pool(0, key, filter).unwrap();
-        self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         id.store(self.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
     }
 
@@ -428,11 +428,59 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     let h = host();
     let s = h.stream();
     h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, false).unwrap();
-    h.plugin.capture_dropped(0, s).unwrap();
+    let capture = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    h.plugin.capture_dropped(0, s, capture).unwrap();
     h.allocate(s);
     assert_eq!(h.held_by(POOL), 0);
     h.driver.end_capture(s).unwrap();
+}
+
+/// A host that ends a capture without a word and drops its graph object when the next capture of the
+/// stream is under way.
+#[test]
+fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    let first = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    h.driver.end_capture(s).unwrap();
+    let other = (2, 0);
+    h.begin(s, other);
+    let second = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    assert_ne!(first, second);
+    h.plugin.capture_dropped(0, s, first).unwrap();
+    h.allocate(s);
+    assert_eq!((h.held_by(POOL), h.held_by(other)), (0, 4 * MIB));
+    h.launch(s);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, other);
+    h.plugin.capture_ended(0, s).unwrap();
+    assert!(h.plugin.captures(0).unwrap().iter().any(|it| it.capture == second && it.key == other));
+}
+
+/// The filter of a capture that its stream has left is not asked any more once the stream's next
+/// capture is announced: it may look at a graph object that is gone.
+#[test]
+fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
+    let h = host();
+    let s = h.stream();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let driver = Arc::clone(&h.driver);
+    let filter: Filter = Arc::new(move |stream| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        driver.is_capturing(stream).unwrap()
+    });
+    h.plugin.begin_pool(0, POOL, filter).unwrap();
+    h.driver.begin_capture(s, CaptureMode::Global).unwrap();
+    h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    h.driver.end_capture(s).unwrap();
+    h.begin(s, (2, 0));
+    h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    asked.store(0, Ordering::Relaxed);
+    h.allocate(s);
+    h.allocate(h.stream());
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 /// As NCCL adds nodes to a capture: behind nothing, on no stream that anybody names.

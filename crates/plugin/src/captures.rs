@@ -73,6 +73,9 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes it
     /// faster, or get its memory at its end ([`Settings::plan`](regraph::settings::Settings::plan)).
     ///
+    /// Returns the capture's ID, for [`Plugin::capture_dropped`]; `None` where no route takes the
+    /// stream.
+    ///
     /// # Errors
     /// Those of [`engine::Engine::begin_capture`].
     pub fn capture_begun(
@@ -80,15 +83,21 @@ impl<D: Driver + HostApi> Plugin<D> {
         device: u32,
         stream: StreamHandle,
         alone: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<CaptureId>, Error> {
         let device = self.device(device)?;
-        let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else { return Ok(()) };
+        let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else {
+            return Ok(None);
+        };
         let capture = device.engine.begin_capture(pool, stream)?;
         // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let releases = pools.private.get(&key).map_or(0, |private| private.releases);
         let announced = Announced { key, serial, capture, releases, ending: false, graph: None };
-        pools.announced.insert(stream, announced);
+        if let Some(earlier) = pools.announced.insert(stream, announced) {
+            // The stream has left that capture, and the host did not say so: its filter may look at
+            // a graph object that is destroyed any time now.
+            device.routes.remove_one(earlier.serial);
+        }
         drop(pools);
         match &self.plan {
             // Both move memory of the capture when it ends.
@@ -96,7 +105,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             None if alone => device.engine.grow_ahead(capture, self.ahead)?,
             _ => {}
         }
-        Ok(())
+        Ok(Some(capture))
     }
 
     /// Ends the capture that `stream` is in, just before its host ends it: the checker judges it, if
@@ -192,15 +201,24 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(())
     }
 
-    /// The host has dropped what began the capture of `stream`, which is still under way in the driver:
-    /// its route goes, for the filter looks at what is gone.
+    /// The host has destroyed the graph object that began `capture` on `stream`, and has not ended the
+    /// capture: its route goes, for the filter looks at the graph object. A later capture of the same
+    /// stream keeps its own route.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
-    pub fn capture_dropped(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+    pub fn capture_dropped(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        capture: CaptureId,
+    ) -> Result<(), Error> {
         let device = self.device(device)?;
-        if let Some(announced) = device.pools().announced.remove(&stream) {
-            device.routes.remove_one(announced.serial);
+        let mut pools = device.pools();
+        let announced = pools.announced.get(&stream).filter(|it| it.capture == capture);
+        if let Some(serial) = announced.map(|announced| announced.serial) {
+            pools.announced.remove(&stream);
+            device.routes.remove_one(serial);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-"""Captures: regraph is told when they begin and end, and judges each graph before it ends."""
+"""Captures: regraph learns of their begin and end, and checks a graph before its capture ends."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from regraph.torch.patches import Patches
 
 
 class Place(NamedTuple):
-    """Where a capture runs."""
+    """The stream that a capture began on."""
 
     device: int
     stream: int
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def install(patches: Patches) -> None:
-    """Replaces methods of `torch.cuda.CUDAGraph`, in place, so that subclasses have them too."""
+    """Replaces methods of `torch.cuda.CUDAGraph` and `torch.cuda.graph`, for subclasses too."""
     graph = torch.cuda.CUDAGraph
     calls = _Calls(graph.capture_begin, graph.capture_end, graph.reset)
 
@@ -45,20 +45,27 @@ def install(patches: Patches) -> None:
     leave = torch.cuda.graph.__exit__
 
     @functools.wraps(leave)
-    def restore_stream(self: Any, *args: Any) -> Any:
+    def exit_capture(self: Any, *args: Any) -> Any:
         try:
             return leave(self, *args)
-        except BaseException:
+        except BaseException as failure:
             # PyTorch 2.11 leaves the capture's stream current where the capture's end fails; later
-            # versions do not, and restoring it twice does no harm.
+            # versions restore it themselves, and restoring it twice does no harm.
             self.stream_ctx.__exit__(None, None, None)
-            raise
+            raised = args[1] if len(args) > 1 else None
+            if not isinstance(raised, BaseException) or not isinstance(failure, Exception):
+                raise
+            # A `with` block that was left early often leaves a capture that cannot be ended: forked
+            # streams that were not joined, a call that captures forbid. The block's own exception
+            # says why, so it goes on.
+            _add_note(raised, f"The CUDA graph capture could not be ended either: {failure}")
+            return None
 
-    patches.replace(torch.cuda.graph, "__exit__", restore_stream)
+    patches.replace(torch.cuda.graph, "__exit__", exit_capture)
 
 
 class _Calls:
-    """PyTorch's own methods, and the captures that are under way."""
+    """PyTorch's own methods, and the captures under way."""
 
     def __init__(
         self,
@@ -74,28 +81,33 @@ class _Calls:
         self.warned = False
 
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
-        """Begins a capture and tells so."""
+        """Begins a capture and announces it to regraph."""
         if torch.cuda.is_current_stream_capturing():
-            # PyTorch says so too late: the graph's destructor aborts the process then.
+            # PyTorch's own error comes too late: the graph's destructor then aborts the process.
             raise Error("The current stream is capturing already; end that capture first.")
         place = Place.current()
         _native.capture_beginning()
         try:
             self.begin(graph, *args, **kwargs)
         except BaseException:
-            _tell_failure(place)
+            _report_failure(place)
             raise
         try:
-            _native.capture_begun(*place, self.is_alone())
+            capture = _native.capture_begun(*place, self.is_alone())
         except BaseException:
             self.give_up(graph, place)
             raise
         self.under_way[graph] = place
-        # Its pool's filter looks at the graph.
-        self.dropped[graph] = weakref.finalize(graph, _native.capture_dropped, *place)
+        earlier = self.dropped.pop(graph, None)
+        if earlier is not None:
+            earlier.detach()  # PyTorch ended that capture behind this method's back.
+        if capture is not None:
+            # The filter of the capture's pool reads the graph object, so it must go before that.
+            dropped = weakref.finalize(graph, _native.capture_dropped, *place, capture)
+            self.dropped[graph] = dropped
 
     def capture_end(self, graph: Any) -> None:
-        """Has the graph judged, ends the capture and tells so."""
+        """Has the graph checked, ends the capture and reports the result to regraph."""
         place = self.under_way.get(graph)
         if place is None and torch.cuda.is_current_stream_capturing():
             raise Error(
@@ -103,10 +115,12 @@ class _Calls:
                 "torch.cuda.CUDAGraph that began it."
             )
         if place is None or place != Place.current():
-            self.end(graph)  # PyTorch's own error; a capture elsewhere goes on.
+            self.end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
             return
         del self.under_way[graph]
-        self.dropped.pop(graph).detach()
+        dropped = self.dropped.pop(graph, None)
+        if dropped is not None:
+            dropped.detach()
         try:
             _native.capture_ending(*place)
         except BaseException:
@@ -124,7 +138,7 @@ class _Calls:
             raise
 
     def is_alone(self) -> bool:
-        """Whether a capture's memory may be moved; warns once where the settings rely on it."""
+        """Whether a capture's memory may be remapped; warns once if a plan would need that."""
         if _is_alone():
             return True
         if not self.warned and _native.plans_captures():
@@ -137,30 +151,37 @@ class _Calls:
         return False
 
     def give_up(self, graph: Any, place: Place) -> None:
-        """Ends the driver's capture and drops what came of it, so that it is never replayed."""
+        """Ends the driver's capture and destroys its graph, so that the graph is never replayed."""
         with contextlib.suppress(Exception):
             self.end(graph)
         self.drop(graph, place)
 
     def drop(self, graph: Any, place: Place) -> None:
-        """Drops what came of a capture that has ended badly, and tells so.
+        """Destroys the graph of a capture that failed to end, and reports the failure to regraph.
 
-        The reset comes first: whether PyTorch lets go of the pool in it is for the allocator to
-        see, which does it otherwise. Versions differ.
+        The reset comes first: some versions of PyTorch release the pool in it, others do not.
+        regraph sees which, and releases the pool where PyTorch did not.
         """
         with contextlib.suppress(Exception):
             self.reset(graph)
-        _tell_failure(place)
+        _report_failure(place)
 
 
 def _is_alone() -> bool:
-    """Whether no communication library of PyTorch's may register memory while it is captured."""
+    """Whether no communication library of PyTorch may register memory of a capture."""
     distributed = torch.distributed
     return not (distributed.is_available() and distributed.is_initialized())
 
 
-def _tell_failure(place: Place) -> None:
-    """Tells of a failure without hiding the exception that it is told in."""
+def _add_note(error: BaseException, note: str) -> None:
+    """Adds a line to what Python prints of an exception, from Python 3.11 on."""
+    add = getattr(error, "add_note", None)
+    if add is not None:
+        add(note)
+
+
+def _report_failure(place: Place) -> None:
+    """Reports a failed capture to regraph, without hiding the exception that is being handled."""
     try:
         _native.capture_failed(*place)
     except Exception as error:

@@ -44,7 +44,7 @@ use super::{
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
-use guard::{Current, Entered};
+use guard::{Current, Entered, Relaxed};
 use inspection::Inspection;
 use kept::Kept;
 use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
@@ -78,7 +78,11 @@ impl CudaDriver {
         let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.
         unsafe { symbols.init(0) }?;
-        let context = devices::retain(&symbols, ordinal)?;
+        let context = {
+            // Some stream of the process may be capturing.
+            let _relaxed = Relaxed::enter(&symbols)?;
+            devices::retain(&symbols, ordinal)?
+        };
         Self::open(symbols, context)
     }
 
