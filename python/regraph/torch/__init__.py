@@ -8,6 +8,11 @@ From then on everything of PyTorch works on regraph: tensors, streams, `torch.cu
 `torch.cuda.make_graphed_callables`, and every `torch.cuda.memory_*` function.
 """
 
+from regraph.torch.requirements import require_torch
+
+require_torch()
+
+# ruff: noqa: E402 -- the check above comes first.
 from regraph.torch.enabling import enable, is_enabled
 from regraph.torch.errors import Error, Refused
 from regraph.torch.explaining import explain

@@ -61,8 +61,8 @@ def require_hooks(allocator: Any) -> None:
     missing = [setter for setter in SETTERS.values() if not hasattr(allocator, setter)]
     if missing:
         raise Error(
-            f"PyTorch {torch.__version__} lets a library serve no CUDA graphs (it lacks "
-            f"{', '.join(missing)}); use 2.7 or newer."
+            f"PyTorch {torch.__version__} lacks hooks that an allocator needs for CUDA graphs "
+            f"({', '.join(missing)}); install PyTorch 2.7 or newer."
         )
 
 
