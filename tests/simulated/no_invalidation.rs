@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::thread;
 
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, ErrorKind, MemorySupport, Program, StreamHandle,
-    Work,
+    CaptureId, CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::Config;
-use regraph::policy::PlanChoice;
+use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{Filter, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
 const CAPACITY: u64 = 512 * MIB;
