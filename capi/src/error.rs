@@ -105,6 +105,8 @@ pub enum regraph_error {
     /// The caller ended the graph's capture with regraph_end_capture(), so its executables are the
     /// caller's: see regraph_launch_executable().
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
+    /// Live blocks that belong to no graph lie in the pool; see regraph_pool_suspend_discarding().
+    REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -131,7 +133,8 @@ names! {
     REGRAPH_ERROR_PER_THREAD_STREAM REGRAPH_ERROR_STREAM_IN_USE REGRAPH_ERROR_POISONED
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_CAPTURING
-    REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_POOL_HAS_BLOCKS
+    REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.

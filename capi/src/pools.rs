@@ -82,7 +82,8 @@ pub unsafe extern "C" fn regraph_pool_release(
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
+/// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, where blocks are live that belong to no graph;
+/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
 /// REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
 /// it again goes on with the rest.
 #[no_mangle]
@@ -95,6 +96,29 @@ pub unsafe extern "C" fn regraph_pool_suspend(
         // SAFETY: the contract of all calls.
         let engine = unsafe { regraph_engine::read(engine) }?;
         let gone = on!(engine, engine => engine.pool(pool.into(), "suspend_pool")?.suspend())?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, gone) };
+        Ok(())
+    })
+}
+
+/// Like regraph_pool_suspend(), but what live blocks hold is lost too, and they stay live: at the same
+/// addresses, and with any contents once the pool is resumed.
+///
+/// Threads: any.
+///
+/// Errors: as regraph_pool_suspend(), but for REGRAPH_ERROR_POOL_HAS_BLOCKS.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_suspend_discarding(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: *mut u64,
+) -> regraph_error {
+    const CALL: &str = "suspend_pool_discarding";
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let gone = on!(engine, engine => engine.pool(pool.into(), CALL)?.suspend_discarding())?;
         // SAFETY: the contract of all calls.
         unsafe { put_if_wanted(bytes, gone) };
         Ok(())

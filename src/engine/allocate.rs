@@ -9,13 +9,15 @@ use super::config::{Config, Flaw};
 use super::explain::View;
 use super::history::{Action, Frames};
 use super::names::PoolId;
+use super::oom::{Attempt, Need, Purpose};
 use super::planned::Found;
-use super::report::{Block, OutOfMemory};
+use super::pools::{is_small, Homes};
+use super::report::Block;
 use super::state::State;
 use super::Error;
 use crate::capture::NodeIndex;
 use crate::driver::{CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
-use crate::heap::{Claim, Heap, Placed};
+use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -47,34 +49,45 @@ impl State {
         &mut self,
         driver: &D,
         config: &Config,
-        request: Request,
+        request: &Request,
     ) -> Result<Block, Error> {
-        let Request { pool, stream, requested, bytes, .. } = request;
+        let &Request { pool, requested, bytes, .. } = request;
+        let stream = request.stream;
         self.must_be_awake(pool, CALL)?;
         let claim = self.claim(driver, config, pool, stream)?;
         if requested > LARGEST {
-            return Err(self.out_of_memory(driver, config, &request, claim));
+            return Err(self.out_of_memory(driver, config, request, claim));
         }
         let homes = self.pool(pool, CALL)?.homes(bytes, claim);
         self.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.touch(heap));
-        let found = match self.find_planned(driver, config, &request, claim) {
+        let found = match self.find_planned(driver, config, request, claim) {
             Err(error) => Err(error),
             Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
             Ok(Found::Never) => Ok(None),
-            Ok(Found::Unplanned) => match self.follow(driver, config, &request, claim) {
+            Ok(Found::Unplanned) => match self.follow(driver, config, request, claim) {
                 Some(place) => Ok(Some(place)),
                 None => self.find(driver, config, &request, homes, claim),
             },
         };
         match found {
             Ok(Some((heap, placed))) => Ok(self.hand_out(config, request, heap, claim, placed)),
-            Ok(None) => Err(self.out_of_memory(driver, config, &request, claim)),
-            Err(error) if error.is_out_of_memory() => {
-                Err(self.out_of_memory(driver, config, &request, claim))
-            }
-            Err(error) => Err(error.into()),
+            Err(error) if !error.is_out_of_memory() => Err(error.into()),
+            Ok(None) | Err(_) => Err(self.out_of_memory(driver, config, request, claim)),
         }
+    }
+
+    fn out_of_memory<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        &Request { pool, stream, requested, .. }: &Request,
+        claim: Claim,
+    ) -> Error {
+        let waits = matches!(claim, Claim::Outside { .. });
+        let need = Need { bytes: requested, pool, waits };
+        let asks = Some((stream, View::Claim(claim)));
+        Error::OutOfMemory(self.report_oom(driver, config, Purpose::Block, need, asks))
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
@@ -113,6 +126,90 @@ impl State {
         Claim::Outside { lane: Some(self.claim_stream(stream)) }
     }
 
+    /// A place among what is free, or among what has become free, or in new memory.
+    pub(super) fn find<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        request: &Request,
+        homes: Homes,
+        claim: Claim,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        let &Request { pool, stream, bytes, .. } = request;
+        let small = is_small(bytes);
+        if let Claim::Outside { .. } = claim {
+            self.trim_for_outside(driver, config, pool)?;
+            // First of all, so that free neighbours are one range when a place is chosen.
+            self.take_back_own(driver, (pool, stream), small);
+            self.poll_deferred(driver, POLLED);
+        }
+        if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+            return Ok(Some(placed));
+        }
+        if self.poll_deferred(driver, POLLED) {
+            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+                return Ok(Some(placed));
+            }
+        }
+        if self.settle_everything(driver, Some(pool)) || config.lacks(Flaw::StreamOrder) {
+            if config.lacks(Flaw::StreamOrder) {
+                let lanes: Vec<_> = self.lanes.all().collect();
+                for lane in lanes {
+                    self.pools.heap_mut(homes.first).settle_lane(lane, u64::MAX);
+                }
+            }
+            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+                return Ok(Some(placed));
+            }
+        }
+        if bytes > self.capacity(driver, pool) {
+            return Ok(None);
+        }
+        let waits = matches!(claim, Claim::Outside { .. });
+        let need = Need { bytes, pool, waits };
+        self.oom_ladder(driver, config, need, |state, attempt| match attempt {
+            Attempt::Grow => state.grow(driver, config, request, homes.grows, claim),
+            Attempt::Place => Ok(state.place(driver, config, claim, homes, bytes)),
+        })
+    }
+
+    /// A place in memory that the pool holds.
+    fn place<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        claim: Claim,
+        homes: Homes,
+        bytes: u64,
+    ) -> Option<(u32, Placed)> {
+        let weigh = homes.second.is_some() || !is_small(bytes);
+        std::iter::once(homes.first).chain(homes.second).find_map(|heap| {
+            let found = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
+                let placed = heap.place(bytes, weigh, claim, prove);
+                placed.or_else(|| heap.open(driver, bytes, claim, prove))
+            };
+            self.search(config, claim, heap, found).map(|placed| (heap, placed))
+        })
+    }
+
+    fn grow<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        request: &Request,
+        heap: u32,
+        claim: Claim,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        let &Request { pool, bytes, requested, .. } = request;
+        let limit = self.room(pool);
+        let bounds = Bounds { limit, step: self.step(config, pool, claim) };
+        let wanted = Wanted { bytes, requested };
+        let grown = self.search(config, claim, heap, |heap, prove| {
+            heap.grow(driver, wanted, claim, prove, bounds)
+        })?;
+        Ok(grown.map(|placed| (heap, placed)))
+    }
+
     /// Runs a search on a heap with the one proof: no range that a capture gave back is taken
     /// unless the capture proves its markers for the stream that asks.
     pub(super) fn search<R>(
@@ -141,12 +238,12 @@ impl State {
     fn hand_out(
         &mut self,
         config: &Config,
-        request: Request,
+        request: &Request,
         heap: u32,
         claim: Claim,
         placed: Placed,
     ) -> Block {
-        let Request { pool, stream, requested, frames, .. } = request;
+        let &Request { pool, stream, requested, ref frames, .. } = request;
         // Before the block: the history shows memory before what lies in it.
         self.note_changes(heap);
         let number = self.blocks.number();
@@ -195,63 +292,8 @@ impl State {
             id = front.enroll(id.slot, (pool, stream), place, frames.clone());
             self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
         }
-        self.remember_from(Action::Allocate, (address, requested), Some(stream), pool, frames);
+        let place = (address, requested);
+        self.remember_from(Action::Allocate, place, Some(stream), pool, frames.clone());
         Block { id, address, bytes: requested }
-    }
-
-    fn out_of_memory<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        request: &Request,
-        claim: Claim,
-    ) -> Error {
-        let &Request { pool, stream, requested, .. } = request;
-        self.counts.num_ooms += 1;
-        let (mut takeable, mut waiting) = (0, 0);
-        for range in self.free_ranges(config, pool, View::Claim(claim)) {
-            match range.refusal {
-                None => takeable += range.bytes,
-                Some(_) => waiting += range.bytes,
-            }
-        }
-        let info = driver.memory_info().ok();
-        self.account(config.statistics);
-        let of_pool = self.statistics(Some(pool)).all;
-        let of_all = self.statistics(None).all;
-        let suspended: Vec<PoolId> =
-            self.pools.ids().into_iter().filter(|&pool| self.pools.is_suspended(pool)).collect();
-        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
-        let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
-        let graphs = self.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
-        let heaps = graphs.flat_map(|pool| pool.all_heaps());
-        let in_graphs = heaps.map(|heap| self.pools.heap(heap).reserved()).sum();
-        let device_free = info.map(|info| info.free);
-        self.remember(
-            Action::OutOfMemory,
-            (device_free.unwrap_or(0), requested),
-            Some(stream),
-            pool,
-        );
-        let row = self.pools.get(pool).expect("found before");
-        Error::OutOfMemory(Box::new(OutOfMemory {
-            requested,
-            stream,
-            pool: row.label(),
-            limit: row.config().max_bytes,
-            reserved: of_pool.reserved_bytes.current,
-            allocated: of_pool.allocated_bytes.current,
-            takeable,
-            waiting,
-            engine_limit: self.limit,
-            engine_reserved: of_all.reserved_bytes.current,
-            engine_allocated: of_all.allocated_bytes.current - asleep,
-            engine_suspended: of_all.suspended_bytes.current,
-            in_graphs,
-            capturing: matches!(claim, Claim::Capture { .. }),
-            growable: config.settings.expandable_segments,
-            device_free,
-            device_total: info.map(|info| info.total),
-        }))
     }
 }

@@ -6,6 +6,7 @@ use super::explain::View;
 use super::front::{Front, Given, Taken};
 use super::names::{BlockId, PoolId, NO_FRONT};
 use super::report::{Block, FreeRange};
+use super::state::State;
 use super::{one_stream, Engine, Error};
 use crate::driver::{CaptureStatus, Driver, ErrorKind, StreamHandle};
 use crate::heap::Claim;
@@ -33,7 +34,24 @@ impl<D: Driver> Engine<D> {
     /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
     /// [`Error::PerThreadStream`]; the driver's.
     pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
-        self.allocate_as(pool, bytes, stream, false)
+        self.allocate_as(pool, bytes, stream, false, || false)
+    }
+
+    /// Like [`Engine::allocate`], but before the request fails for want of memory, `last_resort` may
+    /// give some back, which the engine knows nothing of or may not take by itself: with pools that it
+    /// destroys, for instance. It is called on this thread with none of the engine's locks held, at
+    /// most once, and says whether the request is to be tried again.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_or_release(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        self.allocate_as(pool, bytes, stream, false, last_resort)
     }
 
     /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.
@@ -44,6 +62,7 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: StreamHandle,
         fixed: bool,
+        last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
         const CALL: &str = "allocate";
         if bytes == 0 {
@@ -69,11 +88,8 @@ impl<D: Driver> Engine<D> {
             }
         }
         let request = Request { pool, stream, requested, bytes, fixed, frames };
-        let allocated = self.change(|state| state.allocate(&self.driver, &self.config, request));
-        if let Err(Error::OutOfMemory(report)) = &allocated {
-            self.observers.tell(report);
-        }
-        allocated
+        let allocate = |state: &mut State| state.allocate(&self.driver, &self.config, &request);
+        self.request(allocate, last_resort)
     }
 
     /// Says that `stream` uses the block at some time before its free (PyTorch's `record_stream`).

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
+use super::state::State;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
 use crate::journal::Journal;
@@ -69,7 +70,10 @@ impl<D: Driver> Engine<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        self.change(|state| state.end_capture(&self.driver, &self.config, capture, Some(graph)))
+        let end =
+            |state: &mut State| state.end_capture(&self.driver, &self.config, capture, Some(graph));
+        // The capture is over, so there is no second try.
+        self.request(end, || false)
     }
 
     /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none

@@ -74,7 +74,7 @@ impl State {
         // One that has lost memory is rolled back, and its pool may be suspended.
         let lost = self.recording(slot).lost.is_some();
         if judged.is_ok() && !refused && unbound && !lost {
-            match self.bind_plans(driver, slot, ready) {
+            match self.bind_plans(driver, config, slot, ready) {
                 Ok(report) => plan = report,
                 Err(error) => judged = Err(error),
             }

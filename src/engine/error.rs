@@ -2,8 +2,9 @@
 
 use thiserror::Error;
 
+use super::memory::Leak;
 use super::names::{GraphId, PoolId, PoolLabel};
-use super::report::OutOfMemory;
+use super::oom::OutOfMemory;
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::journal::BlockNumber;
@@ -150,24 +151,26 @@ pub enum Error {
     },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
     /// given back.
+    #[error(transparent)]
+    ResumeOutOfMemory(Box<OutOfMemory>),
+    /// Live blocks that belong to no graph lie in the pool: suspending it would lose what they hold.
+    /// Nothing was given back.
     #[error(
-        "resume_pool: {pool} stays suspended: it needs {bytes} bytes; the device has {} free; this \
-         engine holds {reserved} of {} that it may; give memory back elsewhere, suspend another pool \
-         or raise the limit, and try again",
-        .free.map_or("an unknown number".to_owned(), |free| free.to_string()),
-        .limit.map_or("any number".to_owned(), |limit| limit.to_string())
+        "suspend_pool: {pool} has live blocks that belong to no graph, and would lose what they hold: \
+         {}; free them first, or let their contents go with Engine::suspend_pool_discarding",
+        listed(.blocks)
     )]
-    ResumeOutOfMemory {
+    PoolHasBlocks {
         /// The pool.
         pool: PoolLabel,
-        /// What it needs.
-        bytes: u64,
-        /// Free on the device, where the driver told.
-        free: Option<u64>,
-        /// Held by all pools of the engine.
-        reserved: u64,
-        /// The most that all pools may hold, where there is a limit.
-        limit: Option<u64>,
+        /// The blocks, in order of addresses.
+        blocks: Vec<Leak>,
+    },
+    /// A number was wanted and what is none was given.
+    #[error("{call}: not a number; give one between 0 and 1")]
+    NotANumber {
+        /// The engine's call.
+        call: &'static str,
     },
     /// A stream was set back behind the users of a block whose place another block had been given
     /// on the strength of the old order. The capture was rolled back; its graph must not be
@@ -246,29 +249,44 @@ pub enum Error {
     },
     /// There is not as much memory as a capture needs at its end. It was rolled back; its graph must not
     /// be launched.
-    #[error(
-        "{pool} needs {bytes} bytes for a capture that ends, {new_bytes} of them new, and there is \
-         room for {}; free device memory: {}; raise the limit or free memory, and capture again",
-        .room.map_or("any number".to_owned(), |room| room.to_string()),
-        .device_free.map_or("unknown".to_owned(), |free| free.to_string())
-    )]
+    #[error("{report}; the capture runs on {bytes} bytes in all; its graph must not be launched")]
     PlanOutOfMemory {
-        /// The pool.
-        pool: PoolLabel,
         /// What the capture runs on, in bytes.
         bytes: u64,
         /// Of that, what is not there yet.
         new_bytes: u64,
         /// How much more the pool may hold, where there is a limit.
         room: Option<u64>,
-        /// Free on the device, where the driver told.
-        device_free: Option<u64>,
+        /// The figures of pool, engine and device.
+        report: Box<OutOfMemory>,
     },
     /// A node has an address in a block that it comes too late for, and
     /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set. The capture was rolled
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
+}
+
+impl Error {
+    /// The report, where the call failed for want of memory.
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Self::OutOfMemory(report)
+            | Self::ResumeOutOfMemory(report)
+            | Self::PlanOutOfMemory { report, .. } => Some(report),
+            _ => None,
+        }
+    }
+}
+
+/// The first blocks, and how many more there are.
+fn listed(blocks: &[Leak]) -> String {
+    const SHOWN: usize = 3;
+    let mut text: Vec<_> = blocks.iter().take(SHOWN).map(ToString::to_string).collect();
+    if blocks.len() > SHOWN {
+        text.push(format!("and {} more", blocks.len() - SHOWN));
+    }
+    text.join(", ")
 }
 
 /// The first of several, and how many more there are.

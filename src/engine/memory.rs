@@ -1,40 +1,21 @@
 //! Memory as a whole: limits, giving it back, figures, leaks.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use super::block::LiveBlock;
+use super::block::{LiveBlock, Origin};
 use super::figures::Reset;
 use super::history::{Frames, HostFrame};
 use super::names::{BlockId, PoolId};
+use super::oom::{OutOfMemory, Size};
 use super::recording::Recording;
-use super::report::{Emptied, OutOfMemory, PoolStatistics};
+use super::report::{Emptied, PoolStatistics};
 use super::state::State;
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::logging;
 use crate::settings::Settings;
-
-type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
-
-/// Who wants to know of requests that failed for want of memory.
-#[derive(Default)]
-pub(super) struct Observers(RwLock<Vec<Observer>>);
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Observers")
-    }
-}
-
-impl Observers {
-    pub(super) fn tell(&self, report: &OutOfMemory) {
-        // Not under the lock: an observer may bring another one.
-        let observers = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
-        observers.iter().for_each(|observer| observer(report));
-    }
-}
 
 /// A block that was never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +37,9 @@ pub struct Leak {
 
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, bytes, stream, pool, .. } = self;
-        write!(f, "{bytes} bytes at {address:#x} of {pool:?}, allocated on {stream:?}")?;
+        let Self { address, stream, pool, .. } = self;
+        let bytes = Size(self.bytes);
+        write!(f, "{bytes} at {address:#x} of {pool}, allocated on {stream:?}")?;
         for frame in &self.origin {
             write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
         }
@@ -65,9 +47,10 @@ impl fmt::Display for Leak {
     }
 }
 
-/// The most that an engine may hold, in bytes, on a device of this size.
+/// The most that an engine may hold, in bytes, on a device of this size. A share that is not a number
+/// is none; [`Settings::validate`] tells.
 pub(super) fn limit(settings: &Settings, total: Option<u64>) -> Option<u64> {
-    let share = settings.memory_fraction.zip(total);
+    let share = settings.memory_fraction.filter(|share| !share.is_nan()).zip(total);
     let share = share.map(|(share, total)| (total as f64 * share.clamp(0.0, 1.0)) as u64);
     match (share, settings.memory_limit_bytes) {
         (Some(share), Some(bytes)) => Some(share.min(bytes)),
@@ -215,11 +198,12 @@ impl<D: Driver> Engine<D> {
         self.change(|state| state.retire_stream(&self.driver, stream))
     }
 
-    /// Registers somebody who is told of every request that fails for want of memory, after the
-    /// engine's locks are released and before the request returns. It may call the engine.
+    /// Registers an observer of requests that fail for want of memory in the end: of blocks, of
+    /// pools that cannot be resumed, and of captures that cannot have their memory at their end. It is
+    /// called after the engine's locks are released and before the request returns, and may call the
+    /// engine.
     pub fn observe_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-        let mut observers = self.observers.0.write().unwrap_or_else(PoisonError::into_inner);
-        observers.push(Arc::new(observer));
+        self.observers.add(Arc::new(observer));
     }
 
     /// Every block that has not been freed, in order of addresses. At the engine's end they are
@@ -228,7 +212,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn leaks(&self) -> Result<Vec<Leak>, Error> {
-        Ok(self.lock()?.live())
+        Ok(self.lock()?.live(|_| true))
     }
 
     pub(super) fn frames(&self) -> Option<Arc<Frames>> {
@@ -251,8 +235,13 @@ impl<D: Driver> Engine<D> {
 }
 
 impl State {
-    /// Every live block.
-    fn live(&self) -> Vec<Leak> {
+    /// The live blocks of a pool that belong to no graph.
+    pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
+        self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
+    }
+
+    /// The live blocks that are wanted, in order of addresses.
+    fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
         let leak = |block: &super::block::LiveBlock, id, bytes, frames: Option<&Frames>| {
             let heap = self.pools.find_heap(block.heap);
@@ -266,13 +255,14 @@ impl State {
             }
         };
         for (id, block) in self.blocks.named() {
-            if !block.leased {
+            if !block.leased && wanted(block) {
                 live.push(leak(block, id, block.requested, block.frames.as_deref()));
             }
         }
         for front in self.fronts.used() {
             for lease in front.leases().filter(|lease| !lease.cached) {
-                let Some(block) = self.blocks.leased(lease.lease) else { continue };
+                let block = self.blocks.leased(lease.lease).filter(|block| wanted(block));
+                let Some(block) = block else { continue };
                 live.push(leak(block, lease.id, lease.requested, lease.frames.as_deref()));
             }
         }

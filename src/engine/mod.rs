@@ -28,12 +28,12 @@ mod free_outside;
 mod front;
 mod fronts;
 mod history;
-mod ladder;
 mod lanes;
 mod layout;
 mod ledger;
 mod memory;
 mod names;
+mod oom;
 mod owners;
 mod owns;
 mod picture;
@@ -63,17 +63,16 @@ pub use follow::{FellBack, Followed, Why};
 pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
+pub use oom::{OutOfMemory, Purpose};
 pub use plan_report::PlanReport;
-pub use report::{
-    Block, CaptureReport, Emptied, FreeRange, OutOfMemory, PoolStatistics, Refusal, WaitReason,
-};
+pub use report::{Block, CaptureReport, Emptied, FreeRange, PoolStatistics, Refusal, WaitReason};
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
 use crate::driver::{Driver, MemorySupport, StreamHandle};
 use crate::heap::{self, Plan, Splitting, Supply};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use fronts::Fronts;
-use memory::Observers;
+use oom::Observers;
 use owners::Owners;
 use state::State;
 

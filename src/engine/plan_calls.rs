@@ -76,6 +76,6 @@ impl<D: Driver> Engine<D> {
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<super::Block, Error> {
-        self.allocate_as(pool, bytes, stream, true)
+        self.allocate_as(pool, bytes, stream, true, || false)
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::allocate::Request;
 use super::config::Config;
 use super::names::PoolId;
+use super::oom::{Attempt, Need, Purpose};
 use super::plan_report::PlanReport;
 use super::recording::Planning;
 use super::state::State;
@@ -68,7 +69,7 @@ impl State {
         }
         let capture = self.recording(slot).id;
         let heap = self.pools.planned_heap(pool);
-        let limit = self.pools.room(pool).min(self.room_of_all());
+        let limit = self.room(pool);
         let learned = self.recording(slot).capture.learned(stream);
         let asker = Asker { capture, stream, learned, limit };
         self.touch(heap);
@@ -211,6 +212,7 @@ impl State {
     pub(super) fn bind_plans<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        config: &Config,
         slot: CaptureSlot,
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
@@ -221,49 +223,28 @@ impl State {
             let plan = prepared.plan();
             let pool = self.pools.pool_of(heap);
             let scratch = self.pools.heap_mut(heap).scratch_of(capture);
-            let room = |state: &mut Self| {
-                state.pools.room(pool).min(state.room_of_all()).saturating_add(scratch)
-            };
-            if plan.new_bytes() > room(self) {
-                self.settle_everything(driver, None);
-                self.give_back(driver, super::reclaim::Amount::ALL);
-            }
-            let room = room(self);
+            let new_bytes = plan.new_bytes();
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
             let started = Instant::now();
-            let bound = if plan.new_bytes() > room {
-                None
-            } else {
-                match self.pools.heap_mut(heap).bind(driver, capture, &prepared) {
-                    Err(error) if error.is_out_of_memory() => {
-                        // What is free elsewhere is of no use there.
-                        self.settle_everything(driver, None);
-                        self.give_back(driver, super::reclaim::Amount::ALL);
-                        match self.pools.heap_mut(heap).bind(driver, capture, &prepared) {
-                            Err(error) if error.is_out_of_memory() => None,
-                            done => Some(done),
-                        }
-                    }
-                    done => Some(done),
+            let need = Need { bytes: new_bytes, pool, waits: false };
+            let bound = self.oom_ladder(driver, config, need, |state, attempt| {
+                let room = state.room(pool).saturating_add(scratch);
+                if attempt == Attempt::Place || new_bytes > room {
+                    return Ok(None);
                 }
-            };
+                // What is free elsewhere is of no use there.
+                state.pools.heap_mut(heap).bind(driver, capture, &prepared).map(Some)
+            });
             match bound {
-                Some(done) => {
-                    done?;
-                    report.binding_ns = nanoseconds(started.elapsed());
-                }
-                None => {
-                    let device_free = driver.memory_info().ok().map(|info| info.free);
-                    let (bytes, new_bytes) = (plan.bytes(), plan.new_bytes());
-                    let room = Some(room).filter(|&room| room < u64::MAX);
-                    return Err(Error::PlanOutOfMemory {
-                        pool: self.pools.label(pool),
-                        bytes,
-                        new_bytes,
-                        room,
-                        device_free,
-                    });
+                Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),
+                Err(error) if !error.is_out_of_memory() => return Err(error.into()),
+                Ok(None) | Err(_) => {
+                    let room = Some(self.room(pool).saturating_add(scratch));
+                    let room = room.filter(|&room| room < u64::MAX);
+                    let report = self.report_oom(driver, config, Purpose::Plan, need, None);
+                    let bytes = plan.bytes();
+                    return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });
                 }
             }
             all = Some(all.map_or(report, |sum| sum.and(report)));

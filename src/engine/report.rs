@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::follow::Followed;
-use super::names::{BlockId, GraphId, PoolLabel};
+use super::names::{BlockId, GraphId};
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
 use crate::journal::{BlockNumber, Journal};
 use crate::lifetimes::Lifetimes;
@@ -123,132 +123,6 @@ pub struct Emptied {
     pub waiting: u64,
     /// Still held.
     pub reserved: u64,
-}
-
-/// Why a request could not be met, with the figures that a person needs. All in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutOfMemory {
-    /// What was asked for.
-    pub requested: u64,
-    /// The stream that asked.
-    pub stream: StreamHandle,
-    /// The pool.
-    pub pool: PoolLabel,
-    /// The most the pool may hold, where it has a limit.
-    pub limit: Option<u64>,
-    /// Held by the pool.
-    pub reserved: u64,
-    /// In the pool's blocks that have not been freed.
-    pub allocated: u64,
-    /// Free, and this stream could take it if it were in one piece large enough.
-    pub takeable: u64,
-    /// Free, but not for this stream now.
-    pub waiting: u64,
-    /// The most that all pools may hold, where there is a limit.
-    pub engine_limit: Option<u64>,
-    /// Held by all pools of the engine.
-    pub engine_reserved: u64,
-    /// In blocks of all pools that have not been freed, but for suspended pools.
-    pub engine_allocated: u64,
-    /// Given back by suspended pools, which ask for it again when they are resumed.
-    pub engine_suspended: u64,
-    /// Held by pools that belong to graphs, or to captures under way.
-    pub in_graphs: u64,
-    /// Whether the stream captures, so that nothing could be waited for.
-    pub capturing: bool,
-    /// Whether segments can grow (`expandable_segments`).
-    pub growable: bool,
-    /// Free on the device, where the driver told.
-    pub device_free: Option<u64>,
-    /// Of the device, where the driver told.
-    pub device_total: Option<u64>,
-}
-
-impl std::error::Error for OutOfMemory {}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| format!("{:.2} MiB", bytes as f64 / (1 << 20) as f64);
-        write!(
-            f,
-            "out of memory: {} requested on {:?} from {}",
-            mib(self.requested),
-            self.stream,
-            self.pool
-        )?;
-        if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
-            write!(f, "; the device has {} free of {}", mib(free), mib(total))?;
-        }
-        write!(f, "; this engine holds {}", mib(self.engine_reserved))?;
-        if let Some(limit) = self.engine_limit {
-            write!(f, " of the {} that it may", mib(limit))?;
-        }
-        let unallocated = self.engine_reserved.saturating_sub(self.engine_allocated);
-        write!(
-            f,
-            ": {} allocated, {} reserved but unallocated",
-            mib(self.engine_allocated),
-            mib(unallocated)
-        )?;
-        if self.in_graphs > 0 {
-            write!(f, ", {} of it all in pools of graphs", mib(self.in_graphs))?;
-        }
-        if self.engine_suspended > 0 {
-            write!(f, ", besides {} that suspended pools gave back", mib(self.engine_suspended))?;
-        }
-        write!(f, "; the pool holds {}", mib(self.reserved))?;
-        if let Some(limit) = self.limit {
-            write!(f, " of at most {}", mib(limit))?;
-        }
-        write!(
-            f,
-            ": {} allocated, {} free for this stream but in no piece large enough, {} free but not for \
-             it now",
-            mib(self.allocated),
-            mib(self.takeable),
-            mib(self.waiting)
-        )?;
-        for advice in self.advice() {
-            write!(f, "; {advice}")?;
-        }
-        Ok(())
-    }
-}
-
-impl OutOfMemory {
-    /// What may help, most likely first.
-    fn advice(&self) -> impl Iterator<Item = &'static str> {
-        let waits = self.waiting >= self.requested;
-        let scattered = self.takeable >= self.requested;
-        [
-            (waits, "Engine::explain says what each free range waits for"),
-            (
-                waits && self.capturing,
-                "a capture can wait for nothing: join the streams that used the blocks, or let the \
-                 work before the capture complete first",
-            ),
-            (
-                scattered && !self.growable,
-                "memory is scattered over segments: try expandable_segments:True",
-            ),
-            (
-                scattered && self.growable,
-                "memory is scattered: try roundup_power2_divisions, or allocate large blocks first",
-            ),
-            (
-                self.in_graphs >= self.requested,
-                "release graphs that are not launched any more, or let graphs share a pool",
-            ),
-            (
-                self.engine_limit.is_some() || self.limit.is_some(),
-                "raise the limit (memory_limit_mb, per_process_memory_fraction, \
-                 PoolConfig::max_bytes) if the device has more",
-            ),
-        ]
-        .into_iter()
-        .filter_map(|(applies, advice)| applies.then_some(advice))
-    }
 }
 
 /// A free range as one stream sees it.

@@ -69,10 +69,8 @@ impl State {
 
     /// Whether what is spare would be given back before the next growth.
     fn is_over_threshold(&self, config: &Config) -> bool {
-        let allowed = config.settings.garbage_collection_threshold.zip(self.limit);
-        allowed.is_some_and(|(threshold, limit)| {
-            self.pools.reserved_by_all() > (threshold * limit as f64) as u64
-        })
+        let allowed = self.garbage_threshold(config);
+        allowed.is_some_and(|allowed| self.pools.reserved_by_all() > allowed)
     }
 
     /// Gives the spare memory of a pool back before a capture ends; what cannot go is settled.
@@ -153,7 +151,7 @@ impl State {
             if self.pools.heap_mut(heap).spare() == 0 {
                 continue;
             }
-            let limit = self.pools.room(pool).min(self.room_of_all());
+            let limit = self.room(pool);
             self.pools.heap_mut(heap).prepare_trim(driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
             let touched = std::mem::take(&mut self.touched);

@@ -7,10 +7,10 @@
 
 use super::history::Action;
 use super::names::PoolId;
-use super::reclaim::Amount;
+use super::oom::{Attempt, Need, Purpose};
 use super::state::State;
 use super::{Config, Engine, Error};
-use crate::driver::{Driver, DriverError, MemorySupport};
+use crate::driver::{Driver, MemorySupport};
 use crate::snapshot::BlockState;
 
 const SUSPEND: &str = "suspend_pool";
@@ -34,14 +34,26 @@ impl<D: Driver> Engine<D> {
     /// [`Error::PoolSuspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
     /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
     ///
+    /// Blocks that belong to a graph come with it: its launch writes them anew. Where others are live
+    /// the pool is not suspended; [`Engine::suspend_pool_discarding`] does not ask for them.
+    ///
     /// Costs two calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::UnknownPool`]. After an error of the
+    /// [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::UnknownPool`]. After an error of the
     /// driver's what had gone by then is gone, if anything had the pool is suspended
     /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|state| state.suspend_pool(&self.driver, pool))
+        self.change(|state| state.suspend_pool(&self.driver, pool, false))
+    }
+
+    /// Like [`Engine::suspend_pool`], but what live blocks hold is lost too, and they stay live: at the
+    /// same addresses, and with any contents once the pool is resumed.
+    ///
+    /// # Errors
+    /// As [`Engine::suspend_pool`], but for [`Error::PoolHasBlocks`].
+    pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
+        self.change(|state| state.suspend_pool(&self.driver, pool, true))
     }
 
     /// Maps memory again wherever a suspended pool had some. Returns how many bytes came back, 0 for
@@ -56,7 +68,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
     /// and what had come by then is given back.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|state| state.resume_pool(&self.driver, &self.config, pool))
+        self.request(|state| state.resume_pool(&self.driver, &self.config, pool), || false)
     }
 
     /// Whether a pool is suspended.
@@ -80,7 +92,12 @@ impl State {
         Ok(())
     }
 
-    fn suspend_pool<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<u64, Error> {
+    fn suspend_pool<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        pool: PoolId,
+        discarding: bool,
+    ) -> Result<u64, Error> {
         let heaps = self.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
         if !mapped || self.pools.heap_mut(heaps[0]).is_uncached() {
@@ -93,6 +110,11 @@ impl State {
         }
         heaps.iter().copied().for_each(|heap| self.touch(heap));
         self.must_be_quiet(driver, pool)?;
+        // After stream caches hand nothing of it out any more.
+        let blocks = if discarding || known { Vec::new() } else { self.ungraphed(pool) };
+        if !blocks.is_empty() {
+            return Err(Error::PoolHasBlocks { pool: self.pools.label(pool), blocks });
+        }
         if !known {
             self.tell_leaving(&heaps);
         }
@@ -163,8 +185,14 @@ impl State {
         }
         heaps.iter().copied().for_each(|heap| self.touch(heap));
         let bytes = self.missing(&heaps);
-        let result = self.find_memory(driver, config, pool, &heaps);
-        if let Ok(true) = result {
+        let need = Need { bytes, pool, waits: true };
+        let result = self.oom_ladder(driver, config, need, |state, attempt| {
+            if attempt == Attempt::Place || state.missing(&heaps) > state.room(pool) {
+                return Ok(None);
+            }
+            heaps.iter().try_for_each(|&heap| state.pools.heap_mut(heap).resume(driver)).map(Some)
+        });
+        if let Ok(Some(())) = result {
             self.reopen(&heaps);
             return Ok(bytes);
         }
@@ -174,62 +202,11 @@ impl State {
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
-            _ => Err(self.cannot_resume(driver, pool, &heaps)),
-        }
-    }
-
-    /// Maps everything that is missing, with the means of a request for memory. False where a limit
-    /// forbids it.
-    fn find_memory<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-        heaps: &[u32],
-    ) -> Result<bool, DriverError> {
-        let missing = self.missing(heaps);
-        self.collect_garbage(driver, config, missing, None)?;
-        let mut result = self.map_missing(driver, pool, heaps);
-        if is_found(&result) {
-            return result;
-        }
-        self.counts.num_alloc_retries += 1;
-        self.settle_everything(driver, None);
-        if self.trim_all(driver, config, None)? {
-            result = self.map_missing(driver, pool, heaps);
-            if is_found(&result) {
-                return result;
+            _ => {
+                let report = self.report_oom(driver, config, Purpose::Resume, need, None);
+                Err(Error::ResumeOutOfMemory(report))
             }
         }
-        for most in [missing, u64::MAX] {
-            if self.give_back(driver, Amount { pool: None, most }) > 0 {
-                result = self.map_missing(driver, pool, heaps);
-                if is_found(&result) {
-                    return result;
-                }
-            }
-        }
-        self.lanes.synchronize(driver);
-        self.settle_everything(driver, None);
-        if self.give_back(driver, Amount::ALL) > 0 {
-            result = self.map_missing(driver, pool, heaps);
-        }
-        result
-    }
-
-    fn map_missing<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pool: PoolId,
-        heaps: &[u32],
-    ) -> Result<bool, DriverError> {
-        if self.missing(heaps) > self.pools.room(pool).min(self.room_of_all()) {
-            return Ok(false);
-        }
-        for &heap in heaps {
-            self.pools.heap_mut(heap).resume(driver)?;
-        }
-        Ok(true)
     }
 
     /// What the driver has of the heaps' memory, in bytes.
@@ -247,21 +224,6 @@ impl State {
             }
             self.tell_return(heaps);
         }
-    }
-
-    fn cannot_resume<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pool: PoolId,
-        heaps: &[u32],
-    ) -> Error {
-        self.counts.num_ooms += 1;
-        let bytes = self.missing(heaps);
-        let free = driver.memory_info().ok().map(|info| info.free);
-        self.remember(Action::OutOfMemory, (free.unwrap_or(0), bytes), None, pool);
-        let (reserved, limit) = (self.pools.reserved_by_all(), self.limit);
-        let pool = self.pools.label(pool);
-        Error::ResumeOutOfMemory { pool, bytes, free, reserved, limit }
     }
 
     /// To the history the blocks of a suspended pool are gone, with all that they held.
@@ -296,14 +258,5 @@ impl State {
                 }
             }
         }
-    }
-}
-
-/// Whether a search has come to an end: memory is mapped, or the driver failed in another way than
-/// for want of it.
-fn is_found(result: &Result<bool, DriverError>) -> bool {
-    match result {
-        Ok(found) => *found,
-        Err(error) => !error.is_out_of_memory(),
     }
 }

@@ -172,8 +172,26 @@ impl<D: HostApi> Pool<D> {
     /// [`Engine::suspend_pool`].
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's.
+    /// [`Error::OrderLost`], the engine's:
+    /// [`engine::Error::PoolHasBlocks`](crate::engine::Error::PoolHasBlocks) where blocks are live that
+    /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
+        self.suspend_by(Engine::suspend_pool)
+    }
+
+    /// Like [`Pool::suspend`], but what live blocks hold is lost too, whether they belong to a graph or
+    /// not.
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the engine's.
+    pub fn suspend_discarding(&self) -> Result<u64, Error> {
+        self.suspend_by(Engine::suspend_pool_discarding)
+    }
+
+    fn suspend_by(
+        &self,
+        suspend: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
+    ) -> Result<u64, Error> {
         // No launch comes in between.
         let mut order = self.0.order();
         if let Some(event) = order.pending(self.0.id)? {
@@ -181,7 +199,7 @@ impl<D: HostApi> Pool<D> {
         }
         // So it stays if the engine cannot even tell.
         order.suspended = true;
-        let suspended = self.0.engine.suspend_pool(self.0.id);
+        let suspended = suspend(&self.0.engine, self.0.id);
         // It may have got half way.
         order.suspended = self.0.engine.is_suspended(self.0.id)?;
         Ok(suspended?)

@@ -158,7 +158,10 @@ fn run(call: Call, n: u64, kind: ErrorKind) -> bool {
     output.into_iter().for_each(|(block, tag)| f.require(block, tag));
     for _ in 0..2 {
         // Once more where the driver failed.
-        let gone = f.engine.suspend_pool(f.pool).or_else(|_| f.engine.suspend_pool(f.pool));
+        let gone = f
+            .engine
+            .suspend_pool_discarding(f.pool)
+            .or_else(|_| f.engine.suspend_pool_discarding(f.pool));
         f.judge();
         gone.unwrap();
         let back = f.engine.resume_pool(f.pool).or_else(|_| f.engine.resume_pool(f.pool));

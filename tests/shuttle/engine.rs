@@ -297,7 +297,7 @@ fn a_suspended_pool_is_shut() {
         });
         let host = spawn(&stage, move |stage| {
             for _ in 0..3 {
-                match stage.engine.suspend_pool(stage.pool) {
+                match stage.engine.suspend_pool_discarding(stage.pool) {
                     Ok(_) => {
                         turns.fetch_add(1, Ordering::SeqCst);
                         for _ in 0..12 {

@@ -319,6 +319,71 @@ fn an_observer_is_told_once_and_may_call_the_engine() {
     }
 }
 
+/// The last resort is the caller's, outside the engine's lock; what succeeds after it has not failed.
+#[test]
+fn what_a_last_resort_saves_is_not_counted() {
+    let b = tight(16, Settings::default());
+    let [s] = b.streams();
+    let told = Arc::new(AtomicUsize::new(0));
+    let seen = told.clone();
+    b.engine.observe_out_of_memory(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+    });
+    let capture = b.begin(s);
+    let block = b.block(12, s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    let graph = b.finish(s, capture).graph;
+    let other = b.engine.create_pool(PoolConfig::default());
+    let release = || b.engine.release_graph(graph).is_ok();
+    b.engine.allocate_or_release(other, 12 * MIB, s, release).unwrap();
+    assert_eq!((told.load(Ordering::Relaxed), b.counts().num_ooms), (0, 0));
+    // Asked once, and believed: then it failed, and once.
+    let mut asked = 0;
+    let ask = || {
+        asked += 1;
+        true
+    };
+    let failed = b.engine.allocate_or_release(other, 12 * MIB, s, ask);
+    assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+    assert_eq!((asked, told.load(Ordering::Relaxed), b.counts().num_ooms), (1, 1, 1));
+}
+
+#[test]
+fn out_of_memory_is_told_in_units_that_fit() {
+    let b = tight(2, Settings::default());
+    let [s] = b.streams();
+    b.engine.allocate(b.pool, 2 * MIB, s).unwrap();
+    for (bytes, text) in
+        [(4096, "4 KiB"), (700, "700 bytes"), (1 << 30, "1 GiB"), (1536, "1.50 KiB")]
+    {
+        let error = b.engine.allocate(b.pool, bytes, s).unwrap_err().to_string();
+        let begin = format!("out of memory: {text} requested");
+        assert!(error.starts_with(&begin), "{error}");
+        assert!(error.contains("in units of 2 MiB"), "{error}");
+        // There is no limit to raise and nothing to wait for.
+        assert!(error.contains("free blocks, destroy or suspend pools"), "{error}");
+    }
+}
+
+#[test]
+fn a_share_that_is_no_number_is_no_limit() {
+    let b = tight(64, Settings::default());
+    let [s] = b.streams();
+    b.engine.set_memory_limit(Some(40 * MIB)).unwrap();
+    let set = b.engine.set_memory_fraction(f64::NAN);
+    assert!(matches!(set, Err(Error::NotANumber { .. })), "{set:?}");
+    assert_eq!(b.engine.memory_limit().unwrap(), Some(40 * MIB));
+    b.block(8, s);
+    let settings = Settings::default().memory_fraction(Some(f64::NAN));
+    assert!(settings.validate().is_err());
+    let settings = settings.garbage_collection_threshold(Some(f64::NAN));
+    let b = tight(64, settings);
+    let [s] = b.streams();
+    assert_eq!(b.engine.memory_limit().unwrap(), None);
+    b.block(8, s);
+}
+
 #[test]
 fn out_of_memory_names_every_figure() {
     let b = tight(64, Settings::default().memory_limit_bytes(Some(40 * MIB)));
@@ -339,7 +404,7 @@ fn out_of_memory_names_every_figure() {
     let device = b.driver.memory_info().unwrap();
     let figures = [26, 40, 30, 16, device.free / MIB, device.total / MIB, report.reserved / MIB];
     for figure in figures {
-        assert!(text.contains(&format!("{figure}.00 MiB")), "{figure} is missing: {text}");
+        assert!(text.contains(&format!("{figure} MiB")), "{figure} is missing: {text}");
     }
     assert!(text.contains("memory_limit_mb"), "{text}");
 }

@@ -343,6 +343,30 @@ fn an_observer_hears_of_what_fails() {
     assert_eq!(heard.load(Ordering::Relaxed), 1);
 }
 
+/// A pool that its graphs have let go of is given back before a request fails, and nobody hears of it.
+#[test]
+fn an_observer_does_not_hear_of_what_succeeds() {
+    let settings = regraph::settings::Settings::parse("memory_limit_mb:8").unwrap();
+    let h = host_with(Config::default().settings(settings));
+    let heard = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&heard);
+    h.plugin.observe_out_of_memory(Arc::new(move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let s = h.stream();
+    h.begin(s, POOL);
+    let blocks = [h.allocate(s), h.allocate(s)];
+    h.launch(s);
+    blocks.into_iter().for_each(|block| h.free(block));
+    h.end(s, POOL);
+    h.plugin.release_pool(0, POOL).unwrap();
+    assert_eq!(h.held_by(POOL), 8 * MIB);
+    h.free(h.allocate(s));
+    assert_eq!(h.held_by(POOL), 0);
+    let counts = h.plugin.engine(0).unwrap().statistics().unwrap().counts;
+    assert_eq!((heard.load(Ordering::Relaxed), counts.num_ooms), (0, 0));
+}
+
 #[test]
 fn captures_that_nobody_claims_share_no_memory() {
     let h = host();

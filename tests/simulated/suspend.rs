@@ -124,6 +124,55 @@ fn a_graph_runs_again_at_its_addresses() {
     }
 }
 
+/// What a graph owns its launch writes anew; what the host filled would be lost.
+#[test]
+fn live_blocks_that_no_graph_owns_keep_their_pool() {
+    let b = bench(settings(true));
+    let [s] = b.streams();
+    let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 6 * MIB], 3);
+    chain.replay(&b, s);
+    let weights = [9 * MIB, 700].map(|bytes| b.engine.allocate(b.pool, bytes, s).unwrap());
+    let outputs = [tagged(weights[0], 77)];
+    b.driver.launch(s, Work { outputs: &outputs, ..Work::default() }, false).unwrap();
+    judge(&b);
+    let held = b.reserved();
+    for _ in 0..2 {
+        match b.engine.suspend_pool(b.pool) {
+            Err(error @ Error::PoolHasBlocks { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains("suspend_pool_discarding"), "{text}");
+                assert!(text.contains(&format!("{:#x}", weights[0].address)), "{text}");
+                let Error::PoolHasBlocks { pool, mut blocks } = error else { unreachable!() };
+                blocks.sort_by_key(|block| std::cmp::Reverse(block.bytes));
+                let found: Vec<_> = blocks.iter().map(|it| (it.block, it.bytes)).collect();
+                assert_eq!(found, weights.map(|block| (block.id, block.bytes)));
+                assert_eq!(pool.id, b.pool);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!b.engine.is_suspended(b.pool).unwrap());
+        assert_eq!(b.reserved(), held);
+        judge_figures(&b);
+    }
+    let found = b.driver.read_tags(weights[0].address, 9 * MIB).unwrap();
+    assert!(found.iter().all(|&tag| tag == 77));
+    // The explicit way, and nothing is freed by it.
+    assert_eq!(b.engine.suspend_pool_discarding(b.pool).unwrap(), held);
+    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
+    b.engine.resume_pool(b.pool).unwrap();
+    weights.into_iter().for_each(|block| b.engine.free(block.id).unwrap());
+    b.driver.complete_all();
+    // Without its graph an output is the host's.
+    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
+    b.engine.resume_pool(b.pool).unwrap();
+    b.engine.release_graph(chain.graph).unwrap();
+    let refused = b.engine.suspend_pool(b.pool);
+    assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+    b.engine.free(chain.output.id).unwrap();
+    b.driver.complete_all();
+    assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
+}
+
 #[test]
 fn what_cannot_be_mapped_again_is_not_given_back() {
     let allocated = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
@@ -198,7 +247,7 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         let cached = b.engine.allocate(b.pool, 512, s).unwrap();
         b.engine.free(cached.id).unwrap();
         b.driver.complete_all();
-        let held = b.engine.suspend_pool(b.pool).unwrap();
+        let held = b.engine.suspend_pool_discarding(b.pool).unwrap();
         assert_eq!(b.driver.used_bytes(), 0);
 
         let refused = |stream: StreamHandle, bytes: u64| {
@@ -273,7 +322,7 @@ fn a_block_freed_meanwhile_may_be_in_use_by_another_graph() {
     let b = bench(settings(true));
     let [s, t] = b.streams();
     let block = b.allocate(s);
-    b.engine.suspend_pool(b.pool).unwrap();
+    b.engine.suspend_pool_discarding(b.pool).unwrap();
     let other = b.engine.create_pool(PoolConfig::default());
     b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
     let capture = b.engine.begin_capture(other, t).unwrap();
@@ -366,10 +415,13 @@ fn without_memory_a_pool_stays_suspended() {
         let ooms = b.engine.statistics().unwrap().counts.num_ooms;
         for _ in 0..2 {
             match b.engine.resume_pool(b.pool) {
-                Err(Error::ResumeOutOfMemory { bytes, reserved, limit, free, .. }) => {
-                    assert_eq!((bytes, reserved), (held, 40 * MIB));
-                    assert_eq!(limit, limited.then_some(64 * MIB));
-                    assert_eq!(free, b.driver.memory_info().ok().map(|info| info.free));
+                Err(Error::ResumeOutOfMemory(report)) => {
+                    assert_eq!((report.requested, report.engine_reserved), (held, 40 * MIB));
+                    assert_eq!(report.engine_limit, limited.then_some(64 * MIB));
+                    assert_eq!(
+                        report.device_free,
+                        b.driver.memory_info().ok().map(|info| info.free)
+                    );
                 }
                 other => panic!("{other:?}"),
             }
@@ -450,7 +502,7 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
         Ok(bytes) => assert_eq!(bytes, held),
         Err(Error::Driver(error)) => assert_eq!(error.kind, *kind),
         // There is nothing to give back for it.
-        Err(Error::ResumeOutOfMemory { .. }) if resuming && *kind == ErrorKind::OutOfMemory => {}
+        Err(Error::ResumeOutOfMemory(_)) if resuming && *kind == ErrorKind::OutOfMemory => {}
         // An event that cannot be had, or asked about.
         Err(Error::PoolBusy { .. }) if !resuming => {}
         Err(other) => panic!("{other}"),

@@ -638,7 +638,9 @@ static void suspending(void) {
     CHECK(!suspended);
     OK(regraph_pool_resume(e, it.pool, &bytes));
     CHECK(bytes == 0);
-    OK(regraph_pool_suspend(e, it.pool, &bytes));
+    IS(REGRAPH_ERROR_POOL_HAS_BLOCKS, regraph_pool_suspend(e, it.pool, &bytes));
+    SAYS("suspend_pool_discarding");
+    OK(regraph_pool_suspend_discarding(e, it.pool, &bytes));
     CHECK(bytes == 8 * MIB);
     OK(regraph_pool_is_suspended(e, it.pool, &suspended));
     CHECK(suspended && statistics(e).all.suspended_bytes.current == 8 * MIB);

@@ -1,7 +1,7 @@
 //! One device's engine, blocks, routes and pools.
 
 use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{self, Engine, GraphId, PoolConfig, PoolId};
+use regraph::engine::{Engine, GraphId, PoolConfig, PoolId};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::addresses::Addresses;
@@ -45,12 +45,7 @@ impl<D: Driver + HostApi> Device<D> {
     #[inline]
     pub(super) fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
         let pool = self.pool_for(stream)?;
-        let block = match self.engine.allocate(pool, bytes, stream) {
-            Err(engine::Error::OutOfMemory(_)) if self.let_go() => {
-                self.engine.allocate(pool, bytes, stream)
-            }
-            allocated => allocated,
-        }?;
+        let block = self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?;
         self.blocks.insert(block.address, block.id);
         Ok(block.address)
     }

@@ -22,7 +22,7 @@ impl World {
         };
         let before = figures(self).reserved_bytes.current;
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        match self.engine.suspend_pool(self.pools[pool]) {
+        match self.engine.suspend_pool_discarding(self.pools[pool]) {
             Ok(bytes) => {
                 assert!(mapped && self.settings.caching, "it cannot come back");
                 assert!(under_way.is_empty() || self.suspended[pool], "a capture uses it");
@@ -59,7 +59,8 @@ impl World {
                     self.judge_mapped(block);
                 }
             }
-            Err(Error::ResumeOutOfMemory { bytes, .. }) => {
+            Err(Error::ResumeOutOfMemory(report)) => {
+                let bytes = report.requested;
                 assert!(self.suspended[pool]);
                 assert!(bytes == missing || self.faulted);
                 let used = self.driver.used_bytes();

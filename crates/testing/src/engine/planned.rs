@@ -28,7 +28,7 @@ impl World {
     /// Suspends a pool, if nothing uses it, and resumes it.
     pub(super) fn suspend(&mut self, pool: usize) {
         self.driver.complete_all();
-        let gone = match self.engine.suspend_pool(self.pools[pool]) {
+        let gone = match self.engine.suspend_pool_discarding(self.pools[pool]) {
             Ok(gone) => gone,
             Err(Error::PoolBusy { .. } | Error::CannotSuspend { .. }) => return,
             Err(error) => panic!("suspend_pool: {error}"),

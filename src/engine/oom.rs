@@ -1,0 +1,423 @@
+//! What is tried before a request fails for want of memory, and the report of one that failed.
+//!
+//! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
+//! counted and no observer told before a request has failed in the end ([`Engine::request`]).
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::config::Config;
+use super::explain::View;
+use super::history::Action;
+use super::names::{PoolId, PoolLabel};
+use super::reclaim::Amount;
+use super::state::State;
+use super::{Engine, Error};
+use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
+
+/// What the memory was for that could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Purpose {
+    /// A block ([`Engine::allocate`]).
+    Block,
+    /// A suspended pool ([`Engine::resume_pool`]).
+    Resume,
+    /// A capture that gets its memory at its end ([`Engine::plan_capture`]).
+    Plan,
+}
+
+/// Why a request could not be met, with the figures that a person needs. All in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// What it was for.
+    pub purpose: Purpose,
+    /// What was asked for.
+    pub requested: u64,
+    /// The stream that asked; the default stream where none did.
+    pub stream: StreamHandle,
+    /// The pool.
+    pub pool: PoolLabel,
+    /// The most the pool may hold, where it has a limit.
+    pub limit: Option<u64>,
+    /// Held by the pool.
+    pub reserved: u64,
+    /// In the pool's blocks that have not been freed.
+    pub allocated: u64,
+    /// Free, and this stream could take it if it were in one piece large enough.
+    pub takeable: u64,
+    /// Free, but not yet usable by this stream.
+    pub waiting: u64,
+    /// The most that all pools may hold, where there is a limit.
+    pub engine_limit: Option<u64>,
+    /// Held by all pools of the engine.
+    pub engine_reserved: u64,
+    /// In blocks of all pools that have not been freed, but for suspended pools.
+    pub engine_allocated: u64,
+    /// Given back by suspended pools, which ask for it again when they are resumed.
+    pub engine_suspended: u64,
+    /// Held by pools that belong to graphs, or to captures under way.
+    pub in_graphs: u64,
+    /// Whether the stream captures, so that nothing could be waited for.
+    pub capturing: bool,
+    /// Whether segments can grow (`expandable_segments`).
+    pub growable: bool,
+    /// The unit in which the device gives memory, where it has one.
+    pub granularity: Option<u64>,
+    /// Free on the device, where the driver told.
+    pub device_free: Option<u64>,
+    /// Of the device, where the driver told.
+    pub device_total: Option<u64>,
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// A number of bytes in the largest unit that it has one of.
+pub(super) struct Size(pub(super) u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+        let Self(bytes) = *self;
+        let power = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32);
+        let unit = 1_u64 << (10 * power);
+        match power.checked_sub(1).map(|row| UNITS[row as usize]) {
+            None => write!(f, "{bytes} bytes"),
+            Some(name) if bytes % unit == 0 => write!(f, "{} {name}", bytes / unit),
+            Some(name) => write!(f, "{:.2} {name}", bytes as f64 / unit as f64),
+        }
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stream, pool, .. } = self;
+        let requested = Size(self.requested);
+        match self.purpose {
+            Purpose::Block => {
+                write!(f, "out of memory: {requested} requested on {stream:?} from {pool}")?;
+            }
+            Purpose::Resume => {
+                write!(
+                    f,
+                    "resume_pool: out of memory: {pool} stays suspended and needs {requested}"
+                )?;
+            }
+            Purpose::Plan => write!(
+                f,
+                "end_capture: out of memory: the capture needs {requested} more in {pool} and was \
+                 rolled back"
+            )?,
+        }
+        if let Some(granularity) = self.granularity {
+            write!(f, "; the device gives memory in units of {}", Size(granularity))?;
+        }
+        if let (Some(free), Some(total)) = (self.device_free, self.device_total) {
+            write!(f, " and has {} free of {}", Size(free), Size(total))?;
+        }
+        write!(f, "; this engine holds {}", Size(self.engine_reserved))?;
+        if let Some(limit) = self.engine_limit {
+            write!(f, " of the {} that it may", Size(limit))?;
+        }
+        let unallocated = self.engine_reserved.saturating_sub(self.engine_allocated);
+        write!(f, ": {} allocated", Size(self.engine_allocated))?;
+        write!(f, ", {} reserved but unallocated", Size(unallocated))?;
+        if self.in_graphs > 0 {
+            write!(f, ", {} of it all in pools of graphs", Size(self.in_graphs))?;
+        }
+        if self.engine_suspended > 0 {
+            write!(f, ", besides {} that suspended pools gave back", Size(self.engine_suspended))?;
+        }
+        write!(f, "; {pool} holds {}", Size(self.reserved))?;
+        if let Some(limit) = self.limit {
+            write!(f, " of at most {}", Size(limit))?;
+        }
+        write!(f, ": {} allocated", Size(self.allocated))?;
+        write!(f, ", {} free but fragmented", Size(self.takeable))?;
+        write!(f, ", {} free but not yet usable by this stream", Size(self.waiting))?;
+        write!(f, "; {}", self.advice().join("; "))
+    }
+}
+
+impl OutOfMemory {
+    /// What may help, most likely first.
+    fn advice(&self) -> Vec<&'static str> {
+        let waits = self.waiting >= self.requested;
+        let fragmented = self.takeable >= self.requested;
+        let advice = [
+            (waits, "Engine::explain says what each free range waits for"),
+            (
+                waits && self.capturing,
+                "a capture can wait for nothing: join the streams that used the blocks, or let the \
+                 work before the capture complete first",
+            ),
+            (
+                fragmented && !self.growable,
+                "memory is fragmented over segments: try expandable_segments:True",
+            ),
+            (
+                fragmented && self.growable,
+                "memory is fragmented: try roundup_power2_divisions, or allocate large blocks first",
+            ),
+            (
+                self.in_graphs >= self.requested,
+                "release graphs that are not launched any more, or let graphs share a pool",
+            ),
+            (
+                self.engine_limit.is_some() || self.limit.is_some(),
+                "raise the limit (memory_limit_mb, per_process_memory_fraction, \
+                 PoolConfig::max_bytes) if the device has more",
+            ),
+        ];
+        let mut advice: Vec<_> =
+            advice.into_iter().filter_map(|(applies, text)| applies.then_some(text)).collect();
+        if advice.is_empty() {
+            advice.push(
+                "free blocks, destroy or suspend pools that are not needed now, or end other \
+                 programs on the device",
+            );
+        }
+        advice
+    }
+}
+
+/// Memory that is missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    pub(super) bytes: u64,
+    pub(super) pool: PoolId,
+    /// Whether the host may be made to wait for the work of streams.
+    pub(super) waits: bool,
+}
+
+/// Which attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// To get memory from the driver.
+    Grow,
+    /// To find a place in what streams have completed by now.
+    Place,
+}
+
+type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+
+/// Told of requests that failed for want of memory.
+#[derive(Default)]
+pub(super) struct Observers(RwLock<Vec<Observer>>);
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observers")
+    }
+}
+
+impl Observers {
+    pub(super) fn add(&self, observer: Observer) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(observer);
+    }
+
+    fn tell(&self, report: &OutOfMemory) {
+        // Not under the lock: an observer may add another one.
+        let observers = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        observers.iter().for_each(|observer| observer(report));
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Runs a request for memory; once more if it fails for want of memory and `last_resort`, which
+    /// is called without the engine's lock, gave some back. What fails in the end is counted and
+    /// observers are told.
+    pub(super) fn request<R>(
+        &self,
+        mut request: impl FnMut(&mut State) -> Result<R, Error>,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<R, Error> {
+        let mut result = self.change(&mut request);
+        let is_short = |result: &Result<R, Error>| {
+            result.as_ref().is_err_and(|error| error.out_of_memory().is_some())
+        };
+        if is_short(&result) && last_resort() {
+            result = self.change(&mut request);
+        }
+        if let Some(report) = result.as_ref().err().and_then(Error::out_of_memory) {
+            // A poisoned engine counts nothing any more.
+            let _ = self.change(|state| {
+                state.count_oom(report);
+                Ok(())
+            });
+            self.observers.tell(report);
+        }
+        result
+    }
+}
+
+impl State {
+    /// Makes an attempt to get memory, and others after memory was given back for it: idle memory
+    /// beyond the threshold for that before the first; what is premapped; what the other pools have
+    /// in vain, as little as will do and then all of it; at last, where the host may wait, what all
+    /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
+    /// ends the search.
+    pub(super) fn oom_ladder<D: Driver + ?Sized, R>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        need: Need,
+        mut attempt: impl FnMut(&mut Self, Attempt) -> Result<Option<R>, DriverError>,
+    ) -> Result<Option<R>, DriverError> {
+        let Need { bytes, pool, waits } = need;
+        let is_short = |result: &Result<Option<R>, DriverError>| match result {
+            Ok(found) => found.is_none(),
+            Err(error) => error.is_out_of_memory(),
+        };
+        if bytes > 0 {
+            self.collect_garbage(driver, config, bytes, Some(pool))?;
+        }
+        let mut result = attempt(self, Attempt::Grow);
+        if is_short(&result) && self.trim_all(driver, config, Some(pool))? {
+            result = attempt(self, Attempt::Grow);
+        }
+        if !is_short(&result) {
+            return result;
+        }
+        self.counts.num_alloc_retries += 1;
+        self.settle_everything(driver, None);
+        for most in [bytes, u64::MAX] {
+            let full = self.is_pool_full(pool, bytes);
+            if self.give_back(driver, Amount { pool: full.then_some(pool), most }) > 0 {
+                result = attempt(self, Attempt::Grow);
+                if !is_short(&result) {
+                    return result;
+                }
+            }
+        }
+        if !waits {
+            return result;
+        }
+        self.lanes.synchronize(driver);
+        self.settle_everything(driver, None);
+        result = attempt(self, Attempt::Place);
+        if is_short(&result) {
+            self.give_back(driver, Amount::ALL);
+            result = attempt(self, Attempt::Grow);
+        }
+        result
+    }
+
+    /// From how many bytes on old memory is given back before more is got, where there is a threshold.
+    pub(super) fn garbage_threshold(&self, config: &Config) -> Option<u64> {
+        let threshold = config.settings.garbage_collection_threshold;
+        let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(self.limit)?;
+        Some((threshold * limit as f64) as u64)
+    }
+
+    /// Above the threshold, gives old memory back before more is got for `bytes`.
+    fn collect_garbage<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        bytes: u64,
+        of: Option<PoolId>,
+    ) -> Result<(), DriverError> {
+        let Some(allowed) = self.garbage_threshold(config) else { return Ok(()) };
+        // What is spare goes at the end anyway.
+        let held = self.pools.reserved_by_all() - self.spare_of_all();
+        let excess = (held + bytes).saturating_sub(allowed);
+        if excess > 0 {
+            self.trim_all(driver, config, of)?;
+            self.give_back(driver, Amount { pool: None, most: excess });
+        }
+        Ok(())
+    }
+
+    /// The most that a pool can ever hold, in bytes.
+    pub(super) fn capacity<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> u64 {
+        let of_pool = self.pools.get(pool).and_then(|pool| pool.config().max_bytes);
+        of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all(driver))
+    }
+
+    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
+    /// memory.
+    pub(super) fn capacity_of_all<D: Driver + ?Sized>(&mut self, driver: &D) -> u64 {
+        if self.device_bytes.is_none() {
+            self.device_bytes = driver.memory_info().ok().map(|info| info.total);
+        }
+        self.limit.into_iter().chain(self.device_bytes).min().unwrap_or(u64::MAX)
+    }
+
+    /// How much more a pool may hold, in bytes.
+    pub(super) fn room(&self, pool: PoolId) -> u64 {
+        self.pools.room(pool).min(self.room_of_all())
+    }
+
+    /// How much more all pools may hold, in bytes.
+    fn room_of_all(&self) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
+    }
+
+    /// Whether it is the pool's own limit that stands in the way of `bytes` more.
+    fn is_pool_full(&self, pool: PoolId, bytes: u64) -> bool {
+        self.pools.room(pool) < bytes && self.room_of_all() >= bytes
+    }
+
+    fn count_oom(&mut self, report: &OutOfMemory) {
+        let &OutOfMemory { requested, stream, device_free, .. } = report;
+        self.counts.num_ooms += 1;
+        let place = (device_free.unwrap_or(0), requested);
+        self.remember(Action::OutOfMemory, place, Some(stream), report.pool.id);
+    }
+
+    /// The report of a request that failed, of a stream's where there is one.
+    pub(super) fn report_oom<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        config: &Config,
+        purpose: Purpose,
+        Need { bytes: requested, pool, waits }: Need,
+        asks: Option<(StreamHandle, View)>,
+    ) -> Box<OutOfMemory> {
+        let (mut takeable, mut waiting) = (0, 0);
+        let view = asks.map_or(View::NewCapture, |(_, view)| view);
+        for range in self.free_ranges(config, pool, view) {
+            match range.refusal {
+                None => takeable += range.bytes,
+                Some(_) => waiting += range.bytes,
+            }
+        }
+        let info = driver.memory_info().ok();
+        self.account(config.statistics);
+        let of_pool = self.statistics(Some(pool)).all;
+        let of_all = self.statistics(None).all;
+        let suspended = self.pools.ids().into_iter().filter(|&pool| self.pools.is_suspended(pool));
+        let suspended: Vec<PoolId> = suspended.collect();
+        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
+        let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
+        let graphs = self.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
+        let heaps = graphs.flat_map(|pool| pool.all_heaps());
+        let in_graphs = heaps.map(|heap| self.pools.heap(heap).reserved()).sum();
+        Box::new(OutOfMemory {
+            purpose,
+            requested,
+            stream: asks.map_or(StreamHandle::from_bits(0), |(stream, _)| stream),
+            pool: self.pools.label(pool),
+            limit: self.pools.get(pool).and_then(|pool| pool.config().max_bytes),
+            reserved: of_pool.reserved_bytes.current,
+            allocated: of_pool.allocated_bytes.current,
+            takeable,
+            waiting,
+            engine_limit: self.limit,
+            engine_reserved: of_all.reserved_bytes.current,
+            engine_allocated: of_all.allocated_bytes.current - asleep,
+            engine_suspended: of_all.suspended_bytes.current,
+            in_graphs,
+            capturing: !waits,
+            growable: config.settings.expandable_segments,
+            granularity: match driver.memory_support() {
+                MemorySupport::Mapped { granularity } => Some(granularity),
+                MemorySupport::Allocated => None,
+            },
+            device_free: info.map(|info| info.free),
+            device_total: info.map(|info| info.total),
+        })
+    }
+}
