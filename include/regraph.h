@@ -257,6 +257,10 @@ enum regraph_error
      */
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
     /**
+     * Live blocks that belong to no graph lie in the pool; see regraph_pool_suspend_discarding().
+     */
+    REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -1073,13 +1077,26 @@ regraph_error regraph_pool_release(const struct regraph_engine *engine,
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
+ * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, where blocks are live that belong to no graph;
+ * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
  * REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
  * it again goes on with the rest.
  */
 regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
                                    uint64_t *bytes);
+
+/**
+ * Like regraph_pool_suspend(), but what live blocks hold is lost too, and they stay live: at the same
+ * addresses, and with any contents once the pool is resumed.
+ *
+ * Threads: any.
+ *
+ * Errors: as regraph_pool_suspend(), but for REGRAPH_ERROR_POOL_HAS_BLOCKS.
+ */
+regraph_error regraph_pool_suspend_discarding(const struct regraph_engine *engine,
+                                              struct regraph_pool pool,
+                                              uint64_t *bytes);
 
 /**
  * Maps memory again wherever a suspended pool had some. What it holds is anything. `bytes` gets how
