@@ -20,7 +20,9 @@ const WORKSPACE: usize = 32 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // cudarc panics where a library is missing.
-    let name = match CudaDriver::new(0) {
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let name = match unsafe { CudaDriver::new(0) } {
         Ok(driver) => driver.device_name()?,
         Err(error) => {
             println!("There is no GPU to run this on: {error}.");
@@ -36,7 +38,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let context = CudaContext::new(0)?;
     let stream = context.new_stream()?;
-    let engine = engine(&context, Config::default())?;
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let engine = unsafe { engine(&context, Config::default()) }?;
     let pool = Pool::new(&engine, PoolConfig::default());
     let left = pool.clone_htod(&stream, &matrix(7))?;
     let right = pool.clone_htod(&stream, &matrix(11))?;

@@ -603,7 +603,9 @@ fn in_a_probe() -> Result<(), Box<dyn AnyError>> {
 /// Chooses the device.
 fn run() -> Result<(), Box<dyn AnyError>> {
     if std::env::args().all(|argument| argument != "--simulated") {
-        match CudaDriver::new(0) {
+        // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+        // they use does.
+        match unsafe { CudaDriver::new(0) } {
             Ok(driver) => {
                 println!("{}", driver.device_name()?);
                 return on_a_gpu(driver);

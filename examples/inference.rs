@@ -739,7 +739,9 @@ fn run() -> Result<()> {
     let shape = Shape::from_arguments()?;
     println!("{} layers of {}, batch sizes {:?}", shape.layers, shape.hidden, shape.sizes);
     // First of all: cudarc panics where there is no driver.
-    let driver = CudaDriver::new(0);
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let driver = unsafe { CudaDriver::new(0) };
     let [said, said_without] =
         [true, false].map(|reuse| probe(&shape, driver.as_ref().ok(), reuse));
     println!("{:<32} {:>12} {:>12}", "graph memory in MiB, for", "the largest", "all sizes");
@@ -769,8 +771,12 @@ fn run() -> Result<()> {
     }
 
     let config = Config::from_environment()?;
-    let pool = Pool::new(&engine(&context, config.clone())?, PoolConfig::default());
-    let without = Pool::new(&engine(&context, config)?, PoolConfig::default());
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let pool = Pool::new(&unsafe { engine(&context, config.clone()) }?, PoolConfig::default());
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let without = Pool::new(&unsafe { engine(&context, config) }?, PoolConfig::default());
     // SAFETY: takes no pointers.
     unsafe { sys::cuDeviceGraphMemTrim(context.cu_device()) }.result()?;
     let capture = |batch| with_nodes(&device, batch);

@@ -13,7 +13,9 @@ use regraph_tagged::{Program, Work};
 
 fn main() -> Result<(), Box<dyn Error>> {
     #[cfg(feature = "cudarc")]
-    match regraph::driver::cuda::CudaDriver::new(0) {
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    match unsafe { regraph::driver::cuda::CudaDriver::new(0) } {
         Ok(driver) => {
             println!("on {}", driver.device_name()?);
             return gpu::run();
@@ -98,7 +100,9 @@ mod gpu {
         let module = context.load_module(Ptx::from_src(include_str!("kernels/affine.ptx")))?;
         let kernel = module.load_function("affine")?;
         let (a, b) = (context.new_stream()?, context.new_stream()?);
-        let engine = engine(&context, Config::default())?;
+        // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+        // they use does.
+        let engine = unsafe { engine(&context, Config::default()) }?;
         let pool = Pool::new(&engine, PoolConfig::default());
         let ones = pool.clone_htod(&a, &vec![1.0; COUNT])?;
         // The kernel's first launch loads it, which a capture may forbid.

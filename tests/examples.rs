@@ -111,7 +111,9 @@ fn examples_run_without_a_gpu() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn examples_run_on_a_gpu() {
-    let gpu = regraph::driver::cuda::CudaDriver::new(0).unwrap().device_name().unwrap();
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let gpu = unsafe { regraph::driver::cuda::CudaDriver::new(0) }.unwrap().device_name().unwrap();
     for Example { name, arguments, prints, device } in EXAMPLES {
         let printed = run(name, arguments, true);
         assert_eq!(printed.contains(&gpu), *device, "{name} names its device: {printed}");

@@ -100,7 +100,9 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
             unsafe { (Out::needed(engine, "engine")?, regraph_config::read(config)) };
         #[cfg(feature = "cuda")]
         {
-            let driver = regraph::driver::cuda::CudaDriver::new(ordinal as usize)?;
+            // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+            // they use does.
+            let driver = unsafe { regraph::driver::cuda::CudaDriver::new(ordinal as usize) }?;
             let device = Device::Cuda(Host::new(driver, config.device(ordinal)));
             out.put(created(device));
             Ok(())

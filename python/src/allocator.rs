@@ -30,7 +30,9 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 pub(crate) fn start(config: Config) -> bool {
     // Set before anybody can ask.
     let _ = CONFIGURED.set(config.settings.memory_fraction.unwrap_or(1.0));
-    ALLOCATOR.set(Plugin::new(config, |device| CudaDriver::new(device as usize))).is_ok()
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    ALLOCATOR.set(Plugin::new(config, |device| unsafe { CudaDriver::new(device as usize) })).is_ok()
 }
 
 pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {

@@ -28,7 +28,8 @@
 //! # fn example(kernel: &CudaFunction) -> Result<(), Error> {
 //! let context = CudaContext::new(0)?;
 //! let stream = context.new_stream()?;
-//! let engine = engine(&context, Config::default())?;
+//! // SAFETY: `input`, which the graph uses, outlives its launches.
+//! let engine = unsafe { engine(&context, Config::default()) }?;
 //! let pool = Pool::new(&engine, PoolConfig::default());
 //! let input = pool.clone_htod(&stream, &[1.0_f32; 100])?; // outlives the graph
 //! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::ThreadLocal, |capture| {
@@ -73,13 +74,19 @@ pub use view_mut::BufViewMut;
 /// An engine on the device of a context that the program already has; the configuration's device
 /// becomes that one.
 ///
+/// # Safety
+/// As [`CudaDriver::new`]: with the types of this module and of [`graphs`](crate::graphs) it remains
+/// that what copies and kernels of a graph use outlives its launches.
+///
 /// # Errors
 /// The driver's: where it is older than CUDA 12.3, for instance.
-pub fn engine(
+pub unsafe fn engine(
     context: &Arc<CudaContext>,
     config: Config,
 ) -> Result<Arc<Engine<CudaDriver>>, Error> {
-    let driver = CudaDriver::from_context(context.clone()).map_err(graphs::Error::from)?;
+    // SAFETY: as the caller's.
+    let driver = unsafe { CudaDriver::from_context(context.clone()) };
+    let driver = driver.map_err(graphs::Error::from)?;
     let config = config.device(driver.device());
     Ok(Arc::new(Engine::new(driver, config)))
 }

@@ -10,7 +10,9 @@ macro_rules! pointer_handle {
         pub struct $name(usize);
 
         impl $name {
-            /// Wraps the driver's pointer. It is never dereferenced here.
+            /// Wraps the driver's pointer. It is only a number here. A driver that follows it is made
+            /// by an unsafe call, whose contract says what handles it may be given; the simulated one
+            /// checks each.
             pub fn from_raw(raw: *mut c_void) -> Self {
                 Self(raw as usize)
             }

@@ -39,7 +39,9 @@ fn gpu() -> Gpu {
     let (a, b) = (context.new_stream().unwrap(), context.new_stream().unwrap());
     let source = Ptx::from_src(include_str!("../../examples/kernels/affine.ptx"));
     let affine = context.load_module(source).unwrap().load_function("affine").unwrap();
-    let engine = engine(&context, Config::default().report_leaks(false)).unwrap();
+    // SAFETY: handles are given to calls while what they name lives, and graphs run while what
+    // they use does.
+    let engine = unsafe { engine(&context, Config::default().report_leaks(false)) }.unwrap();
     let pool = Pool::new(&engine, PoolConfig::default());
     let gpu = Gpu { context, engine, pool, a, b, affine, _turn: turn };
     // The kernel's first launch loads it, which a capture may forbid.

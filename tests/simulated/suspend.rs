@@ -524,13 +524,13 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
             b.engine.resume_pool(b.pool).unwrap();
             whole();
         } else {
-            b.engine.suspend_pool(b.pool).unwrap();
+            b.engine.suspend_pool_discarding(b.pool).unwrap();
             assert_eq!(b.driver.used_bytes(), 0);
             judge_figures(&b);
         }
     }
     if n.is_multiple_of(3) {
-        b.engine.suspend_pool(b.pool).unwrap();
+        b.engine.suspend_pool_discarding(b.pool).unwrap();
     }
     b.engine.free(input.id).unwrap();
     b.engine.free(chain.output.id).unwrap();

@@ -70,10 +70,23 @@ pub struct CudaDriver {
 impl CudaDriver {
     /// Opens a device by its ordinal and retains its primary context.
     ///
+    /// # Safety
+    /// Handles are numbers that anybody can copy, and CUDA does not check them. Who makes a driver
+    /// answers for all calls of it, and of engines, pools and graphs on it:
+    ///
+    /// * a handle that is given to a call names an object of CUDA's of that kind, which lives during the
+    ///   call, and a stream beyond it for as long as [`Engine`](crate::engine::Engine) says;
+    /// * addresses and memory that calls of the driver itself unmap, free or write are in no use;
+    /// * while a graph runs, what its nodes use is there: host memory, and device memory that is neither
+    ///   a block of its capture nor [kept](crate::graphs::Capture::keep) with it.
+    ///
+    /// Types that own what they name hold the first two by themselves: the buffers of
+    /// [`cudarc`](crate::cudarc), the blocks, pools and graphs of [`graphs`](crate::graphs).
+    ///
     /// # Errors
     /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
     /// where it is older than CUDA 12.3, and whatever the driver answers.
-    pub fn new(ordinal: usize) -> Result<Self> {
+    pub unsafe fn new(ordinal: usize) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
         let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.
@@ -88,9 +101,12 @@ impl CudaDriver {
 
     /// Drives the device of a context that the host already has.
     ///
+    /// # Safety
+    /// As [`CudaDriver::new`].
+    ///
     /// # Errors
     /// As [`CudaDriver::new`].
-    pub fn from_context(context: Arc<CudaContext>) -> Result<Self> {
+    pub unsafe fn from_context(context: Arc<CudaContext>) -> Result<Self> {
         Self::open(Symbols::load()?, context)
     }
 

@@ -20,8 +20,10 @@ struct Gpus {
 
 /// Two GPUs that reach each other's memory; `None` where the machine has no such two.
 fn drivers() -> Option<[CudaProgram; 2]> {
-    let first = CudaDriver::new(0).expect("a GPU");
-    let both = CudaDriver::new(1).and_then(|second| {
+    // SAFETY: handles are given to calls while what they name lives.
+    let first = unsafe { CudaDriver::new(0) }.expect("a GPU");
+    // SAFETY: as above.
+    let both = unsafe { CudaDriver::new(1) }.and_then(|second| {
         Ok([CudaProgram::on(first.with_peers(&[1])?)?, CudaProgram::on(second.with_peers(&[0])?)?])
     });
     both.map_err(|error| eprintln!("skipped, for want of a second GPU: {error}")).ok()

@@ -66,7 +66,8 @@ impl CudaProgram {
     /// # Errors
     /// As [`CudaDriver::new`]; those of loading the kernel.
     pub fn new(ordinal: usize) -> Result<Self> {
-        Self::on(CudaDriver::new(ordinal)?)
+        // SAFETY: tests and measurements alone make one, and keep what their handles name.
+        Self::on(unsafe { CudaDriver::new(ordinal) }?)
     }
 
     /// On a driver that the host already has.
