@@ -166,12 +166,6 @@ pub enum Error {
         /// The blocks, in order of addresses.
         blocks: Vec<Leak>,
     },
-    /// A number was wanted and what is none was given.
-    #[error("{call}: not a number; give one between 0 and 1")]
-    NotANumber {
-        /// The engine's call.
-        call: &'static str,
-    },
     /// A stream was set back behind the users of a block whose place another block had been given
     /// on the strength of the old order. The capture was rolled back; its graph must not be
     /// launched.

@@ -226,7 +226,7 @@ fn a_pool_that_is_busy_stays() {
     b.driver.complete(s).unwrap();
     busy(0, 1);
     b.driver.complete(t).unwrap();
-    assert!(b.engine.suspend_pool(b.pool).unwrap() > 0);
+    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
     b.engine.resume_pool(b.pool).unwrap();
     b.allocate(s);
 }
@@ -489,12 +489,15 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
     };
     whole();
     if resuming {
-        b.engine.suspend_pool(b.pool).unwrap();
+        b.engine.suspend_pool_discarding(b.pool).unwrap();
     }
     let before = b.driver.total_calls();
     b.driver.fail_any_nth(n, kind.clone());
-    let result =
-        if resuming { b.engine.resume_pool(b.pool) } else { b.engine.suspend_pool(b.pool) };
+    let result = if resuming {
+        b.engine.resume_pool(b.pool)
+    } else {
+        b.engine.suspend_pool_discarding(b.pool)
+    };
     let made = b.driver.total_calls() - before;
     b.driver.forget_failures();
     judge_figures(&b);
