@@ -33,6 +33,7 @@ struct Readme;
 mod capture;
 mod check;
 mod cover;
+mod error;
 mod heap;
 mod index;
 mod journal;
@@ -95,9 +96,10 @@ pub mod internals {
 
 pub use check::Violation;
 pub use engine::{
-    Block, BlockId, CaptureReport, Config, Engine, Error, GraphId, OutOfMemory, PoolConfig, PoolId,
+    Block, BlockId, CaptureReport, Config, Engine, GraphId, OutOfMemory, PoolConfig, PoolId,
     Statistics,
 };
+pub use error::Error;
 pub use graphs::{Capture, Graph, Memory, Pool};
 pub use journal::{BlockNumber, Journal};
 pub use layout::Layout;

@@ -8,7 +8,6 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
 use regraph::engine::Error;
-use regraph::graphs;
 use regraph::settings::SettingsError;
 use regraph_trace::JournalError;
 use thiserror::Error;
@@ -28,8 +27,6 @@ pub(crate) enum Failure {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Engine(#[from] Error),
-    #[error(transparent)]
-    Graphs(graphs::Error),
     #[error(transparent)]
     Driver(#[from] DriverError),
     #[error("{path}: {source}")]
@@ -71,7 +68,6 @@ impl Failure {
             Self::Argument { .. } => code::REGRAPH_ERROR_INVALID_ARGUMENT,
             Self::Settings(_) => code::REGRAPH_ERROR_SETTINGS,
             Self::Engine(error) => of_engine(error),
-            Self::Graphs(error) => of_graphs(error),
             Self::Driver(error) => of_driver(error),
             Self::File { .. } => code::REGRAPH_ERROR_IO,
             Self::NoJournal => code::REGRAPH_ERROR_NO_JOURNAL,
@@ -90,28 +86,6 @@ impl Failure {
             Self::Driver(error) | Self::Engine(Error::Driver(error)) => error.code,
             _ => 0,
         }
-    }
-}
-
-impl From<graphs::Error> for Failure {
-    fn from(error: graphs::Error) -> Self {
-        match error {
-            graphs::Error::Engine(error) => Self::Engine(error),
-            graphs::Error::Driver(error) => Self::Driver(error),
-            other => Self::Graphs(other),
-        }
-    }
-}
-
-fn of_graphs(error: &graphs::Error) -> regraph_error {
-    use regraph_error as code;
-    match error {
-        graphs::Error::Suspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
-        graphs::Error::Capturing { .. } => code::REGRAPH_ERROR_CAPTURING,
-        graphs::Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
-        graphs::Error::PoolGoing { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
-        graphs::Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
-        _ => code::REGRAPH_ERROR_OTHER,
     }
 }
 
@@ -152,6 +126,10 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::CannotPlan { .. } => code::REGRAPH_ERROR_CANNOT_PLAN,
         Error::PlanOutOfMemory { .. } => code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
         Error::Unplanned { .. } => code::REGRAPH_ERROR_UNPLANNED,
+        Error::LaunchWhileCapturing { .. } => code::REGRAPH_ERROR_CAPTURING,
+        Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
+        Error::PoolGoing { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
+        Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }

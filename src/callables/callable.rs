@@ -153,7 +153,7 @@ where
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
-    /// kept; the others are, but for one that had to make room. [`Error::Suspended`] before `fill` is
+    /// kept; the others are, but for one that had to make room. [`Error::PoolSuspended`] before `fill` is
     /// called.
     pub fn call(
         &mut self,

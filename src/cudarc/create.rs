@@ -10,13 +10,13 @@ use super::Error;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, Driver, ErrorKind};
 use crate::engine::Engine;
-use crate::graphs::{self, Capture, Memory, Pool};
+use crate::graphs::{Capture, Memory, Pool};
 
 /// Where memory comes from.
 trait Source {
     fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R;
 
-    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error>;
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error>;
 }
 
 impl Source for Pool<CudaDriver> {
@@ -24,7 +24,7 @@ impl Source for Pool<CudaDriver> {
         look(self.engine())
     }
 
-    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error> {
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
         self.allocate(bytes, stream)
     }
 }
@@ -34,7 +34,7 @@ impl Source for Capture<CudaDriver> {
         look(&self.engine())
     }
 
-    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, graphs::Error> {
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
         self.allocate(bytes, stream)
     }
 }
@@ -82,8 +82,8 @@ fn clone_htod<T: DeviceRepr>(
         Ok(false) => {}
         // The legacy stream while some blocking stream captures: it does not capture itself.
         Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
-        Ok(true) => return Err(Error::Capturing { stream: stream.as_stream() }),
-        Err(error) => return Err(graphs::Error::from(error).into()),
+        Ok(true) => return Err(Error::CopyWhileCapturing { stream: stream.as_stream() }),
+        Err(error) => return Err(error.into()),
     }
     let mut buf = alloc(source, stream, values.len(), "clone_htod")?;
     if buf.num_bytes() > 0 {
@@ -125,7 +125,7 @@ macro_rules! constructors {
             /// A buffer with a copy of the host's values, made on `stream`, which must not capture.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::Capturing`], [`Error::TooLong`],
+            /// The engine's, cudarc's; [`Error::CopyWhileCapturing`], [`Error::TooLong`],
             /// [`Error::ForeignContext`].
             pub fn clone_htod<T: DeviceRepr>(
                 &self,

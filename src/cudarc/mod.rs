@@ -63,10 +63,10 @@ use ::cudarc::driver::{CudaContext, CudaStream};
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, Driver, StreamHandle};
 use crate::engine::{Config, Engine};
-use crate::graphs;
 
+pub use crate::Error;
 pub use buf::Buf;
-pub use error::{Error, NotRetired};
+pub use error::NotRetired;
 pub use tracking::{capture, untracked, Untracked};
 pub use view::BufView;
 pub use view_mut::BufViewMut;
@@ -85,8 +85,7 @@ pub unsafe fn engine(
     config: Config,
 ) -> Result<Arc<Engine<CudaDriver>>, Error> {
     // SAFETY: as the caller's.
-    let driver = unsafe { CudaDriver::from_context(context.clone()) };
-    let driver = driver.map_err(graphs::Error::from)?;
+    let driver = unsafe { CudaDriver::from_context(context.clone()) }?;
     let config = config.device(driver.device());
     Ok(Arc::new(Engine::new(driver, config)))
 }
@@ -109,9 +108,7 @@ pub fn retire_stream(
         // Nobody can use it any more, so nobody does after the engine has closed its books on it.
         Ok(stream) => match engine.retire_stream(handle) {
             Ok(()) => return Ok(()),
-            Err(error) => {
-                NotRetired { stream: Arc::new(stream), error: graphs::Error::from(error).into() }
-            }
+            Err(error) => NotRetired { stream: Arc::new(stream), error: error.into() },
         },
         Err(stream) => NotRetired { stream, error: Error::StreamHeld { stream: handle } },
     };

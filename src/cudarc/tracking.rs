@@ -9,7 +9,7 @@ use super::Error;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::CaptureMode;
 use crate::engine::Engine;
-use crate::graphs::{self, Capture, Graph, Pool};
+use crate::graphs::{Capture, Graph, Pool};
 
 /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
 /// owns its memory: [`Engine::capture`], which refuses where cudarc's own slices would ruin the
@@ -23,7 +23,7 @@ use crate::graphs::{self, Capture, Graph, Pool};
 ///
 /// # Errors
 /// [`Error::Tracking`]; those of [`Engine::capture`].
-pub fn capture<R, E: From<Error> + From<graphs::Error>>(
+pub fn capture<R, E: From<Error> + From<Error>>(
     engine: &Arc<Engine<CudaDriver>>,
     stream: &Arc<CudaStream>,
     pool: &Pool<CudaDriver>,

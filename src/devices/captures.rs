@@ -11,7 +11,7 @@ impl<D: Driver> Devices<D> {
     /// [`Engine::release_graph`](engine::Engine::release_graph) is called on each of them.
     ///
     /// # Errors
-    /// [`Error::Engine`], with the first refusal: the graph must not be launched, and every engine
+    /// [`Error::OnDevice`], with the first refusal: the graph must not be launched, and every engine
     /// has given up what the capture did, those that had accepted it too. [`Error::UnknownCapture`].
     pub fn end_capture(
         &self,
@@ -25,7 +25,7 @@ impl<D: Driver> Devices<D> {
                 Err(engine::Error::UnknownCapture { .. }) => {}
                 Err(error) => {
                     self.take_back(capture, &reports);
-                    return Err(Error::Engine { device, error: Box::new(error) });
+                    return Err(Error::OnDevice { device, error: Box::new(error) });
                 }
             }
         }
@@ -38,7 +38,7 @@ impl<D: Driver> Devices<D> {
     /// Rolls back a capture whose graph will never run, in every engine that takes part in it.
     ///
     /// # Errors
-    /// [`Error::Engine`], with the first; the others have rolled it back. [`Error::UnknownCapture`].
+    /// [`Error::OnDevice`], with the first; the others have rolled it back. [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         let mut known = false;
         let mut result = Ok(());
@@ -47,7 +47,7 @@ impl<D: Driver> Devices<D> {
                 Ok(()) => known = true,
                 Err(engine::Error::UnknownCapture { .. }) => {}
                 Err(error) => {
-                    result = result.and(Err(Error::Engine { device, error: Box::new(error) }));
+                    result = result.and(Err(Error::OnDevice { device, error: Box::new(error) }));
                 }
             }
         }
@@ -63,14 +63,14 @@ impl<D: Driver> Devices<D> {
     /// [`Engine::mark_stream`](engine::Engine::mark_stream) does.
     ///
     /// # Errors
-    /// [`Error::DefaultStream`]: mark it with the engine of its device. [`Error::Engine`], with the
+    /// [`Error::DefaultStream`]: mark it with the engine of its device. [`Error::OnDevice`], with the
     /// first; the others have been told.
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         refuse_default(stream)?;
         let mut result = Ok(());
         for (device, engine) in self.iter() {
             let marked = engine.mark_stream(stream);
-            let marked = marked.map_err(|error| Error::Engine { device, error: Box::new(error) });
+            let marked = marked.map_err(|error| Error::OnDevice { device, error: Box::new(error) });
             result = result.and(marked);
         }
         result

@@ -47,12 +47,11 @@
 //! has agreed, the stream uses no block of that engine, even if another refuses.
 
 mod captures;
-mod error;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use error::Error;
+pub use crate::Error;
 
 use crate::driver::{Driver, StreamHandle};
 use crate::engine::Engine;
@@ -79,14 +78,14 @@ impl<D: Driver> Devices<D> {
     ///
     /// # Errors
     /// [`Error::OtherDevice`] where [`Config::device`](crate::engine::Config::device) does not say
-    /// what the driver says; [`Error::Taken`].
+    /// what the driver says; [`Error::DeviceTaken`].
     pub fn add(&mut self, engine: Arc<Engine<D>>) -> Result<(), Error> {
         let (device, driven) = (engine.device(), engine.driver().device());
         if device != driven {
             return Err(Error::OtherDevice { configured: device, driven });
         }
         if self.engines.contains_key(&device) {
-            return Err(Error::Taken { device });
+            return Err(Error::DeviceTaken { device });
         }
         self.engines.insert(device, engine);
         Ok(())

@@ -1,7 +1,7 @@
 //! The public face: pools, blocks, captures.
 //!
 //! * `captures`, `blocks`, `memory`, `owners`, `owns`, `picture`: the calls.
-//! * `config`, `error`, `report`, `statistics`: what goes in and what comes out.
+//! * `config`, `report`, `statistics`: what goes in and what comes out.
 //! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
 //! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `planned`, `reclaim`, `spare`,
@@ -18,7 +18,6 @@ mod config;
 mod count;
 mod deferred;
 mod end;
-mod error;
 mod events;
 mod explain;
 mod figures;
@@ -58,7 +57,6 @@ use std::sync::Arc;
 #[doc(hidden)]
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};
-pub use error::Error;
 pub use follow::{FellBack, Followed, Why};
 pub use history::{with_frames, HostFrame};
 pub use memory::Leak;
@@ -67,6 +65,8 @@ pub use oom::{OutOfMemory, Purpose};
 pub use plan_report::PlanReport;
 pub use report::{Block, CaptureReport, Emptied, FreeRange, PoolStatistics, Refusal, WaitReason};
 pub use statistics::{Counts, Figure, Figures, Statistics};
+
+pub use crate::error::Error;
 
 use crate::driver::{Driver, MemorySupport, StreamHandle};
 use crate::heap::{self, Plan, Splitting, Supply};

@@ -81,6 +81,12 @@ pub struct PoolLabel {
     pub name: Option<Arc<str>>,
 }
 
+impl From<PoolId> for PoolLabel {
+    fn from(id: PoolId) -> Self {
+        Self { id, name: None }
+    }
+}
+
 impl fmt::Display for PoolLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {

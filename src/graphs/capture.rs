@@ -86,7 +86,7 @@ impl<D: HostApi> Capture<D> {
         }
         match pool.engine().driver().capture_of(stream)? {
             CaptureStatus::Active { capture, .. } if capture == self.id => {}
-            _ => return Err(Error::NotInCapture { stream }),
+            _ => return Err(Error::NotInCapture { call: "join", stream }),
         }
         pool.engine().begin_capture(pool.id(), stream)?;
         pools.push(pool.shared().clone());
@@ -144,7 +144,7 @@ impl<D: HostApi> Capture<D> {
     /// Ends the capture: the checker judges it, the graph is instantiated and put on the device.
     ///
     /// # Errors
-    /// The engine's, with [`engine::Error::Refused`](crate::engine::Error::Refused) where the checker
+    /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
     /// does not accept the capture; [`Error::PoolGoing`]; the driver's, where a stream has not been
     /// joined again for instance. The capture is over then, and nothing of it is left.
     ///
@@ -202,9 +202,9 @@ impl<D: HostApi> Capture<D> {
             CaptureStatus::Invalidated => {
                 // The engine says so itself, and in more words.
                 engine.observe(self.stream)?;
-                Err(Error::NotInCapture { stream: self.stream })
+                Err(Error::NotInCapture { call: "finish", stream: self.stream })
             }
-            _ => Err(Error::NotInCapture { stream: self.stream }),
+            _ => Err(Error::NotInCapture { call: "finish", stream: self.stream }),
         }
     }
 
@@ -228,7 +228,7 @@ impl<D: HostApi> Capture<D> {
                     first.get_or_insert(report);
                 }
                 Err(error) => {
-                    failed.get_or_insert(Error::from(error));
+                    failed.get_or_insert(error);
                 }
             }
         }
@@ -238,7 +238,7 @@ impl<D: HostApi> Capture<D> {
             (failed, _) => {
                 // Who accepted gets its memory back. What is kept goes when the capture has ended.
                 drop(Lease::new(accepted, Vec::new()));
-                Err(failed.unwrap_or(Error::NotInCapture { stream: self.stream }))
+                Err(failed.unwrap_or(Error::NotInCapture { call: "finish", stream: self.stream }))
             }
         }
     }

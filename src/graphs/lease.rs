@@ -11,7 +11,7 @@ use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::Error;
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
-use crate::engine::{self, Engine, GraphId};
+use crate::engine::{Engine, GraphId};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
@@ -36,12 +36,12 @@ impl<D: HostApi> Lease<D> {
     /// Pools that were made by [`Engine::create_pool`] alone have no order and are left out.
     ///
     /// # Errors
-    /// [`Error::PoolGoing`]; [`engine::Error::UnknownGraph`](crate::engine::Error::UnknownGraph) for a
+    /// [`Error::PoolGoing`]; [`Error::UnknownGraph`](crate::Error::UnknownGraph) for a
     /// graph that none of these pools belongs to. The graph is not released then.
     pub fn of(engine: &Arc<Engine<D>>, graph: GraphId) -> Result<Self, Error> {
         let pools = owned_pools(engine, graph)?;
         if pools.is_empty() {
-            return Err(engine::Error::UnknownGraph { graph }.into());
+            return Err(Error::UnknownGraph { graph });
         }
         Ok(Self::new(pools, Vec::new()))
     }
@@ -69,7 +69,7 @@ impl<D: HostApi> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::Suspended`], [`Error::Capturing`], [`Error::OrderLost`], [`Error::DefaultStream`]:
+    /// [`Error::PoolSuspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`]:
     /// then nothing was launched. What `launch` says. The driver's, where no event could be recorded
     /// behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(

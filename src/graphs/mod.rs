@@ -37,7 +37,6 @@
 //! ```
 
 mod capture;
-mod error;
 mod graph;
 mod lease;
 mod memory;
@@ -47,8 +46,8 @@ mod retired;
 mod submit;
 mod twice;
 
+pub use crate::Error;
 pub use capture::Capture;
-pub use error::Error;
 pub use graph::Graph;
 pub use lease::Lease;
 pub use memory::Memory;

@@ -63,7 +63,7 @@ impl Launched {
     ) -> Result<Self, Error> {
         let stream = one_stream(stream.as_stream(), "launch")?;
         if driver.is_capturing(stream)? {
-            return Err(Error::Capturing { stream });
+            return Err(Error::LaunchWhileCapturing { stream });
         }
         Ok(Self { stream, id: driver.stream_id(stream)? })
     }
@@ -96,7 +96,7 @@ impl<D: HostApi> Order<D> {
         stream: Launched,
     ) -> Result<(), Error> {
         if self.suspended {
-            return Err(Error::Suspended { pool });
+            return Err(Error::PoolSuspended { call: "launch", pool: pool.into() });
         }
         if self.lost {
             return Err(Error::OrderLost { pool });

@@ -145,7 +145,7 @@ impl<D: HostApi> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`Error::Suspended`], since there are no inputs to fill then; [`Error::Capturing`];
+    /// [`Error::PoolSuspended`], since there are no inputs to fill then; [`Error::LaunchWhileCapturing`];
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;

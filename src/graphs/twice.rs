@@ -24,7 +24,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
-    /// [`engine::Error::NoJournal`](crate::engine::Error::NoJournal) where captures keep none. After any
+    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none. After any
     /// of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,

@@ -87,7 +87,7 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
         assert_eq!(wrong(&driver), 0, "seed {seed}");
         other.suspend().unwrap();
         let launched = first.launch(&s);
-        assert!(matches!(launched, Err(Error::Suspended { .. })), "{launched:?}");
+        assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
         other.resume().unwrap();
         first.launch(&s).unwrap();
         drop((first, second, other, pool));
@@ -206,7 +206,7 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
                     write(&driver, t, &[range(input, 9)]);
                     read(&driver, t, &[range(input, 9)]);
                     assert!(!panics, "the host's own fault");
-                    Err(Error::NotInCapture { stream: t })
+                    Err(Error::NotInCapture { call: "join", stream: t })
                 })
                 .is_err()
         }));

@@ -123,7 +123,7 @@ fn refused(broken: usize) {
     let (from, to) = edges[broken];
     first.driver.remove_dependency(graph, Dependency::full(from), to).unwrap();
     let error = two.devices.end_capture(capture, graph).unwrap_err();
-    let Error::Engine { device, error } = error else { panic!("{error}") };
+    let Error::OnDevice { device, error } = error else { panic!("{error}") };
     assert_eq!(device as usize, broken);
     assert!(matches!(*error, engine::Error::Refused(_)), "{error}");
     let _ = first.driver.end_capture(a);
@@ -174,7 +174,7 @@ fn a_checker_sees_what_its_engine_got_wrong_with_the_other_devices_streams() {
         two.sides[0].wait(own[0], own[1]);
         let graph = two.sides[0].graph(own[0]);
         let error = two.devices.end_capture(capture, graph).unwrap_err();
-        assert!(matches!(error, Error::Engine { device, .. } if device as usize == lame));
+        assert!(matches!(error, Error::OnDevice { device, .. } if device as usize == lame));
     }
 }
 

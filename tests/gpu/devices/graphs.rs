@@ -93,7 +93,7 @@ pub fn a_suspended_pool_of_either_launches_nothing<P: Device>(two: &Two<P>) {
         graph.launch(&streams[1]).unwrap();
         pool.suspend_discarding().unwrap();
         let launched = graph.launch(&streams[0]);
-        assert!(matches!(launched, Err(Error::Suspended { .. })), "{launched:?}");
+        assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
         pool.resume().unwrap();
         graph.launch(&streams[0]).unwrap();
     }

@@ -88,7 +88,7 @@ fn a_device_has_one_engine_and_it_is_its_own() {
 
     let engine = || Arc::new(Engine::new(second.clone(), Config::default().device(1)));
     devices.add(engine()).unwrap();
-    assert!(matches!(devices.add(engine()), Err(Error::Taken { device: 1 })));
+    assert!(matches!(devices.add(engine()), Err(Error::DeviceTaken { device: 1 })));
     assert!(matches!(devices.of_device(0), Err(Error::UnknownDevice { device: 0 })));
 
     // The first device has a driver and no engine here.

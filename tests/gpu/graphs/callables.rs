@@ -226,7 +226,7 @@ fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
             launch(&*bench.driver, s, (&[], &[range(input, 3)]), 0);
             Ok(())
         });
-        assert_eq!(matches!(result, Err(Error::Suspended { .. })), suspended);
+        assert_eq!(matches!(result, Err(Error::PoolSuspended { .. })), suspended);
         assert_eq!((result.is_ok(), filled), (!suspended, !suspended));
     }
     assert_eq!(bench.wrong(), 0);

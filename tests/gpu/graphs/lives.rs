@@ -186,7 +186,7 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             assert_eq!(bench.pool.reserved().unwrap(), 0);
             assert!(bench.driver.memory_info().unwrap().free >= free + reserved);
             let launched = graphs[0].0.launch(&t);
-            assert!(matches!(launched, Err(Error::Suspended { .. })), "{launched:?}");
+            assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
             assert!(bench.pool.allocate(MIB, &s).is_err());
             assert!(bench.pool.is_suspended());
             assert_eq!(bench.pool.resume().unwrap(), reserved);

@@ -49,8 +49,7 @@ fn too_little_memory_refuses_the_capture_and_nothing_else<P: Device>(driver: &Ar
         bench.capture(s, |it| bench.chain(it, s, (100, &[4 * MIB, 4 * MIB]))).unwrap();
     let too_much =
         bench.capture(s, |it| bench.chain(it, s, (200, &[16 * MIB, 12 * MIB]))).map(drop);
-    let Err(Error::Engine(engine::Error::PlanOutOfMemory { room, new_bytes, .. })) = too_much
-    else {
+    let Err(Error::PlanOutOfMemory { room, new_bytes, .. }) = too_much else {
         panic!("{too_much:?}");
     };
     assert!(room.is_some_and(|room| room < new_bytes));

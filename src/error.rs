@@ -1,16 +1,14 @@
-//! Errors of the engine.
+//! The one error of the library.
 
 use thiserror::Error;
 
-use super::memory::Leak;
-use super::names::{GraphId, PoolId, PoolLabel};
-use super::oom::OutOfMemory;
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
+use crate::engine::{GraphId, Leak, OutOfMemory, PoolId, PoolLabel};
 use crate::journal::BlockNumber;
 use crate::uses::LateUse;
 
-/// What an engine call failed with. Unless it says otherwise, nothing has changed.
+/// What a call failed with. Unless a variant says otherwise, nothing has changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -255,10 +253,160 @@ pub enum Error {
         report: Box<OutOfMemory>,
     },
     /// A node has an address in a block that it comes too late for, and
-    /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set. The capture was rolled
+    /// [`Config::refuse_late_uses`](crate::engine::Config::refuse_late_uses) is set. The capture was rolled
     /// back; its graph must not be launched.
     #[error("the capture is refused: {}", told(.0))]
     LateUse(Vec<LateUse>),
+    /// A graph cannot be launched on a stream that captures.
+    #[error(
+        "launch: {stream:?} is capturing; launch the graph on a stream that is not, since as a part \
+         of another graph nothing would keep it from running beside the graphs of its pool"
+    )]
+    LaunchWhileCapturing {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// The pool belongs to another engine than the call.
+    #[error("{call}: {pool} belongs to another engine; give a pool that was made with this one")]
+    ForeignPool {
+        /// The call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolId,
+    },
+    /// The stream is not in the capture.
+    #[error(
+        "{call}: {stream:?} is not in this capture; make it wait for an event that was recorded on a \
+         stream of the capture first"
+    )]
+    NotInCapture {
+        /// The call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// A pool that a capture uses was dropped by its last holder at that moment, so nothing could order
+    /// the graph among those of the pool. The capture is over, and nothing of it is left.
+    #[error(
+        "finish: {pool} was dropped while the capture that uses it was ended; keep the pool until \
+         the graph is there"
+    )]
+    PoolGoing {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// The handle of a default stream means another stream on each device.
+    #[error(
+        "{stream:?} is a default stream, and every device has one of this handle; use a stream that \
+         was created, or say which device is meant (Devices::of_device)"
+    )]
+    DefaultStream {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// No event could be recorded behind a launch and the device could not be waited for, so it is
+    /// unknown when the pool's graphs have finished.
+    #[error(
+        "the end of an earlier launch in {pool} could not be marked, so none can be ordered after \
+         it; release the pool's graphs and capture them again"
+    )]
+    OrderLost {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// There is an engine of this device.
+    #[error("device {device} has an engine already; one device has one engine here")]
+    DeviceTaken {
+        /// The device.
+        device: u32,
+    },
+    /// The engine is said to be of another device than its driver.
+    #[error(
+        "the engine is configured for device {configured}, but its driver drives device {driven}; \
+         make it with Config::device({driven})"
+    )]
+    OtherDevice {
+        /// What the engine's configuration says.
+        configured: u32,
+        /// What its driver says.
+        driven: u32,
+    },
+    /// There is no engine at all.
+    #[error("there are no engines here; add one for each device first")]
+    NoEngine,
+    /// There is no engine of this device.
+    #[error("device {device} has no engine here; make one on a driver of that device and add it")]
+    UnknownDevice {
+        /// The device.
+        device: u32,
+    },
+    /// The address belongs to no engine.
+    #[error(
+        "{address:#x} lies in the memory of no engine here; it was given back to the driver, or \
+         came from elsewhere"
+    )]
+    UnknownAddress {
+        /// The address.
+        address: u64,
+    },
+    /// The engine of one of several devices refused.
+    #[error("device {device}: {error}")]
+    OnDevice {
+        /// The device.
+        device: u32,
+        /// What it said.
+        #[source]
+        error: Box<Error>,
+    },
+    /// cudarc's own call failed.
+    #[cfg(feature = "cudarc")]
+    #[error(transparent)]
+    Cudarc(#[from] ::cudarc::driver::DriverError),
+    /// The length in bytes is beyond what an address can hold.
+    #[error("{call}: {len} elements of {size} bytes are more than there are addresses")]
+    TooLong {
+        /// The call.
+        call: &'static str,
+        /// Elements.
+        len: usize,
+        /// The size of one, in bytes.
+        size: usize,
+    },
+    /// The stream belongs to another context than the engine.
+    #[error(
+        "{call}: {stream:?} belongs to another context than the engine; give a stream of the context \
+         that the engine was made with"
+    )]
+    ForeignContext {
+        /// The call.
+        call: &'static str,
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// A copy from the host's memory would be captured as a pointer to that memory.
+    #[error(
+        "clone_htod: {stream:?} is capturing, and every launch of the graph would read the host's \
+         memory again, which may be gone by then; copy before the capture begins"
+    )]
+    CopyWhileCapturing {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// The stream is still in use by its owners.
+    #[error(
+        "retire_stream: {stream:?} has other owners, such as buffers that were allocated on it; drop \
+         them first"
+    )]
+    StreamHeld {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// cudarc orders its own slices by events at present.
+    #[error(
+        "capture: cudarc tracks the events of its slices, and one that was recorded before the \
+         capture ruins it when a slice is used inside; hold the guard of `untracked` meanwhile"
+    )]
+    Tracking,
 }
 
 impl Error {
