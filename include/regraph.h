@@ -1,28 +1,39 @@
 /*
  * regraph: a CUDA memory allocator for programs that capture CUDA graphs on several streams.
  *
- * Link with -lregraph_c, or with libregraph_c.a. No CUDA toolkit is needed: libcuda is opened when the
- * first engine on a GPU is created. capi/examples/multi_stream.c is a program that uses all this.
+ * Link with -lregraph_c, or with libregraph_c.a; pkg-config and CMake know the library as
+ * `regraph`. No CUDA toolkit is needed: libcuda is opened when the first engine on a GPU is
+ * created. capi/examples/multi_stream.c is an example, regraph.hpp a layer of C++ classes.
  *
- * Calls. A call that can fail returns a regraph_error, and nothing else that it came to: results are
- * written through pointers, and only where it succeeds. No call unwinds or exits: a bug of the
- * library's is REGRAPH_ERROR_PANIC.
+ * Objects. An engine is an allocator on one device. A pool is memory that graphs share. Streams
+ * allocate and free blocks of a pool, inside captures and outside. A capture ends with a graph,
+ * which has a claim on the memory of its pools until it is released. Pools, graphs, captures and
+ * blocks have ids; a call that receives the id of another engine's object, or of one that is gone,
+ * returns a REGRAPH_ERROR_UNKNOWN code and does nothing.
  *
- * Pointers. One that is null where it must not be is REGRAPH_ERROR_NULL. Any other one points to what
- * the call's documentation says: an object that was created and not destroyed, room for a result, or a
- * text that ends with a nul and is UTF-8. The library keeps none of the caller's but user_data. Handles
- * of CUDA's (streams, graphs) are never looked behind; they must name what is alive.
+ * Calls. A call that can fail returns a regraph_error. Results go through out-pointers, which are
+ * written only if the call succeeds. No call unwinds or exits: a bug in the library is
+ * REGRAPH_ERROR_PANIC.
  *
- * Threads. "Any" means: on any thread, and on several at once. "Not while another thread captures into
- * the same graph" holds for streams that capture: their graph is read. "The one that captures" is the
- * thread that makes the stream calls of the capture.
+ * Pointers. A null pointer where none is allowed is REGRAPH_ERROR_NULL. Any other pointer points to
+ * what the call's documentation says: an object that was created and not destroyed, room for a
+ * result, or UTF-8 text that ends with a nul. The library keeps no pointer of the caller's except
+ * user_data. It never dereferences CUDA's handles (streams, graphs); they must name live objects.
+ *
+ * Threads. "Any" means: any thread, and several at once. "Not while another thread captures into
+ * the same graph" concerns calls on streams that capture, since they read the graph. "The one that
+ * captures" is the thread that makes the capture's stream calls.
  *
  * Units. All sizes are bytes.
  *
- * Stability. Structures keep their size and layout within a major version (a minor one before 1.0.0):
- * later versions give names to `unused` fields. Those that only the library makes may grow at the end.
+ * Terms. A stream's terminals are the nodes that its next captured node will depend on. A block's
+ * free markers are the nodes that must have completed before its memory can be used again.
  *
- * This file is made from the sources in capi/src: do not edit it. What makes it anew:
+ * Stability. Structures keep their size and layout within a major version (a minor one before
+ * 1.0.0): later versions give names to `unused` fields. Those that only the library makes may grow
+ * at the end.
+ *
+ * This file is generated from the sources in capi/src: do not edit it. To generate it:
  *     REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header
  */
 
@@ -54,7 +65,7 @@
 #define REGRAPH_VERSION 1000
 
 /**
- * No limit, or a number of bytes that nobody knows.
+ * No limit, or an unknown number of bytes.
  */
 #define REGRAPH_NO_LIMIT UINT64_MAX
 
@@ -74,11 +85,11 @@
 #define REGRAPH_CAPTURE_RELAXED 2
 
 /**
- * What a call came to. Every call that can fail returns one; regraph_last_error_message() says more.
- * Unless it says otherwise, a call that fails has changed nothing, and has written nothing through
- * its pointers.
+ * The result of a call. Every call that can fail returns one; regraph_last_error_message() says
+ * more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
+ * written nothing through its pointers.
  *
- * The numbers are stable. A later version may add some: treat an unknown one as a failure.
+ * The numbers are stable. Later versions may add codes: treat an unknown one as a failure.
  */
 enum regraph_error
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -90,7 +101,7 @@ enum regraph_error
      */
     REGRAPH_OK = 0,
     /**
-     * A pointer that must not be null was.
+     * A pointer is null that must not be.
      */
     REGRAPH_ERROR_NULL = 1,
     /**
@@ -102,18 +113,18 @@ enum regraph_error
      */
     REGRAPH_ERROR_INVALID_ARGUMENT = 3,
     /**
-     * A text of settings, or an environment variable that holds one, is wrong. The message says
-     * where, and what is allowed.
+     * Settings, in a text or an environment variable, are not valid. The message says where, and
+     * what is allowed.
      */
     REGRAPH_ERROR_SETTINGS = 4,
     /**
-     * The call panicked inside the library, which is a bug of the library's. What the call was to do
-     * may be half done; engines whose books may be wrong hand nothing out any more
+     * The call panicked inside the library, which is a bug in the library. The call may have done
+     * a part of its work; an engine whose state may be wrong then refuses all calls
      * (REGRAPH_ERROR_POISONED).
      */
     REGRAPH_ERROR_PANIC = 5,
     /**
-     * The library was built without this.
+     * The library was built without this feature.
      */
     REGRAPH_ERROR_NOT_SUPPORTED = 6,
     /**
@@ -129,7 +140,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_NO_JOURNAL = 9,
     /**
-     * The capture's journal has no trace: it is beyond the numbers of the format.
+     * The capture's journal exceeds the limits of the trace format.
      */
     REGRAPH_ERROR_NO_TRACE = 10,
     /**
@@ -145,12 +156,12 @@ enum regraph_error
      */
     REGRAPH_ERROR_DRIVER = 22,
     /**
-     * A request for nothing.
+     * The request is for zero bytes.
      */
     REGRAPH_ERROR_ZERO_BYTES = 30,
     /**
-     * No memory is proven free for the request and no more is to be had. The capture, if one is
-     * under way, is unharmed.
+     * No memory is proven free for the request and the device, or a limit, allows no more. A
+     * capture under way can go on.
      */
     REGRAPH_ERROR_OUT_OF_MEMORY = 31,
     /**
@@ -158,19 +169,20 @@ enum regraph_error
      */
     REGRAPH_ERROR_UNKNOWN_BLOCK = 32,
     /**
-     * There is no such pool.
+     * The pool is not one of this engine: it was destroyed, or belongs to another engine.
      */
     REGRAPH_ERROR_UNKNOWN_POOL = 33,
     /**
-     * There is no such capture under way.
+     * The capture is not under way in this engine.
      */
     REGRAPH_ERROR_UNKNOWN_CAPTURE = 34,
     /**
-     * The capture was ended or abandoned here and still captures: end it on the stream too.
+     * The capture was ended or abandoned in the engine, and its stream still captures: end the
+     * stream's capture first.
      */
     REGRAPH_ERROR_CAPTURE_ENDED = 35,
     /**
-     * There is no such graph.
+     * The graph is not one of this engine: it was released, or belongs to another engine.
      */
     REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
     /**
@@ -178,7 +190,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_NOT_CAPTURING = 37,
     /**
-     * An invalid operation has ruined the capture. What the engine did in it is rolled back.
+     * An invalid operation has invalidated the capture. The engine has rolled it back.
      */
     REGRAPH_ERROR_CAPTURE_INVALIDATED = 38,
     /**
@@ -202,12 +214,12 @@ enum regraph_error
      */
     REGRAPH_ERROR_RESUME_OUT_OF_MEMORY = 43,
     /**
-     * A stream was set back behind work that a reuse relied on. The capture is rolled back; its
-     * graph must not be launched.
+     * A stream was set back before work that a reuse of memory relied on. The capture is rolled
+     * back; its graph must not be launched.
      */
     REGRAPH_ERROR_SET_BACK = 44,
     /**
-     * The per-thread default stream is a different stream in every thread, and is refused.
+     * The per-thread default stream is a different stream in every thread: create a stream.
      */
     REGRAPH_ERROR_PER_THREAD_STREAM = 45,
     /**
@@ -215,7 +227,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_STREAM_IN_USE = 46,
     /**
-     * A thread panicked inside the engine: nothing is handed out any more.
+     * A thread panicked inside the engine, whose state may be wrong: it refuses all calls.
      */
     REGRAPH_ERROR_POISONED = 47,
     /**
@@ -229,16 +241,16 @@ enum regraph_error
      */
     REGRAPH_ERROR_LATE_USE = 49,
     /**
-     * The memory of the capture cannot come at its end.
+     * The capture cannot have a plan: the device cannot map memory at its end.
      */
     REGRAPH_ERROR_CANNOT_PLAN = 50,
     /**
-     * There is not as much memory as the capture needs at its end. It is rolled back; its graph must
+     * At its end the capture needs more memory than there is. It is rolled back; its graph must
      * not be launched.
      */
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
     /**
-     * The capture was ended without its graph, so its blocks never got memory of their own. The graph
+     * The capture was ended without its graph, so its blocks are not backed by memory. The graph
      * must not be launched.
      */
     REGRAPH_ERROR_UNPLANNED = 52,
@@ -247,8 +259,8 @@ enum regraph_error
      */
     REGRAPH_ERROR_CAPTURING = 53,
     /**
-     * The end of an earlier launch in the pool could not be marked, so no launch can be ordered after
-     * it. Release the pool's graphs and create another pool.
+     * No event could be recorded after an earlier launch in the pool, so no launch can be ordered
+     * after that one. Release the pool's graphs and create another pool.
      */
     REGRAPH_ERROR_ORDER_LOST = 54,
     /**
@@ -257,7 +269,8 @@ enum regraph_error
      */
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
     /**
-     * Live blocks that belong to no graph lie in the pool; see regraph_pool_suspend_discarding().
+     * Live blocks of the pool belong to no graph: free them, or see
+     * regraph_pool_suspend_discarding().
      */
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
     /**
@@ -274,7 +287,7 @@ typedef int32_t regraph_error;
 #endif // __cplusplus
 
 /**
- * Why a stream may not take a free range. A later version may add some: treat an unknown one as a
+ * Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a
  * reason, too.
  */
 enum regraph_refusal
@@ -283,28 +296,29 @@ enum regraph_refusal
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     /**
-     * It may.
+     * It can.
      */
     REGRAPH_REFUSAL_NONE = 0,
     /**
-     * `marker` must be completed first, and no path of edges that prove it leads from it to the
-     * stream's terminals. `stream` owned the block.
+     * The node `marker` must have completed first, and no path of edges that prove this leads from
+     * it to the stream's terminals. `stream` is the stream of the block that lay there.
      */
     REGRAPH_REFUSAL_MARKER = 1,
     /**
-     * The setting "reuse" gives it to its own stream only: `stream`.
+     * The setting "reuse" allows only its own stream to take it: `stream`.
      */
     REGRAPH_REFUSAL_OWN_STREAM_ONLY = 2,
     /**
-     * `stream`, which is not in the block's capture, uses it.
+     * `stream`, which is not in the block's capture, used the block.
      */
     REGRAPH_REFUSAL_OUTSIDE_STREAM = 3,
     /**
-     * `stream` was set back, or went on behind an edge that proves nothing, while it used it.
+     * `stream` was set back while it used the block, or continued after an edge that proves
+     * nothing.
      */
     REGRAPH_REFUSAL_UNTRUSTED = 4,
     /**
-     * `capture` is younger, uses the same pool and is under way.
+     * `capture` began later in the same pool and is under way.
      */
     REGRAPH_REFUSAL_NESTED_CAPTURE = 5,
     /**
@@ -312,16 +326,16 @@ enum regraph_refusal
      */
     REGRAPH_REFUSAL_POLICY = 6,
     /**
-     * `capture` was under way beside it.
+     * `capture` was under way at the same time as the block's capture, and still is.
      */
     REGRAPH_REFUSAL_CAPTURE = 7,
     /**
-     * Work of `stream` outside captures has not completed.
+     * Work of `stream` outside captures may still use it.
      */
     REGRAPH_REFUSAL_OUTSIDE_WORK = 8,
     /**
-     * `stream` gave it back outside captures: it may take it at once, others when its work has
-     * completed.
+     * `stream` freed it outside captures: that stream can take it at once, other streams when the
+     * work of `stream` has completed.
      */
     REGRAPH_REFUSAL_ORDERED = 9,
     /**
@@ -329,11 +343,11 @@ enum regraph_refusal
      */
     REGRAPH_REFUSAL_OTHER_CAPTURE = 10,
     /**
-     * A graph of the pool uses it, and the stream that asks is not capturing.
+     * A graph of the pool uses it, and the stream is not capturing.
      */
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
     /**
-     * Its pool is suspended: there is no memory behind it.
+     * Its pool is suspended: it is not backed by memory.
      */
     REGRAPH_REFUSAL_SUSPENDED = 12,
     /**
@@ -370,8 +384,8 @@ typedef struct CUgraph_st CUgraph_st;
 typedef struct CUstream_st CUstream_st;
 
 /**
- * Choices for engines. Opaque, with a call for each choice, so that later versions can have more.
- * Any number of engines may be created with one; it may be destroyed as soon as they are.
+ * The configuration of engines. Opaque, with a call for each option, so that later versions can
+ * add options. Any number of engines can be created with one; an engine copies it.
  *
  * Threads: any, but one at a time for each config.
  */
@@ -380,34 +394,34 @@ typedef struct regraph_config regraph_config;
 /**
  * An allocator on one device.
  *
- * All calls on it may come from any thread, at once, but for regraph_engine_destroy(). Calls that
- * concern streams of a capture read its graph and must not run while another thread captures into
- * the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread that named
- * it last (to regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a thread that
- * is to capture on a stream which another one has used names it first.
+ * All calls on it may come from several threads at once, except regraph_engine_destroy(). Calls
+ * that concern streams of a capture read its graph and must not run while another thread captures
+ * into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread
+ * that named it last (in regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a
+ * thread names a stream that another thread has used before it captures on it.
  *
- * A stream that blocks were allocated on outside captures lives until regraph_retire_stream() has
- * been told of its end, or until the engine is destroyed.
+ * A stream that blocks were allocated for outside captures must live until regraph_retire_stream()
+ * has succeeded, or until the engine is destroyed.
  */
 typedef struct regraph_engine regraph_engine;
 
 /**
- * What one stream may take of a pool's free ranges, and why it may not take the others.
+ * Which of a pool's free ranges one stream can take, and why it cannot take the others.
  */
 typedef struct regraph_explanation regraph_explanation;
 
 /**
- * The blocks that had not been freed at one time, in order of addresses.
+ * The live blocks at one time, in order of addresses.
  */
 typedef struct regraph_leak_list regraph_leak_list;
 
 /**
- * The name of a pool. No name is given twice in a process: that of a pool that was destroyed, or of
- * another engine's, is an error and nothing worse.
+ * The id of a pool. No id is given twice in a process: calls reject the id of a pool that was
+ * destroyed or that belongs to another engine.
  */
 typedef struct regraph_pool {
     /**
-     * The library's.
+     * For the library only. All zero is no valid id.
      */
     uint64_t words[2];
 } regraph_pool;
@@ -418,54 +432,53 @@ typedef struct regraph_pool {
 typedef struct CUstream_st *regraph_stream;
 
 /**
- * The name of a live block. No name is given twice in a process: that of a block that was freed, or
- * of another engine's, is an error and nothing worse.
+ * The id of a live block. No id is given twice in a process.
  */
 typedef struct regraph_block_id {
     /**
-     * The library's.
+     * For the library only. All zero is no valid id.
      */
     uint64_t words[3];
 } regraph_block_id;
 
 /**
- * A block that was handed out.
+ * A live block.
  */
 typedef struct regraph_block {
     /**
-     * Its name, for later calls.
+     * Its id, for later calls.
      */
     struct regraph_block_id id;
     /**
-     * Where it lies: a device address, a multiple of 512.
+     * Its device address, a multiple of 512.
      */
     uint64_t address;
     /**
-     * What was asked for, in bytes.
+     * The size that was requested, in bytes.
      */
     uint64_t bytes;
 } regraph_block;
 
 /**
- * The driver's number of a capture, as cuStreamGetCaptureInfo() tells it. Unique in a process.
+ * The driver's id of a capture (cuStreamGetCaptureInfo()). Unique in a process.
  */
 typedef uint64_t regraph_capture_id;
 
 /**
- * Bounds of the memory that comes at a capture's end. All zero for none.
+ * Bounds of a plan for the memory that is mapped at a capture's end. All zero means no bounds.
  */
 typedef struct regraph_plan_options {
     /**
-     * The most mappings; zero for as many as the least memory needs.
+     * The most mappings; zero means as many as the least memory needs.
      */
     uint64_t max_mappings;
     /**
-     * The most bytes of a piece of memory; zero for any. Pools of many graphs need no more than their
-     * largest with pieces of the device's granularity.
+     * The most bytes in a piece of memory; zero means any. With pieces of the device's granularity
+     * the graphs of a pool together need no more memory than the largest of them.
      */
     uint64_t max_piece_bytes;
     /**
-     * The most time for mapping, as a share of the capture's own, in percent; zero for any.
+     * The most time for mapping, in percent of the capture's own time; zero means any.
      */
     uint64_t max_share_percent;
     /**
@@ -480,18 +493,17 @@ typedef struct regraph_plan_options {
 typedef struct CUgraph_st *regraph_graph;
 
 /**
- * The name of a graph's claim on the memory of its pools. No name is given twice in a process, as for
- * pools.
+ * The id of a graph's claim on the memory of its pools. No id is given twice in a process.
  */
 typedef struct regraph_graph_id {
     /**
-     * The library's.
+     * For the library only. All zero is no valid id.
      */
     uint64_t words[2];
 } regraph_graph_id;
 
 /**
- * What a capture came to.
+ * The results of a capture.
  */
 typedef struct regraph_capture_report {
     /**
@@ -511,41 +523,42 @@ typedef struct regraph_capture_report {
      */
     uint64_t blocks;
     /**
-     * How often the driver was asked for a node's dependencies while the capture was recorded.
+     * How often the engine asked the driver for a node's dependencies during the capture.
      */
     uint64_t dependency_queries;
     /**
      * Nodes that use a block later than was recorded, as far as their parameters show it; at most
-     * 100. Zero unless regraph_config_set_find_late_uses() is set and a journal is kept.
+     * 100. Zero unless regraph_config_set_find_late_uses() is on and the capture keeps a journal.
      */
     uint64_t late_uses;
     /**
-     * Whether the checker judged the capture.
+     * Whether the checker verified the capture.
      */
     bool verified;
     /**
-     * The memory that came at the capture's end, in bytes; zero where none did
+     * The memory that was mapped at the capture's end, in bytes; zero without a plan
      * (regraph_plan_capture()).
      */
     uint64_t planned_bytes;
     /**
-     * Of that, what is new: the rest is shared with other graphs of the pool.
+     * The part of planned_bytes that is new: the rest is shared with other graphs of the pool.
      */
     uint64_t planned_new_bytes;
     /**
-     * The least that these blocks need in whole units of the device's granularity, alone, in bytes.
+     * The least memory that these blocks need by themselves, in bytes: whole units of the device's
+     * granularity.
      */
     uint64_t planned_minimum_bytes;
     /**
-     * How often pieces of that memory are mapped.
+     * How many mappings that memory has: a piece may be mapped at several addresses.
      */
     uint64_t mappings;
     /**
-     * Blocks that regraph_repeat_stream_capture() planned a place for; zero without it.
+     * Blocks that regraph_repeat_stream_capture() planned an address for; zero without that call.
      */
     uint64_t layout_blocks;
     /**
-     * Of them those that lie there.
+     * How many of them lie at that address.
      */
     uint64_t layout_followed;
 } regraph_capture_report;
@@ -561,11 +574,11 @@ typedef struct CUgraphExec_st *regraph_executable;
 typedef struct CUgraphNode_st *regraph_node;
 
 /**
- * A free range as one stream sees it. Later versions may add fields at the end.
+ * A free range, and whether one stream can take it. Later versions may add fields at the end.
  */
 typedef struct regraph_free_range {
     /**
-     * Where it lies.
+     * Its device address.
      */
     uint64_t address;
     /**
@@ -573,15 +586,16 @@ typedef struct regraph_free_range {
      */
     uint64_t bytes;
     /**
-     * The number, in messages and journals, of the last block that lay there; with `has_block`.
+     * The number, in messages and journals, of the last block that lay there; valid with
+     * `has_block`.
      */
     uint64_t block;
     /**
-     * The node that must be completed first; NULL where the refusal names none.
+     * The node that must have completed first; NULL if the refusal names none.
      */
     regraph_node marker;
     /**
-     * The stream that the refusal names; with `has_stream`, for NULL is a stream.
+     * The stream that the refusal names; valid with `has_stream`, since NULL is a stream.
      */
     regraph_stream stream;
     /**
@@ -589,11 +603,11 @@ typedef struct regraph_free_range {
      */
     regraph_capture_id capture;
     /**
-     * The refusal in words; empty where there is none. Lives as long as the explanation.
+     * The refusal in words; empty if there is none. Lives as long as the explanation.
      */
     const char *text;
     /**
-     * Why the stream may not take it.
+     * Why the stream cannot take it.
      */
     regraph_refusal refusal;
     /**
@@ -607,29 +621,29 @@ typedef struct regraph_free_range {
 } regraph_free_range;
 
 /**
- * One figure over time.
+ * One statistic over time.
  */
 typedef struct regraph_figure {
     /**
-     * Now.
+     * The current value.
      */
     uint64_t current;
     /**
-     * The highest it has been since regraph_reset_peaks().
+     * The highest value since regraph_reset_peaks().
      */
     uint64_t peak;
     /**
-     * By how much it has risen in all since regraph_reset_accumulated().
+     * The sum of all increases since regraph_reset_accumulated().
      */
     uint64_t allocated;
     /**
-     * By how much it has fallen in all since then.
+     * The sum of all decreases since then.
      */
     uint64_t freed;
 } regraph_figure;
 
 /**
- * The figures of some memory, with the meanings that PyTorch gives them.
+ * Statistics of some memory, with the meanings that PyTorch gives them.
  */
 typedef struct regraph_figures {
     /**
@@ -637,15 +651,15 @@ typedef struct regraph_figures {
      */
     struct regraph_figure allocation;
     /**
-     * Their bytes as placed, rounded up.
+     * Their bytes, each block rounded up to a multiple of 512.
      */
     struct regraph_figure allocated_bytes;
     /**
-     * Their bytes as asked for.
+     * Their bytes as requested.
      */
     struct regraph_figure requested_bytes;
     /**
-     * Blocks that have not been freed, and freed ones that nobody may take yet.
+     * Live blocks, and freed blocks that no stream can take yet.
      */
     struct regraph_figure active;
     /**
@@ -653,7 +667,7 @@ typedef struct regraph_figures {
      */
     struct regraph_figure active_bytes;
     /**
-     * Free pieces of segments that are, or may be, in use elsewhere.
+     * Free ranges in segments of which another part is, or may be, in use.
      */
     struct regraph_figure inactive_split;
     /**
@@ -661,7 +675,7 @@ typedef struct regraph_figures {
      */
     struct regraph_figure inactive_split_bytes;
     /**
-     * Pieces of memory held from the driver: mappings and allocations.
+     * Mappings and allocations that are held from the driver.
      */
     struct regraph_figure segment;
     /**
@@ -669,8 +683,8 @@ typedef struct regraph_figures {
      */
     struct regraph_figure reserved_bytes;
     /**
-     * Bytes of suspended pools that were given back to the driver, and that the pool asks for again
-     * when it is resumed.
+     * Bytes of suspended pools that were given back to the driver and that the pools need again
+     * when they are resumed.
      */
     struct regraph_figure suspended_bytes;
     /**
@@ -684,23 +698,23 @@ typedef struct regraph_figures {
  */
 typedef struct regraph_counts {
     /**
-     * Requests that were tried again after memory had been given back.
+     * Requests that were tried again after memory had been given back to the driver.
      */
     uint64_t num_alloc_retries;
     /**
-     * Requests that failed for want of memory.
+     * Requests that failed for lack of memory.
      */
     uint64_t num_ooms;
     /**
-     * How often the host was made to wait for the work of streams.
+     * How often a call waited for the work of streams.
      */
     uint64_t num_sync_all_streams;
     /**
-     * Pieces of memory got from the driver.
+     * Mappings and allocations that were obtained from the driver.
      */
     uint64_t num_device_alloc;
     /**
-     * Pieces given back.
+     * Mappings and allocations that were given back.
      */
     uint64_t num_device_free;
     /**
@@ -710,8 +724,9 @@ typedef struct regraph_counts {
 } regraph_counts;
 
 /**
- * The figures of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes
- * + inactive_split_bytes, and active_bytes is allocated_bytes and what waits.
+ * The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes =
+ * active_bytes + inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no
+ * stream can take yet.
  */
 typedef struct regraph_statistics {
     /**
@@ -719,7 +734,8 @@ typedef struct regraph_statistics {
      */
     struct regraph_figures all;
     /**
-     * Blocks of up to 1 MiB. Captures into a pool that has a graph may put any block into either.
+     * Blocks of up to 1 MiB. Captures into a pool that has a graph may place a block of any size
+     * in either part.
      */
     struct regraph_figures small_pool;
     /**
@@ -733,7 +749,7 @@ typedef struct regraph_statistics {
 } regraph_statistics;
 
 /**
- * What came of giving memory back. All in bytes.
+ * The result of regraph_empty_cache() and regraph_trim(), in bytes.
  */
 typedef struct regraph_emptied {
     /**
@@ -741,7 +757,7 @@ typedef struct regraph_emptied {
      */
     uint64_t released;
     /**
-     * Free, but for work that may still use it: it can be given back when that has completed.
+     * Free, but work that has not completed may still use it: it can be given back later.
      */
     uint64_t waiting;
     /**
@@ -763,11 +779,11 @@ typedef struct regraph_leak {
      */
     struct regraph_block_id block;
     /**
-     * Where it lies.
+     * Its device address.
      */
     uint64_t address;
     /**
-     * What was asked for, in bytes.
+     * The size that was requested, in bytes.
      */
     uint64_t bytes;
     /**
@@ -775,8 +791,8 @@ typedef struct regraph_leak {
      */
     regraph_stream stream;
     /**
-     * All of this in words, with the host's frames that asked for it, innermost first, where stacks
-     * are recorded (the setting "stacks:True"). Lives as long as the list.
+     * All of this in words, with the host's stack frames at the allocation, innermost first, if
+     * stacks are recorded (the setting "stacks:True"). Lives as long as the list.
      */
     const char *text;
     /**
@@ -786,11 +802,11 @@ typedef struct regraph_leak {
 } regraph_leak;
 
 /**
- * Why a request could not be met. All in bytes. Later versions may add fields at the end.
+ * Why a request failed. All in bytes. Later versions may add fields at the end.
  */
 typedef struct regraph_out_of_memory {
     /**
-     * What was asked for.
+     * The size that was requested.
      */
     uint64_t requested;
     /**
@@ -806,11 +822,11 @@ typedef struct regraph_out_of_memory {
      */
     uint64_t allocated;
     /**
-     * Free, and the stream could take it if it were in one piece large enough.
+     * Free and proven for the stream, but fragmented.
      */
     uint64_t takeable;
     /**
-     * Free, but not for this stream now.
+     * Free, but not yet usable by this stream.
      */
     uint64_t waiting;
     /**
@@ -826,7 +842,7 @@ typedef struct regraph_out_of_memory {
      */
     uint64_t engine_allocated;
     /**
-     * Given back by suspended pools, which ask for it again when they are resumed.
+     * Given back by suspended pools, which need it again when they are resumed.
      */
     uint64_t engine_suspended;
     /**
@@ -834,15 +850,15 @@ typedef struct regraph_out_of_memory {
      */
     uint64_t in_graphs;
     /**
-     * Free on the device; REGRAPH_NO_LIMIT where the driver did not tell.
+     * Free on the device; REGRAPH_NO_LIMIT if the driver does not know.
      */
     uint64_t device_free;
     /**
-     * Of the device; REGRAPH_NO_LIMIT where the driver did not tell.
+     * The device's memory; REGRAPH_NO_LIMIT if the driver does not know.
      */
     uint64_t device_total;
     /**
-     * The stream that asked.
+     * The stream of the request.
      */
     regraph_stream stream;
     /**
@@ -854,7 +870,7 @@ typedef struct regraph_out_of_memory {
      */
     struct regraph_pool pool;
     /**
-     * Whether the stream captures, so that nothing could be waited for.
+     * Whether the stream captures, so that the call could not wait for work.
      */
     bool capturing;
     /**
@@ -864,11 +880,11 @@ typedef struct regraph_out_of_memory {
 } regraph_out_of_memory;
 
 /**
- * Told of every request that fails for want of memory, on the thread that made it, before the
- * request returns and with none of the engine's locks held. The report lives as long as the call.
+ * Called for every request that fails for lack of memory, on the thread of the request, before the
+ * request returns and without any lock of the engine. The report lives as long as the call.
  *
- * It may call the engine, but neither destroy it nor begin, end or abandon a capture of the stream
- * that asked. It must return: no longjmp out of it, no C++ exception (the program is ended by one).
+ * The callback may call the engine, but must not destroy it, nor begin, end or abandon a capture
+ * of the request's stream. It must return: no longjmp, no C++ exception (which ends the program).
  */
 typedef void (*regraph_out_of_memory_callback)(const struct regraph_out_of_memory *report,
                                                void *user_data);
@@ -878,47 +894,47 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library fits
- * a header if major and minor versions are the same; from then on if the major version is the same
- * and the library is not older.
+ * The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library
+ * fits a header if major and minor versions are the same; from then on if the major version is the
+ * same and the library is not older.
  *
  * Threads: any.
  */
 uint32_t regraph_version(void);
 
 /**
- * The library's version as text, such as "0.1.0". Never freed.
+ * The library's version as text, such as "0.1.0". The text is never freed.
  *
  * Threads: any.
  */
 const char *regraph_version_string(void);
 
 /**
- * The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.
- * Never freed.
+ * The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The
+ * text is never freed.
  *
  * Threads: any.
  */
 const char *regraph_error_name(int32_t error);
 
 /**
- * What the latest call that failed on this thread failed with, in words: for people, not to be
- * parsed. Valid until the next call that fails on this thread; empty if none has.
+ * The message of the latest call that failed on this thread: for people, not for parsing. Valid
+ * until the next call that fails on this thread; empty if none has failed.
  *
  * Threads: any; each has its own message.
  */
 const char *regraph_last_error_message(void);
 
 /**
- * The driver's code (CUresult) of the latest call that failed on this thread; 0 where that was not
- * refused by the driver.
+ * The driver's code (CUresult) of the latest call that failed on this thread; 0 if that call did
+ * not fail in the driver.
  *
  * Threads: any; each has its own code.
  */
 uint32_t regraph_last_driver_code(void);
 
 /**
- * Creates a config with every choice at its default. To be destroyed with
+ * Creates a config with every option at its default. To be destroyed with
  * regraph_config_destroy().
  *
  * Threads: any.
@@ -928,20 +944,19 @@ uint32_t regraph_last_driver_code(void);
 regraph_error regraph_config_create(struct regraph_config **config);
 
 /**
- * Destroys a config. Nothing for NULL.
+ * Destroys a config. Does nothing for NULL.
  */
 void regraph_config_destroy(struct regraph_config *config);
 
 /**
- * Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys and
- * values as in the environment variable REGRAPH_ALLOC_CONF, whose form is that of
- * PYTORCH_ALLOC_CONF. What the text leaves out gets its default.
+ * Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys
+ * and values as in the environment variable REGRAPH_ALLOC_CONF, whose format is that of
+ * PYTORCH_ALLOC_CONF. Settings that the text does not name get their defaults.
  *
  * Errors: REGRAPH_ERROR_SETTINGS, whose message names the byte and what is allowed there;
  * REGRAPH_ERROR_INVALID_TEXT; REGRAPH_ERROR_NULL.
  */
-regraph_error regraph_config_set_settings(struct regraph_config *config,
-                                          const char *settings);
+regraph_error regraph_config_set_settings(struct regraph_config *config, const char *settings);
 
 /**
  * Replaces all settings by those of the environment variables REGRAPH_ALLOC_CONF and
@@ -959,25 +974,26 @@ regraph_error regraph_config_set_settings_from_environment(struct regraph_config
 regraph_error regraph_config_set_journal(struct regraph_config *config, bool journal);
 
 /**
- * Whether the end of a capture looks among the parameters of the graph's nodes for uses of blocks
- * later than was recorded, counts them in its report and writes them to standard error. Only where
- * captures keep a journal. Default: in debug builds of the library, and there only.
+ * Whether the end of a capture searches the parameters of the graph's nodes for uses of blocks
+ * later than was recorded, counts them in its report and writes them to standard error. Needs a
+ * journal. Default: yes in debug builds of the library, no in others.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_config_set_find_late_uses(struct regraph_config *config, bool find);
 
 /**
- * Whether a capture with such a use is refused: REGRAPH_ERROR_LATE_USE. Needs
- * regraph_config_set_find_late_uses(). Default: no, for a number may look like an address.
+ * Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs
+ * regraph_config_set_find_late_uses(). Default: no, since a parameter may look like an address and
+ * be none.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config, bool refuse);
 
 /**
- * Whether figures are kept. Without them all statistics are zero, but for reserved and suspended
- * memory, segments and counts of calls. Default: yes.
+ * Whether the engine keeps statistics. Without them all statistics are zero, except reserved and
+ * suspended memory, segments and counts. Default: yes.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
@@ -993,24 +1009,25 @@ regraph_error regraph_config_set_report_leaks(struct regraph_config *config, boo
 
 /**
  * Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
- * here, not when the library is loaded. `config` is NULL for the default, and is copied. To be
+ * here, not when the library is loaded. `config` is copied; NULL means the default. To be
  * destroyed with regraph_engine_destroy().
  *
- * Threads: any. The calling thread's current context stays as it is, here and in every other call; a
- * thread that had none keeps the device's primary context.
+ * Threads: any. No call changes the calling thread's current context; a thread without one gets
+ * the device's primary context.
  *
- * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a device
- * that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built without
- * CUDA; REGRAPH_ERROR_NULL.
+ * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a
+ * device that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built
+ * without CUDA; REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_engine_create_cuda(uint32_t ordinal,
                                          const struct regraph_config *config,
                                          struct regraph_engine **engine);
 
 /**
- * Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB, in pieces of
- * 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim are its host side.
- * `config` is NULL for the default, and is copied. To be destroyed with regraph_engine_destroy().
+ * Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB, and a
+ * granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim
+ * stand for the CUDA driver's. `config` is copied; NULL means the default. To be destroyed with
+ * regraph_engine_destroy().
  *
  * Threads: any.
  *
@@ -1021,18 +1038,19 @@ regraph_error regraph_engine_create_sim(uint64_t total_bytes,
                                         struct regraph_engine **engine);
 
 /**
- * Destroys an engine and gives back the memory of every pool that no live block, capture, graph or
- * running work uses; the rest is left to the driver. Blocks that were never freed are written to
- * standard error, unless the config says otherwise. Nothing for NULL.
+ * Destroys an engine, after a wait for the graphs that the library instantiated, which are
+ * destroyed. The memory of pools that a live block, a capture, another graph or running work uses
+ * is not given back before the process ends. Blocks that were never freed are written to standard
+ * error, unless the config says otherwise. Does nothing for NULL.
  *
  * Threads: any, while no other call on the engine runs, and none comes later.
  */
 void regraph_engine_destroy(struct regraph_engine *engine);
 
 /**
- * Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first
- * allocation. Graphs of one pool share memory and never run at once: give graphs that are to run at
- * the same time pools of their own.
+ * Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the
+ * first allocation. Graphs of one pool share memory and never run at once: give graphs that are to
+ * run at the same time pools of their own.
  *
  * Threads: any.
  *
@@ -1043,70 +1061,83 @@ regraph_error regraph_pool_create(const struct regraph_engine *engine,
                                   struct regraph_pool *pool);
 
 /**
- * Gives all memory of a pool back to the driver and forgets the pool.
+ * Creates a pool with a name, which stands in messages instead of the pool's number. `name` is UTF-8
+ * and is copied; NULL means none.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_INVALID_TEXT.
+ */
+regraph_error regraph_pool_create_named(const struct regraph_engine *engine,
+                                        const char *name,
+                                        uint64_t max_bytes,
+                                        struct regraph_pool *pool);
+
+/**
+ * Gives all memory of a pool back to the driver and destroys the pool.
  *
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_POOL_IN_USE while a block of it is live, a capture into it is under way, a
  * graph of it exists or work may still use a freed block; REGRAPH_ERROR_UNKNOWN_POOL;
- * REGRAPH_ERROR_DRIVER, when the pool is gone but some of its memory may not have been given back.
+ * REGRAPH_ERROR_DRIVER: the pool is destroyed, but the driver may not have taken all its memory.
  */
 regraph_error regraph_pool_destroy(const struct regraph_engine *engine, struct regraph_pool pool);
 
 /**
- * Gives a pool up: it is destroyed now, or when its last block is freed, its last graph is released
- * and their work has completed. Nothing may be asked of the pool any more; its blocks and graphs may
- * be used as before. Waits for launches of graphs that were released while they ran.
+ * Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
+ * released and their work has completed. Calls reject the pool's id from now on; its blocks and
+ * graphs can be used as before. Waits for launches of graphs that were released while they ran.
  *
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
  */
-regraph_error regraph_pool_release(const struct regraph_engine *engine,
-                                   struct regraph_pool pool);
+regraph_error regraph_pool_release(const struct regraph_engine *engine, struct regraph_pool pool);
 
 /**
- * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
- * until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
- * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are
- * refused until the pool is resumed. `bytes` gets how many bytes went; it may be NULL.
+ * Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
+ * graphs, until regraph_pool_resume(). All contents are lost. Waits for the launches that
+ * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches
+ * are refused until the pool is resumed. `bytes` gets the bytes that were given back; it may be
+ * NULL.
  *
- * No other work that uses memory of the pool may be running, or be submitted before the pool is
- * resumed: launches of its graphs by other calls, and work on blocks of it that are live. The engine
- * sees neither.
+ * Other work on the pool's memory must have completed, and none may be submitted before the pool
+ * is resumed: launches of its graphs by other calls, and work on its live blocks. The engine sees
+ * neither.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, where blocks are live that belong to no graph;
+ * Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph;
  * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
- * REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
- * it again goes on with the rest.
+ * REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been given
+ * back, and another call continues with the rest.
  */
 regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    struct regraph_pool pool,
                                    uint64_t *bytes);
 
 /**
- * Like regraph_pool_suspend(), but what live blocks hold is lost too, and they stay live: at the same
- * addresses, and with any contents once the pool is resumed.
+ * Like regraph_pool_suspend(), but accepts live blocks that belong to no graph. They stay live at
+ * their addresses, and their contents are lost too.
  *
  * Threads: any.
  *
- * Errors: as regraph_pool_suspend(), but for REGRAPH_ERROR_POOL_HAS_BLOCKS.
+ * Errors: those of regraph_pool_suspend() except REGRAPH_ERROR_POOL_HAS_BLOCKS.
  */
 regraph_error regraph_pool_suspend_discarding(const struct regraph_engine *engine,
                                               struct regraph_pool pool,
                                               uint64_t *bytes);
 
 /**
- * Maps memory again wherever a suspended pool had some. What it holds is anything. `bytes` gets how
- * many bytes came back, 0 for a pool that is not suspended; it may be NULL. Where memory is short it
- * waits for streams, as regraph_allocate() does outside captures.
+ * Maps memory again at the addresses of a suspended pool. Its contents are undefined. `bytes` gets
+ * the bytes that were mapped, 0 for a pool that is not suspended; it may be NULL. Where memory is
+ * short the call waits for streams, as regraph_allocate() does outside captures.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER. The
- * pool stays suspended.
+ * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
+ * The pool stays suspended.
  */
 regraph_error regraph_pool_resume(const struct regraph_engine *engine,
                                   struct regraph_pool pool,
@@ -1124,9 +1155,9 @@ regraph_error regraph_pool_is_suspended(const struct regraph_engine *engine,
                                         bool *suspended);
 
 /**
- * Makes what `stream` is given from now on come after every launch that regraph_launch_graph() and
- * regraph_launch_executable() made of the pool's graphs so far: before a graph's inputs are filled
- * anew, for instance. Costs nothing on the stream of the last launch.
+ * Makes later work on `stream` wait for every launch that regraph_launch_graph() and
+ * regraph_launch_executable() have made of the pool's graphs: before a graph's inputs are written
+ * again, for instance. Costs nothing on the stream of the last launch.
  *
  * Threads: any.
  *
@@ -1139,7 +1170,7 @@ regraph_error regraph_pool_follow(const struct regraph_engine *engine,
 
 /**
  * Waits until every launch that regraph_launch_graph() and regraph_launch_executable() made of the
- * pool's graphs has completed, and gives back the memory of graphs that were released meanwhile.
+ * pool's graphs has completed, and destroys the graphs that were released while they ran.
  *
  * Threads: any.
  *
@@ -1149,18 +1180,18 @@ regraph_error regraph_pool_synchronize(const struct regraph_engine *engine,
                                        struct regraph_pool pool);
 
 /**
- * Hands out a block of at least `bytes` to `stream`.
+ * Allocates a block of at least `bytes` for `stream`.
  *
- * While `stream` captures, the block is new memory, or memory of which every earlier user is proven
- * to be completed before the stream's next node starts. Outside captures it is memory that no graph
- * of the pool will ever use, and that nobody uses any more or that `stream` itself used last. Only
- * where memory is short, and outside captures, does the call wait for work; it then holds the
- * engine's lock, so host callbacks on a stream must not call the engine.
+ * While `stream` captures, the block is new memory, or memory whose earlier users are all proven
+ * to complete before the stream's next node starts. Outside captures the block is memory that no
+ * graph of the pool uses, and whose earlier users have completed or come before on `stream`
+ * itself. The call waits for work only outside captures and when memory is short; it then holds
+ * the engine's lock, so host callbacks on a stream must not call the engine.
  *
  * Threads: any; not while another thread captures into the same graph.
  *
- * Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which everything goes on as
- * before; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
+ * Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the
+ * capture can go on; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
  * REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM;
  * REGRAPH_ERROR_DRIVER.
  */
@@ -1171,11 +1202,11 @@ regraph_error regraph_allocate(const struct regraph_engine *engine,
                                struct regraph_block *block);
 
 /**
- * The same on memory of its own: while `stream` captures, memory that is there at once, and that is
- * never shared and never moved as long as a graph of the capture lives, whether the block is freed or
- * not. For memory that is registered with a communication library, exported, or used by a kernel that
- * goes on running. Outside captures it is the same as regraph_allocate(): keep the block for as long
- * as it must not be shared.
+ * Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at
+ * once, and it is not shared or moved while the capture's graph lives, even after the block is
+ * freed. For memory that is registered with a communication library, exported, or used by a kernel
+ * that keeps running. Outside captures it is the same as regraph_allocate(): keep the block for as
+ * long as its memory must not be shared.
  *
  * Threads and errors: as regraph_allocate().
  */
@@ -1186,8 +1217,9 @@ regraph_error regraph_allocate_fixed(const struct regraph_engine *engine,
                                      struct regraph_block *block);
 
 /**
- * Says that `stream` uses the block at some time before its free. The use must be ordered after the
- * allocation, by an event for instance. A block's own stream needs no record.
+ * Records that `stream` uses the block at some time before its free. The use must be ordered after
+ * the allocation, by an event for instance. The stream that a block was allocated for needs no
+ * record.
  *
  * Threads: any; not while another thread captures into the same graph.
  *
@@ -1198,9 +1230,9 @@ regraph_error regraph_record_stream(const struct regraph_engine *engine,
                                     regraph_stream stream);
 
 /**
- * Says that what `stream` holds so far includes its last use of the block, so that the block's
- * marker on it is this point and not the free. A later regraph_record_stream() takes this back. For a
- * block from outside captures it is the same as that.
+ * Marks the stream's current position as its last use of the block: the block's free marker on the
+ * stream is then this position instead of the free. A later regraph_record_stream() cancels this.
+ * For a block from outside captures it is the same as regraph_record_stream().
  *
  * Threads: any; not while another thread captures into the same graph.
  *
@@ -1212,20 +1244,20 @@ regraph_error regraph_record_use(const struct regraph_engine *engine,
                                  regraph_stream stream);
 
 /**
- * Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
- * every stream that was recorded for it, or those of the last use where one was recorded. Outside
- * captures its own stream may have it back at once, unless other streams used it. Nothing is waited
- * for, and work that was submitted before goes on.
+ * Frees a block. In a capture its free markers are the current terminals of its own stream and of
+ * every stream that was recorded for it, or the terminals at the last use if that was recorded
+ * (regraph_record_use()). Outside captures its own stream can get the memory at once, unless other
+ * streams used the block. Does not wait: work that was submitted before may still use the block.
  *
  * Threads: any; not while another thread captures into the same graph.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, where the block was freed before.
+ * Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, for a block that was freed before for instance.
  */
 regraph_error regraph_free(const struct regraph_engine *engine, struct regraph_block_id block);
 
 /**
- * Frees a block in the order of `stream`, which need not be its own: the same as
- * regraph_record_stream() and regraph_free().
+ * Frees a block after what `stream` holds, which need not be its own stream:
+ * regraph_record_stream() and regraph_free() in one call.
  *
  * Threads: any; not while another thread captures into the same graph.
  *
@@ -1237,12 +1269,13 @@ regraph_error regraph_free_from(const struct regraph_engine *engine,
 
 /**
  * Tells the engine that `stream` has begun to capture and that the capture uses `pool`. Call it
- * after cuStreamBeginCapture(). `capture` gets the capture's number.
+ * after cuStreamBeginCapture(). `capture` gets the capture's id.
  *
- * The first allocation on a stream that captures does the same. A capture whose graph has
- * conditional nodes must be announced, by either, before one of their bodies is captured into the
- * same pool, and ended after. A capture that uses blocks of a pool it does not allocate from should
- * be announced for that pool too.
+ * The first allocation on a stream that captures does the same. If the graph has conditional
+ * nodes, the engine must know its capture, by this call or by an allocation, before the body of a
+ * conditional node is captured into the same pool, and the capture must end after that of the
+ * body. A capture that uses blocks of a pool without allocating from it should name that pool here
+ * too.
  *
  * Threads: the one that captures.
  *
@@ -1256,14 +1289,14 @@ regraph_error regraph_begin_capture(const struct regraph_engine *engine,
                                     regraph_capture_id *capture);
 
 /**
- * Gives a capture under way its memory at its end, as little as it can run on; with `options` NULL its
- * memory comes with its blocks, whatever the settings say. Call it before anything is allocated in the
- * capture.
+ * Has the memory of a capture mapped at the capture's end, as little as the graph can run on. With
+ * `options` NULL memory is mapped as blocks are allocated, even if the settings ask for a plan.
+ * Call it before the capture's first allocation.
  *
- * Blocks of at least half the device's granularity then have addresses and no memory of their own until
- * regraph_end_capture() has returned: the graph is not launched before, nothing outside the capture
- * touches them, and nothing of them is registered or exported. Memory for such uses comes from
- * regraph_allocate_fixed().
+ * With a plan, blocks of at least half the device's granularity are not backed by memory until
+ * regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
+ * not launched, work outside the capture does not touch these blocks, and they are not registered
+ * or exported. Blocks for such uses come from regraph_allocate_fixed().
  *
  * Threads: the one that captures.
  *
@@ -1275,23 +1308,24 @@ regraph_error regraph_plan_capture(const struct regraph_engine *engine,
                                    const struct regraph_plan_options *options);
 
 /**
- * Ends a capture. `graph` is the handle under capture, just before cuStreamEndCapture(), or the one
- * that this gave. The first is better: the engine can then look at the streams once more. Every use
- * of the capture's blocks is recorded before. `report` may be NULL, but its graph id is what
- * regraph_release_graph() takes.
+ * Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
+ * cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
+ * look at the streams once more. All uses of the capture's blocks must be recorded before.
+ * `report` may be NULL, but regraph_launch_executable() and regraph_release_graph() take the
+ * report's graph id.
  *
- * With the setting "check" the checker judges the capture on the finished graph. If it accepts, what
- * the capture freed is there for later captures into the same pools, blocks not freed stay allocated
- * as the graph's outputs, and the pools belong to one more graph. Graphs of one pool must never run
- * at once: regraph_launch_executable() sees to that.
+ * With the setting "check" the checker verifies the capture against the finished graph. After
+ * success, memory of blocks that the capture freed can be used by later captures into the same
+ * pools; blocks that it did not free stay allocated, as outputs of the graph. Graphs of one pool
+ * must never run at the same time: regraph_launch_executable() orders their launches.
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE: the graph must not
- * be launched, and the capture is rolled back as by regraph_abandon_capture().
- * REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, likewise, where memory was to come at the end
- * (regraph_plan_capture()). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
- * REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture().
+ * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with a plan
+ * REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
+ * as by regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED,
+ * REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for a capture of
+ * regraph_begin_stream_capture().
  */
 regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   regraph_capture_id capture,
@@ -1299,8 +1333,8 @@ regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   struct regraph_capture_report *report);
 
 /**
- * Rolls back every decision taken in a capture whose graph will never run. Blocks that it allocated
- * and did not free stay live until freed; nothing else may be done with them. A capture of
+ * Rolls a capture back whose graph will never run. Blocks that the capture allocated and did not
+ * free stay live until they are freed, and must not be used. A capture of
  * regraph_begin_stream_capture() ends on its stream too.
  *
  * Threads: the one that captures.
@@ -1311,9 +1345,9 @@ regraph_error regraph_abandon_capture(const struct regraph_engine *engine,
                                       regraph_capture_id capture);
 
 /**
- * The least memory that the blocks of a capture under way need so far, in bytes, in any placement that
- * adds no edges to the graph: regraph_graph_minimum_bytes() when the capture has ended. Takes some
- * milliseconds, or about a second for 100,000 blocks.
+ * The least memory that the blocks of a capture under way need so far, in bytes, in any placement
+ * that adds no edges to the graph: regraph_graph_minimum_bytes() when the capture has ended. Takes
+ * some milliseconds, or about a second for 100,000 blocks.
  *
  * Threads: the one that captures.
  *
@@ -1324,9 +1358,8 @@ regraph_error regraph_capture_minimum_bytes(const struct regraph_engine *engine,
                                             uint64_t *bytes);
 
 /**
- * Looks at a stream, so that the engine knows its terminals as they are now. A host that sets a
- * capturing stream's terminals back by hand (cuStreamUpdateCaptureDependencies()) calls this before
- * and after.
+ * Reads the terminals of a stream. A host that sets a capturing stream back with
+ * cuStreamUpdateCaptureDependencies() calls this before and after.
  *
  * Threads: the one that captures.
  *
@@ -1335,9 +1368,9 @@ regraph_error regraph_capture_minimum_bytes(const struct regraph_engine *engine,
 regraph_error regraph_observe_stream(const struct regraph_engine *engine, regraph_stream stream);
 
 /**
- * Marks where a stream stands outside captures, so that what it gave back up to now can be told to
- * be free for others once it has completed that; worth a call before it captures. The stream then
- * belongs to the calling thread.
+ * Records the position of a stream outside captures: blocks that were freed on it so far become
+ * free for other streams when the stream has completed its work up to here. Worth a call before
+ * the stream captures. The stream then belongs to the calling thread.
  *
  * Threads: any; not while another one captures on the stream.
  *
@@ -1346,20 +1379,19 @@ regraph_error regraph_observe_stream(const struct regraph_engine *engine, regrap
 regraph_error regraph_mark_stream(const struct regraph_engine *engine, regraph_stream stream);
 
 /**
- * Tells the engine that a stream is about to be destroyed. What it gave back becomes free for others
- * when its work has completed; blocks of it that are live can be freed later.
+ * Tells the engine that a stream is about to be destroyed. Blocks that were freed on it become
+ * free for other streams when its work has completed; its live blocks can still be freed later.
  *
  * Threads: any; not while another one captures on the stream.
  *
  * Errors: REGRAPH_ERROR_STREAM_IN_USE: the stream must live on. REGRAPH_ERROR_PER_THREAD_STREAM.
  */
-regraph_error regraph_retire_stream(const struct regraph_engine *engine,
-                                    regraph_stream stream);
+regraph_error regraph_retire_stream(const struct regraph_engine *engine, regraph_stream stream);
 
 /**
- * Writes what has been recorded of a capture that is under way to a file, as a trace that
- * `regraph replay` runs. Call it before regraph_end_capture(). `origin` is the stream that the
- * capture began on, `path` a file name in UTF-8; a file that is there is replaced.
+ * Writes the journal of a capture under way to a file, as a trace that `regraph replay` runs. Call
+ * it before regraph_end_capture(). `origin` is the stream that the capture began on, `path` a file
+ * name in UTF-8; a file that is there is replaced.
  *
  * Threads: the one that captures.
  *
@@ -1381,8 +1413,9 @@ regraph_error regraph_write_trace(const struct regraph_engine *engine,
  *
  * Threads: any; the capture then stays on the calling thread.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
- * REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
+ * REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The
+ * stream does not capture then.
  */
 regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            struct regraph_pool pool,
@@ -1391,64 +1424,64 @@ regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            regraph_capture_id *capture);
 
 /**
- * Throws a capture away that regraph_begin_stream_capture() began, and begins another one on the same
- * stream, with the same pool and mode, for the same work. From what the first capture asked for,
- * the library plans where the blocks of the second one lie, close to the least memory: for devices
- * without virtual memory management there is no other way to that. `capture` holds the first
- * capture's id and gets the second one's.
+ * Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,
+ * with the same pool and mode, for the same work. From the requests of the first capture the
+ * library plans the addresses of the second capture's blocks, close to the least memory. Devices
+ * without virtual memory management have no other way to that. `capture` holds the first capture's
+ * id and gets the second one's.
  *
- * Capture the work, free all blocks that the capture allocated, call this, and capture the work again.
- * The first capture's graph never runs. A block from the first capture that was not freed stays
- * allocated, and its memory is not shared. Where the second capture asks for anything else than the
- * first, its blocks lie as without a plan from there on: the report tells (layout_blocks,
- * layout_followed). Memory that the pool holds and does not use goes back to the driver meanwhile.
+ * Capture the work, free all blocks that the capture allocated, make this call, and capture the
+ * work again. A block of the first capture that was not freed stays allocated, and its memory is
+ * not shared. From the first request on that differs from the first capture's, the plan is not
+ * followed: the report has the numbers (layout_blocks, layout_followed). Memory that the pool
+ * holds and does not use goes back to the driver.
  *
  * Takes up to a second where the capture has many blocks.
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture goes on. Those
- * of regraph_begin_stream_capture(): the stream does not capture then.
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture can go on.
+ * Those of regraph_begin_stream_capture(): the stream does not capture then.
  */
 regraph_error regraph_repeat_stream_capture(const struct regraph_engine *engine,
                                             regraph_capture_id *capture);
 
 /**
- * Ends a capture that regraph_begin_stream_capture() began: the checker judges it (the setting
- * "check"), cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report` may be NULL, but
- * its graph id is what regraph_launch_graph() and regraph_release_graph() take.
+ * Ends a capture of regraph_begin_stream_capture(): the checker verifies it (the setting "check"),
+ * and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report`
+ * may be NULL, but regraph_launch_graph() and regraph_release_graph() take the report's graph id.
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, where a
- * stream was not joined again for instance. The capture is over then, and nothing of it is left but
- * the blocks that it allocated and did not free.
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, if
+ * a stream was not joined again for instance. The capture has ended then, without a graph; blocks
+ * that it allocated and did not free stay live.
  */
 regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
                                             regraph_capture_id capture,
                                             struct regraph_capture_report *report);
 
 /**
- * Launches a graph of regraph_finish_stream_capture() on a stream that does not capture, after every
- * earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory, so they
- * never run at once. Costs one event record, and one wait where the stream is not that of the
- * pool's last launch.
+ * Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The
+ * launch waits for every earlier launch of a graph of the same pools, on any stream: graphs of one
+ * pool share memory and must not run at the same time. Costs one event record, and one wait if the
+ * stream is not that of the pool's last launch.
  *
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
  * regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
  * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
- * REGRAPH_ERROR_DRIVER.
+ * REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
  */
 regraph_error regraph_launch_graph(const struct regraph_engine *engine,
                                    struct regraph_graph_id graph,
                                    regraph_stream stream);
 
 /**
- * The same for an executable that the caller made of a graph of regraph_end_capture()
- * (cuGraphInstantiate). A launch in any other way (cuGraphLaunch) is not ordered among the graphs of
- * its pools: the caller then keeps them from running at once.
+ * The same for an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
+ * regraph_end_capture(). The library does not see other launches (cuGraphLaunch()): the caller
+ * must keep those from running at the same time as other graphs of the same pools.
  *
  * Threads: any.
  *
@@ -1462,8 +1495,8 @@ regraph_error regraph_launch_executable(const struct regraph_engine *engine,
 
 /**
  * The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
- * parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may be
- * NULL.
+ * parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may
+ * be NULL.
  *
  * Threads: any.
  *
@@ -1476,23 +1509,25 @@ regraph_error regraph_graph_get_handles(const struct regraph_engine *engine,
                                         regraph_executable *executable);
 
 /**
- * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no
- * edges to the graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
+ * The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds
+ * no edges to the graph. The first call takes some milliseconds, or about a second for 100,000
+ * blocks.
  *
- * Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes
- * of host memory for each node and block; regraph_graph_forget_journal() gives the journal up.
+ * Until the graph is released the library keeps its capture's journal for this, some 50 to 100
+ * bytes of host memory for each node and block; regraph_graph_forget_journal() gives the journal
+ * up.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it
- * was forgotten.
+ * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal
+ * or it was forgotten.
  */
 regraph_error regraph_graph_minimum_bytes(const struct regraph_engine *engine,
                                           struct regraph_graph_id graph,
                                           uint64_t *bytes);
 
 /**
- * Frees the journal of a graph's capture.
+ * Frees the journal of a graph's capture, which regraph_graph_minimum_bytes() needs.
  *
  * Threads: any.
  *
@@ -1502,11 +1537,11 @@ regraph_error regraph_graph_forget_journal(const struct regraph_engine *engine,
                                            struct regraph_graph_id graph);
 
 /**
- * Releases a graph: its memory is free for others when the launches that the library made of it have
- * completed, which is seen at a later launch, capture or destruction of its pools. A graph of
- * regraph_finish_stream_capture() is destroyed then. The executables of a graph of
- * regraph_end_capture() are the caller's: none is launched any more, and launches that the
- * library did not make have completed before this call.
+ * Releases a graph. Does not wait: if launches by the library are running, the graph keeps its
+ * memory until a later launch, capture, synchronization or destruction of its pools finds that
+ * they have completed. A graph of regraph_finish_stream_capture() is destroyed then. The
+ * executables of a graph of regraph_end_capture() belong to the caller: launches that the library
+ * did not make must have completed before this call, and none may follow.
  *
  * Threads: any.
  *
@@ -1516,8 +1551,8 @@ regraph_error regraph_release_graph(const struct regraph_engine *engine,
                                     struct regraph_graph_id graph);
 
 /**
- * Says of every free range of a pool, in order of addresses, whether `stream` may take it now, and
- * if not why, and which marker it waits for. `explanation` gets a list to be destroyed with
+ * Lists every free range of a pool, in order of addresses, with whether `stream` can take it now,
+ * and if not, why not. `explanation` gets a list to be destroyed with
  * regraph_explanation_destroy().
  *
  * Threads: any; not while another thread captures into the same graph.
@@ -1530,15 +1565,15 @@ regraph_error regraph_explain(const struct regraph_engine *engine,
                               struct regraph_explanation **explanation);
 
 /**
- * How many ranges an explanation has; 0 for NULL.
+ * The number of ranges of an explanation; 0 for NULL.
  *
  * Threads: any.
  */
 size_t regraph_explanation_count(const struct regraph_explanation *explanation);
 
 /**
- * One range of an explanation, counted from 0. Lives as long as the explanation; NULL beyond its
- * end, or for NULL.
+ * One range of an explanation, by its index from 0. Lives as long as the explanation; NULL for
+ * NULL and for an index beyond the end.
  *
  * Threads: any.
  */
@@ -1546,14 +1581,14 @@ const struct regraph_free_range *regraph_explanation_get(const struct regraph_ex
                                                          size_t index);
 
 /**
- * Destroys an explanation. Nothing for NULL.
+ * Destroys an explanation. Does nothing for NULL.
  *
  * Threads: any, while no other call uses the explanation.
  */
 void regraph_explanation_destroy(struct regraph_explanation *explanation);
 
 /**
- * The figures of all pools.
+ * The statistics of all pools.
  *
  * Threads: any.
  *
@@ -1563,7 +1598,7 @@ regraph_error regraph_get_statistics(const struct regraph_engine *engine,
                                      struct regraph_statistics *statistics);
 
 /**
- * The figures of a pool.
+ * The statistics of a pool.
  *
  * Threads: any.
  *
@@ -1574,7 +1609,7 @@ regraph_error regraph_pool_get_statistics(const struct regraph_engine *engine,
                                           struct regraph_statistics *statistics);
 
 /**
- * Lets all peaks begin anew, at what is now.
+ * Resets peaks to current values.
  *
  * Threads: any.
  *
@@ -1583,7 +1618,7 @@ regraph_error regraph_pool_get_statistics(const struct regraph_engine *engine,
 regraph_error regraph_reset_peaks(const struct regraph_engine *engine);
 
 /**
- * Lets all sums over time and all counts begin anew.
+ * Resets all sums over time and all counts to zero.
  *
  * Threads: any.
  *
@@ -1592,8 +1627,8 @@ regraph_error regraph_reset_peaks(const struct regraph_engine *engine);
 regraph_error regraph_reset_accumulated(const struct regraph_engine *engine);
 
 /**
- * Sets the most that all pools together may hold, in bytes; REGRAPH_NO_LIMIT takes the limit away.
- * What is held already is not given back by this: see regraph_trim().
+ * Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the
+ * limit. Does not give memory back that is held already: see regraph_trim().
  *
  * Threads: any.
  *
@@ -1602,17 +1637,18 @@ regraph_error regraph_reset_accumulated(const struct regraph_engine *engine);
 regraph_error regraph_set_memory_limit(const struct regraph_engine *engine, uint64_t bytes);
 
 /**
- * The same as a share of the device's memory, from 0 to 1.
+ * Sets the most memory that all pools together may hold, as a share of the device's memory from 0
+ * to 1.
  *
  * Threads: any.
  *
- * Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, where it does not tell the device's
- * size.
+ * Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of
+ * the device's memory.
  */
 regraph_error regraph_set_memory_fraction(const struct regraph_engine *engine, double fraction);
 
 /**
- * The most that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
+ * The most memory that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
  *
  * Threads: any.
  *
@@ -1621,8 +1657,8 @@ regraph_error regraph_set_memory_fraction(const struct regraph_engine *engine, d
 regraph_error regraph_get_memory_limit(const struct regraph_engine *engine, uint64_t *bytes);
 
 /**
- * Gives all memory back to the driver that is wholly free, without waiting for anything: what
- * running work may still use stays, and so does what graphs use. `emptied` may be NULL.
+ * Gives memory back to the driver that is completely free. Does not wait: memory that running work
+ * may still use stays, and so does memory of graphs. `emptied` may be NULL.
  *
  * Threads: any.
  *
@@ -1632,7 +1668,7 @@ regraph_error regraph_empty_cache(const struct regraph_engine *engine,
                                   struct regraph_emptied *emptied);
 
 /**
- * The same, until no more than `keep` bytes are held; what was unused longest goes first.
+ * The same, until no more than `keep` bytes are held; memory that was unused longest goes first.
  *
  * Threads: any.
  *
@@ -1654,14 +1690,15 @@ regraph_error regraph_get_leaks(const struct regraph_engine *engine,
                                 struct regraph_leak_list **leaks);
 
 /**
- * How many blocks a list has; 0 for NULL.
+ * The number of blocks of a list; 0 for NULL.
  *
  * Threads: any.
  */
 size_t regraph_leak_list_count(const struct regraph_leak_list *leaks);
 
 /**
- * One block of a list, counted from 0. Lives as long as the list; NULL beyond its end, or for NULL.
+ * One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an
+ * index beyond the end.
  *
  * Threads: any.
  */
@@ -1669,17 +1706,16 @@ const struct regraph_leak *regraph_leak_list_get(const struct regraph_leak_list 
                                                  size_t index);
 
 /**
- * Destroys a list. Nothing for NULL.
+ * Destroys a list. Does nothing for NULL.
  *
  * Threads: any, while no other call uses the list.
  */
 void regraph_leak_list_destroy(struct regraph_leak_list *leaks);
 
 /**
- * Registers somebody who is told of every request of regraph_allocate() that fails for want of
- * memory. `user_data` is handed to it and may be NULL; what it points to lives as long as the
- * engine, since there is no way to take an observer back. It may be called by several threads at
- * once.
+ * Registers a callback for every request of regraph_allocate() that fails for lack of memory. It
+ * gets `user_data`, which may be NULL and must point to something that lives as long as the
+ * engine: a callback cannot be removed. Several threads may call it at once.
  *
  * Threads: any.
  *
@@ -1690,52 +1726,50 @@ regraph_error regraph_observe_out_of_memory(const struct regraph_engine *engine,
                                             void *user_data);
 
 /**
- * Writes everything that the engine holds, block by block, with what each freed block waits for, and
- * the history where one is kept, as JSON. `path` is a file name in UTF-8; a file that is there is
- * replaced.
+ * Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed
+ * block waits for, and the history if one is recorded. `path` is a file name in UTF-8; a file that
+ * is there is replaced.
  *
- * Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+ * Threads: any. Other calls on the engine wait while the snapshot is taken.
  *
  * Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
  */
-regraph_error regraph_write_snapshot_json(const struct regraph_engine *engine,
-                                          const char *path);
+regraph_error regraph_write_snapshot_json(const struct regraph_engine *engine, const char *path);
 
 /**
- * The same as a pickle, which pytorch.org/memory_viz opens.
+ * Writes a snapshot as a pickle, which pytorch.org/memory_viz opens.
  *
- * Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+ * Threads: any. Other calls on the engine wait while the snapshot is taken.
  *
  * Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
  */
 regraph_error regraph_write_snapshot_pickle(const struct regraph_engine *engine, const char *path);
 
 /**
- * The same as JSON text, to be destroyed with regraph_string_destroy().
+ * Returns a snapshot as JSON text, to be destroyed with regraph_string_destroy().
  *
- * Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+ * Threads: any. Other calls on the engine wait while the snapshot is taken.
  *
  * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
  */
 regraph_error regraph_snapshot_json(const struct regraph_engine *engine, char **json);
 
 /**
- * Destroys a text that a call gave to be destroyed. Nothing for NULL.
+ * Destroys a text of regraph_snapshot_json(). Does nothing for NULL.
  *
  * Threads: any.
  */
 void regraph_string_destroy(char *string);
 
 /**
- * Keeps the latest `entries` events from now on, for snapshots; 0 ends that. What was kept before is
- * forgotten.
+ * Records the latest `entries` events from now on, for snapshots; 0 turns this off. Events that
+ * were recorded before are dropped.
  *
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_POISONED.
  */
-regraph_error regraph_record_history(const struct regraph_engine *engine,
-                                     size_t entries);
+regraph_error regraph_record_history(const struct regraph_engine *engine, size_t entries);
 
 /**
  * Creates a stream of the simulated device (cuStreamCreate).
@@ -1743,8 +1777,8 @@ regraph_error regraph_record_history(const struct regraph_engine *engine,
  * Threads: any, as for every regraph_sim call.
  *
  * Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device;
- * REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for what the driver would refuse, with its code in
- * regraph_last_driver_code().
+ * REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its
+ * code in regraph_last_driver_code().
  */
 regraph_error regraph_sim_create_stream(const struct regraph_engine *engine,
                                         regraph_stream *stream);
@@ -1764,8 +1798,8 @@ regraph_error regraph_sim_launch(const struct regraph_engine *engine,
                                  bool programmatic);
 
 /**
- * Makes what comes on `stream` wait for what `on` holds now (cuEventRecord and cuStreamWaitEvent).
- * If `on` captures, `stream` joins the capture.
+ * Makes later work on `stream` wait for the work that is on `on` now (cuEventRecord and
+ * cuStreamWaitEvent). If `on` captures, `stream` joins the capture.
  */
 regraph_error regraph_sim_wait(const struct regraph_engine *engine,
                                regraph_stream stream,
@@ -1777,8 +1811,8 @@ regraph_error regraph_sim_wait(const struct regraph_engine *engine,
 regraph_error regraph_sim_begin_capture(const struct regraph_engine *engine, regraph_stream stream);
 
 /**
- * Says in which capture a simulated stream is, and what the graph under capture is
- * (cuStreamGetCaptureInfo): 0 and NULL where it does not capture. Either pointer may be NULL.
+ * The capture that a simulated stream is in, and the graph under capture (cuStreamGetCaptureInfo):
+ * 0 and NULL if the stream does not capture. Either pointer may be NULL.
  */
 regraph_error regraph_sim_capture_info(const struct regraph_engine *engine,
                                        regraph_stream stream,
@@ -1786,7 +1820,7 @@ regraph_error regraph_sim_capture_info(const struct regraph_engine *engine,
                                        regraph_graph *graph);
 
 /**
- * Ruins the capture that a simulated stream is in, as an invalid operation does.
+ * Invalidates the capture that a simulated stream is in, as an invalid operation does.
  */
 regraph_error regraph_sim_invalidate_capture(const struct regraph_engine *engine,
                                              regraph_stream stream);
@@ -1806,8 +1840,8 @@ regraph_error regraph_sim_end_capture(const struct regraph_engine *engine,
 regraph_error regraph_sim_destroy_graph(const struct regraph_engine *engine, regraph_graph graph);
 
 /**
- * Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed with
- * regraph_sim_destroy_executable().
+ * Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed
+ * with regraph_sim_destroy_executable().
  */
 regraph_error regraph_sim_instantiate(const struct regraph_engine *engine,
                                       regraph_graph graph,
@@ -1828,8 +1862,8 @@ regraph_error regraph_sim_destroy_executable(const struct regraph_engine *engine
                                              regraph_executable executable);
 
 /**
- * Completes the work of a simulated stream, and what that waits for, and no other
- * (cuStreamSynchronize). Work does not complete by itself: there is no time.
+ * Completes the work of a simulated stream, and the work that it waits for, and no other
+ * (cuStreamSynchronize). Simulated work never completes by itself.
  */
 regraph_error regraph_sim_synchronize_stream(const struct regraph_engine *engine,
                                              regraph_stream stream);
@@ -1840,20 +1874,20 @@ regraph_error regraph_sim_synchronize_stream(const struct regraph_engine *engine
 regraph_error regraph_sim_synchronize(const struct regraph_engine *engine);
 
 /**
- * How much of the simulated device's memory is in use, in bytes.
+ * The simulated device's memory that is in use, in bytes.
  */
 regraph_error regraph_sim_used_bytes(const struct regraph_engine *engine, uint64_t *bytes);
 
 /**
- * Makes a coming call of the engine's to the simulated driver fail, without effect and with the code
- * 800: the very next for 0, the one after it for 1, and so on. For tests of what a host does then.
+ * Makes a later call of the engine to the simulated driver fail, without effect and with the code
+ * 800: the next one for 0, the one after it for 1, and so on. For tests of how a host handles
+ * that.
  */
-regraph_error regraph_sim_fail_driver_call(const struct regraph_engine *engine,
-                                           uint64_t skip);
+regraph_error regraph_sim_fail_driver_call(const struct regraph_engine *engine, uint64_t skip);
 
 /**
- * Panics inside the library, as a bug of it would, and returns REGRAPH_ERROR_PANIC. For tests of
- * what a host does then; the engine is unharmed. The panic is written to standard error.
+ * Panics inside the library, as a bug would, and returns REGRAPH_ERROR_PANIC. For tests of how a
+ * host handles that; the engine can be used as before. The panic is written to standard error.
  */
 regraph_error regraph_sim_panic(const struct regraph_engine *engine);
 

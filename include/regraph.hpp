@@ -1,22 +1,22 @@
 /*
  * regraph for C++17: engines, pools, blocks, captures and graphs that clean up after themselves.
  *
- * A layer of inline code over regraph.h: link with what that needs (-lregraph_c, or the CMake target
- * regraph::regraph). capi/examples/two_streams.cpp is a program that uses it.
+ * A layer of inline code over regraph.h: link with what that needs (-lregraph_c, or the CMake
+ * target regraph::regraph). capi/examples/two_streams.cpp is a program that uses it.
  *
- * Ownership. Every class but `engine` and `config` can be moved and not copied. A pool lives as long as
- * its blocks, captures and graphs, and an engine as long as its pools, in whatever order they are
- * destroyed. A moved-from object may be destroyed or assigned to, and nothing else.
+ * Ownership. Every class but `engine` can be moved and not copied. A pool lives as
+ * long as its blocks, captures and graphs, and an engine as long as its pools, in whatever order
+ * they are destroyed. A moved-from object may be destroyed or assigned to, and nothing else.
  *
- * Errors. A call that fails throws regraph::error, which has the code of regraph.h and the message;
- * running out of memory is regraph::out_of_memory, and block *pool::try_allocate() is the way without
- * an exception. Destructors do not throw. Where exceptions are turned off, a failure writes its message
- * to standard error and aborts.
+ * Errors. A call that fails throws regraph::error, with the code of regraph.h and the message, or
+ * regraph::out_of_memory, which is one. pool::try_allocate() returns the code instead. Destructors do
+ * not throw. Without exceptions (-fno-exceptions) a failure writes its message to standard error and
+ * aborts.
  *
  * Units. Sizes are bytes. Streams are CUstream, the same type as cudaStream_t.
  *
- * Threads. As in regraph.h: all calls on engines, pools and blocks may come from any thread, those on a
- * capture from the thread that captures.
+ * Threads. As in regraph.h: all calls on engines, pools and blocks may come from any thread, those
+ * on a capture from the thread that captures.
  */
 
 #ifndef REGRAPH_HPP
@@ -41,7 +41,7 @@ namespace regraph {
 /// A call that failed.
 class error : public std::runtime_error {
 public:
-    /// With what the calling thread's latest failure said.
+    /// With the message of the calling thread's latest failure.
     explicit error(regraph_error code)
         : std::runtime_error(std::string(regraph_error_name(code)) + ": " + regraph_last_error_message()),
           code_(code),
@@ -49,7 +49,7 @@ public:
 
     /// The code, one of regraph.h's.
     regraph_error code() const noexcept { return code_; }
-    /// The driver's code (CUresult); 0 where the driver refused nothing.
+    /// The driver's code (CUresult); 0 if the call did not fail in the driver.
     std::uint32_t driver_code() const noexcept { return driver_code_; }
 
 private:
@@ -57,8 +57,8 @@ private:
     std::uint32_t driver_code_;
 };
 
-/// No memory is proven free for a request and no more is to be had (REGRAPH_ERROR_OUT_OF_MEMORY). The
-/// capture, if one is under way, is unharmed.
+/// No memory is proven free for a request and the device, or a limit, allows no more
+/// (REGRAPH_ERROR_OUT_OF_MEMORY). A capture under way can go on.
 class out_of_memory : public error {
 public:
     using error::error;
@@ -80,7 +80,7 @@ inline void check(regraph_error code) {
 
 using out_of_memory_observer = std::function<void(const regraph_out_of_memory &)>;
 
-/// An engine with the observers that it calls.
+/// An engine with its observers, which it calls until it is destroyed.
 struct engine_state {
     std::list<out_of_memory_observer> observers;
     regraph_engine *raw = nullptr;
@@ -91,13 +91,14 @@ struct engine_state {
     ~engine_state() { regraph_engine_destroy(raw); }
 };
 
-/// A pool, shared by what lies in it.
+/// A pool, shared by its blocks, captures and graphs.
 struct pool_state {
     std::shared_ptr<engine_state> engine;
     regraph_pool raw;
 
-    pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes) : engine(std::move(of)), raw() {
-        check(regraph_pool_create(engine->raw, max_bytes, &raw));
+    pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes, const char *name)
+        : engine(std::move(of)), raw() {
+        check(regraph_pool_create_named(engine->raw, name, max_bytes, &raw));
     }
     pool_state(const pool_state &) = delete;
     pool_state &operator=(const pool_state &) = delete;
@@ -110,10 +111,10 @@ extern "C" inline void regraph_hpp_out_of_memory(const regraph_out_of_memory *re
 
 }  // namespace detail
 
-/// Choices for an engine.
+/// The configuration of an engine. See the calls regraph_config_set_... of regraph.h.
 class config {
 public:
-    /// Every choice at its default.
+    /// Every option at its default.
     config() {
         regraph_config *made = nullptr;
         detail::check(regraph_config_create(&made));
@@ -126,13 +127,14 @@ public:
     config &settings_from_environment() { return done(regraph_config_set_settings_from_environment(raw())); }
     /// Whether captures keep a journal even without the checker. Default: no.
     config &journal(bool keep) { return done(regraph_config_set_journal(raw(), keep)); }
-    /// Whether the end of a capture looks for later uses of blocks than were recorded.
+    /// Whether the end of a capture searches for uses of blocks later than was recorded.
     config &find_late_uses(bool find) { return done(regraph_config_set_find_late_uses(raw(), find)); }
     /// Whether a capture with such a use is refused. Default: no.
     config &refuse_late_uses(bool refuse) { return done(regraph_config_set_refuse_late_uses(raw(), refuse)); }
     /// Whether statistics are kept. Default: yes.
     config &statistics(bool keep) { return done(regraph_config_set_statistics(raw(), keep)); }
-    /// Whether blocks that were never freed are reported when the engine is destroyed. Default: yes.
+    /// Whether blocks that were never freed are reported when the engine is destroyed. Default:
+    /// yes.
     config &report_leaks(bool report) { return done(regraph_config_set_report_leaks(raw(), report)); }
 
     /// For the calls of regraph.h. Lives as long as this object.
@@ -151,8 +153,8 @@ private:
     std::unique_ptr<regraph_config, destroy> raw_;
 };
 
-/// An allocator on one device. Copies name the same engine, which lives as long as the last of them
-/// and its last pool.
+/// An allocator on one device. Copies name the same engine. It is destroyed with the last copy, or
+/// after that with its last pool.
 class engine {
 public:
     /// On a CUDA device. Throws REGRAPH_ERROR_NO_DRIVER, REGRAPH_ERROR_DRIVER_TOO_OLD,
@@ -163,8 +165,8 @@ public:
         return made;
     }
 
-    /// On a simulated device with `total_bytes` of memory, 0 for 141 GiB. Needs no GPU; the calls whose
-    /// names begin with regraph_sim are its host side.
+    /// On a simulated device with `total_bytes` of memory, 0 for 141 GiB. Needs no GPU; the calls
+    /// whose names begin with regraph_sim stand for the CUDA driver's.
     static engine sim(std::uint64_t total_bytes = 0, const config &choices = config()) {
         engine made;
         detail::check(regraph_engine_create_sim(total_bytes, choices.raw(), &made.state_->raw));
@@ -178,24 +180,25 @@ public:
         return found;
     }
 
-    /// Gives memory that nothing uses back to the driver until no more than `keep` bytes are held.
+    /// Gives unused memory back to the driver until no more than `keep` bytes are held.
     regraph_emptied trim(std::uint64_t keep = 0) const {
         regraph_emptied emptied{};
         detail::check(regraph_trim(raw(), keep, &emptied));
         return emptied;
     }
 
-    /// The most that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
+    /// The most memory that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
     std::uint64_t memory_limit() const {
         std::uint64_t bytes = 0;
         detail::check(regraph_get_memory_limit(raw(), &bytes));
         return bytes;
     }
 
-    /// Sets it; REGRAPH_NO_LIMIT takes the limit away.
+    /// Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the
+    /// limit.
     void set_memory_limit(std::uint64_t bytes) const { detail::check(regraph_set_memory_limit(raw(), bytes)); }
 
-    /// Everything that the engine holds, block by block, as JSON.
+    /// A snapshot as JSON: all memory of the engine, block by block.
     std::string snapshot_json() const {
         char *text = nullptr;
         detail::check(regraph_snapshot_json(raw(), &text));
@@ -203,13 +206,14 @@ public:
         return owned.get();
     }
 
-    /// Tells the engine that a stream is about to be destroyed. Throws REGRAPH_ERROR_STREAM_IN_USE: the
-    /// stream must live on.
+    /// Tells the engine that a stream is about to be destroyed. Throws REGRAPH_ERROR_STREAM_IN_USE:
+    /// the stream must live on.
     void retire_stream(regraph_stream stream) const { detail::check(regraph_retire_stream(raw(), stream)); }
 
-    /// Has `observer` called for every request that fails for want of memory, on its thread. It may be
-    /// called by several threads at once, lives as long as the engine, must not throw, and must not
-    /// keep the engine or a pool of it alive. Register observers on one thread at a time.
+    /// Calls `observer` for every request that fails for lack of memory, on the thread of the
+    /// request. Several threads may call it at once. The engine keeps the observer, which must not
+    /// throw and must not own the engine or a pool of it. Register observers on one thread at a
+    /// time.
     void observe_out_of_memory(detail::out_of_memory_observer observer) const {
         auto &kept = state_->observers.emplace_back(std::move(observer));
         detail::check(regraph_observe_out_of_memory(raw(), detail::regraph_hpp_out_of_memory, &kept));
@@ -227,8 +231,8 @@ private:
     std::shared_ptr<detail::engine_state> state_;
 };
 
-/// A block of device memory. Destroying it frees it, inside a capture too: the streams that used it are
-/// known by then, its own and those of record_stream().
+/// A block of device memory. The destructor frees it, inside a capture too. By then every stream
+/// that used the block must be known: its own, and those of record_stream().
 class block {
 public:
     block(block &&other) noexcept : pool_(std::move(other.pool_)), raw_(other.raw_) {}
@@ -244,7 +248,7 @@ public:
 
     /// The device address, a multiple of 512.
     std::uint64_t address() const noexcept { return raw_.address; }
-    /// What was asked for, in bytes.
+    /// The size that was requested, in bytes.
     std::uint64_t bytes() const noexcept { return raw_.bytes; }
     /// The address as a pointer for kernels.
     template <class T = void>
@@ -252,7 +256,7 @@ public:
         return reinterpret_cast<T *>(static_cast<std::uintptr_t>(raw_.address));
     }
 
-    /// Says that another stream than the block's own uses it, at some time before its end.
+    /// Records that a stream other than the block's own uses the block before it is freed.
     void record_stream(regraph_stream stream) const {
         detail::check(regraph_record_stream(pool_->engine->raw, raw_.id, stream));
     }
@@ -262,15 +266,15 @@ public:
         detail::check(regraph_record_use(pool_->engine->raw, raw_.id, stream));
     }
 
-    /// Frees the block in the order of `stream`, which need not be its own. The object is as if moved
-    /// from then.
+    /// Frees the block after what `stream` holds, which need not be its own stream. Leaves the
+    /// object as if moved from.
     void free_from(regraph_stream stream) {
         detail::check(regraph_free_from(pool_->engine->raw, raw_.id, stream));
         pool_.reset();
     }
 
-    /// Gives the block up without freeing it: regraph_free() does that. The object is as if moved from
-    /// then.
+    /// Gives the block up without freeing it: the caller does that with regraph_free(). Leaves the
+    /// object as if moved from.
     regraph_block release() noexcept {
         pool_.reset();
         return raw_;
@@ -291,7 +295,8 @@ private:
     regraph_block raw_;
 };
 
-/// An executable graph that owns its memory. Destroyed while it runs, it goes when it has finished.
+/// An executable graph that owns its memory. If the object is destroyed while the graph runs, the
+/// graph is destroyed after it has finished.
 class graph {
 public:
     graph(graph &&other) noexcept : pool_(std::move(other.pool_)), report_(other.report_) {}
@@ -305,14 +310,14 @@ public:
     }
     ~graph() { release(); }
 
-    /// Launches the graph on a stream that does not capture, after every earlier launch of a graph of
-    /// the same pools. Throws REGRAPH_ERROR_CAPTURING, REGRAPH_ERROR_POOL_SUSPENDED,
+    /// Launches the graph on a stream that does not capture, after every earlier launch of a graph
+    /// of the same pools. Throws REGRAPH_ERROR_CAPTURING, REGRAPH_ERROR_POOL_SUSPENDED,
     /// REGRAPH_ERROR_ORDER_LOST, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER.
     void launch(regraph_stream stream) const {
         detail::check(regraph_launch_graph(pool_->engine->raw, report_.graph, stream));
     }
 
-    /// The capture's figures.
+    /// The results of the graph's capture.
     const regraph_capture_report &report() const noexcept { return report_; }
 
     /// The least memory that the graph's blocks need, in bytes. Throws REGRAPH_ERROR_NO_JOURNAL.
@@ -347,8 +352,8 @@ private:
     regraph_capture_report report_;
 };
 
-/// A capture under way. Destroyed before finish(), by an exception for instance, it ends the stream's
-/// capture and leaves no graph.
+/// A capture under way. If the object is destroyed before finish(), by an exception for instance, the
+/// stream's capture ends without a graph.
 class capture {
 public:
     capture(capture &&other) noexcept : pool_(std::move(other.pool_)), id_(other.id_) {}
@@ -369,15 +374,16 @@ public:
         return {pool_, made};
     }
 
-    /// The same on memory that is there at once and never shared or moved while the graph lives.
+    /// A block whose memory is mapped at once, and not shared or moved while the graph lives.
     block allocate_fixed(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
         detail::check(regraph_allocate_fixed(pool_->engine->raw, pool_->raw, bytes, stream, &made));
         return {pool_, made};
     }
 
-    /// Gives the capture its memory at its end, as little as it can run on, within these bounds. Before
-    /// its first block. Throws REGRAPH_ERROR_CANNOT_PLAN.
+    /// Has the capture's memory mapped at its end, as little as the graph can run on: see
+    /// regraph_plan_capture(). Call it before the capture's first allocation. Throws
+    /// REGRAPH_ERROR_CANNOT_PLAN.
     void plan(const regraph_plan_options &options = {}) const {
         detail::check(regraph_plan_capture(pool_->engine->raw, id_, &options));
     }
@@ -390,15 +396,15 @@ public:
         return bytes;
     }
 
-    /// Throws the capture away and begins another one of the same work in its place: see
-    /// regraph_repeat_stream_capture(). All its blocks are freed by now.
+    /// Abandons the capture and begins a second one for the same work, whose blocks lie closer
+    /// together: see regraph_repeat_stream_capture(). All blocks of the capture must be freed.
     void repeat() {
         const regraph_error code = regraph_repeat_stream_capture(pool_->engine->raw, &id_);
         detail::check(code);
     }
 
-    /// Ends the capture and instantiates its graph. Throws REGRAPH_ERROR_REFUSED and what else
-    /// regraph_finish_stream_capture() returns; nothing is left of the capture then.
+    /// Ends the capture and instantiates its graph. Throws REGRAPH_ERROR_REFUSED and the other errors
+    /// of regraph_finish_stream_capture(); the capture has ended then, without a graph.
     graph finish() {
         regraph_capture_report report{};
         const auto pool = std::move(pool_);
@@ -406,7 +412,7 @@ public:
         return {pool, report};
     }
 
-    /// The driver's number of the capture.
+    /// The driver's id of the capture.
     regraph_capture_id id() const noexcept { return id_; }
 
 private:
@@ -426,13 +432,14 @@ private:
     regraph_capture_id id_;
 };
 
-/// Memory that graphs share. Graphs of one pool never run at once, on whatever streams they are
-/// launched; graphs that are to run at the same time have pools of their own.
+/// Memory that graphs share. Graphs of one pool never run at the same time: each launch waits for the
+/// one before, on any stream. Graphs that are to run at the same time need pools of their own.
 class pool {
 public:
-    /// An empty pool that may hold `max_bytes`.
-    explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT)
-        : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes)) {}
+    /// An empty pool that may hold `max_bytes` bytes. `name` stands in messages; without one the pool's
+    /// number does.
+    explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT, const char *name = nullptr)
+        : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes, name)) {}
 
     pool(pool &&) = default;
     pool &operator=(pool &&) = default;
@@ -447,7 +454,7 @@ public:
         return {state_, made};
     }
 
-    /// The same without an exception: empty where the call failed, and `code` says why.
+    /// The same without exceptions: `code` gets the result, and the optional is empty on failure.
     std::optional<block> try_allocate(std::uint64_t bytes, regraph_stream stream, regraph_error &code) const noexcept {
         regraph_block made{};
         code = regraph_allocate(state_->engine->raw, state_->raw, bytes, stream, &made);
@@ -460,17 +467,17 @@ public:
         return {state_, stream, mode};
     }
 
-    /// Captures what `body(capture &)` submits to `stream`, and to the streams that it forks. Returns the
-    /// graph; with what `body` returned, as a pair, where that is not void.
+    /// Captures the work that `body(capture &)` submits to `stream`, and to streams that join its
+    /// capture. Returns the graph, or a pair of the graph and the result of `body` if that has one.
     template <class Body>
     auto record(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
         capture begun = begin_capture(stream, mode);
         return finish(begun, body);
     }
 
-    /// The same, captured twice: from the first capture, which is thrown away, is planned where the
-    /// second one's blocks lie, close to the least memory. `body` submits the same work both times.
-    /// What it returned first is destroyed before it is called again, and with that go the blocks.
+    /// The same, captured twice, so that the blocks lie close to the least memory: see
+    /// regraph_repeat_stream_capture(). `body` must submit the same work both times. Its first result
+    /// is destroyed before the second call.
     template <class Body>
     auto record_twice(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
         capture begun = begin_capture(stream, mode);
@@ -479,7 +486,7 @@ public:
         return finish(begun, body);
     }
 
-    /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far.
+    /// Makes later work on `stream` wait for every launch so far of the pool's graphs.
     void follow(regraph_stream stream) const {
         detail::check(regraph_pool_follow(state_->engine->raw, state_->raw, stream));
     }
@@ -487,15 +494,22 @@ public:
     /// Waits until no graph of the pool runs.
     void synchronize() const { detail::check(regraph_pool_synchronize(state_->engine->raw, state_->raw)); }
 
-    /// Gives the pool's memory back and keeps its addresses; see regraph_pool_suspend(). Returns how
-    /// many bytes went.
+    /// Gives the pool's memory back and keeps its addresses: see regraph_pool_suspend(). Returns the
+    /// bytes that were given back.
     std::uint64_t suspend() const {
         std::uint64_t bytes = 0;
         detail::check(regraph_pool_suspend(state_->engine->raw, state_->raw, &bytes));
         return bytes;
     }
 
-    /// Maps memory again where there was some. Returns how many bytes came back. Throws
+    /// The same, and accepts live blocks that belong to no graph; their contents are lost too.
+    std::uint64_t suspend_discarding() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_suspend_discarding(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
+    /// Maps memory again at a suspended pool's addresses. Returns the bytes that were mapped. Throws
     /// REGRAPH_ERROR_RESUME_OUT_OF_MEMORY.
     std::uint64_t resume() const {
         std::uint64_t bytes = 0;

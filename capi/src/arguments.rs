@@ -1,12 +1,12 @@
-//! What comes in by pointer.
+//! Pointers that callers pass.
 
 use std::ffi::{c_char, CStr};
 use std::ptr::NonNull;
 
 use crate::failure::{Failure, Fallible};
 
-/// Made only where it is needed: dropping one that was made in advance would cost as much as the rest
-/// of the fast calls' checks.
+/// Made only when it is needed: dropping a failure that was made in advance costs as much as all
+/// other checks of the fast calls.
 #[cold]
 fn null(argument: &'static str) -> Failure {
     Failure::Null(argument)
@@ -15,7 +15,7 @@ fn null(argument: &'static str) -> Failure {
 /// What a pointer points to.
 ///
 /// # Safety
-/// It is null, or points to a value that nobody changes for as long as the reference lives.
+/// It is null, or points to a value that does not change while the reference lives.
 #[inline]
 pub(crate) unsafe fn shared<'a, T>(pointer: *const T, argument: &'static str) -> Fallible<&'a T> {
     // SAFETY: as the caller promised.
@@ -25,7 +25,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, argument: &'static str) ->
 /// What a pointer points to, to change it.
 ///
 /// # Safety
-/// It is null, or points to a value that nobody else uses for as long as the reference lives.
+/// It is null, or points to a value that has no other user while the reference lives.
 pub(crate) unsafe fn changed<'a, T>(
     pointer: *mut T,
     argument: &'static str,
@@ -38,16 +38,16 @@ pub(crate) unsafe fn changed<'a, T>(
 pub(crate) struct Out<T>(NonNull<T>);
 
 impl<T> Out<T> {
-    /// A place that must be there; asked for before anything is done.
+    /// A place that must not be null; checked before the call does anything.
     ///
     /// # Safety
-    /// It is null, or room for a `T` that nobody else uses during the call.
+    /// It is null, or room for a `T` that has no other user during the call.
     #[inline]
     pub(crate) unsafe fn needed(pointer: *mut T, argument: &'static str) -> Fallible<Self> {
         NonNull::new(pointer).map(Self).ok_or_else(|| null(argument))
     }
 
-    /// Writes the result, without a look at what was there.
+    /// Writes the result, without reading or dropping what was there.
     #[inline]
     pub(crate) fn put(self, value: T) {
         // SAFETY: room for it, as was promised when this was made.
@@ -55,10 +55,10 @@ impl<T> Out<T> {
     }
 }
 
-/// Writes a result that the caller may not want.
+/// Writes a result, unless the pointer is null.
 ///
 /// # Safety
-/// `pointer` is null, or room for a `T` that nobody else uses during the call.
+/// `pointer` is null, or room for a `T` that has no other user during the call.
 pub(crate) unsafe fn put_if_wanted<T>(pointer: *mut T, value: T) {
     if let Some(pointer) = NonNull::new(pointer) {
         // SAFETY: room for it, as the caller promised.
@@ -90,7 +90,7 @@ pub(crate) unsafe fn take_back<T>(pointer: *mut T) {
     }
 }
 
-/// Gives a value to the caller, to be handed back to [`take_back`].
+/// Moves a value to the heap for the caller, who passes it to [`take_back`] later.
 pub(crate) fn give<T>(value: T) -> *mut T {
     Box::into_raw(Box::new(value))
 }

@@ -1,4 +1,5 @@
-//! Blocks. These are the calls that must be fast: nothing here allocates or formats where it succeeds.
+//! Blocks. These are the calls that must be fast: nothing here allocates host memory or formats
+//! text on success.
 
 use crate::arguments::Out;
 use crate::engine::regraph_engine;
@@ -8,18 +9,18 @@ use crate::handles::{
     regraph_block, regraph_block_id, regraph_pool, regraph_stream, stream as named,
 };
 
-/// Hands out a block of at least `bytes` to `stream`.
+/// Allocates a block of at least `bytes` for `stream`.
 ///
-/// While `stream` captures, the block is new memory, or memory of which every earlier user is proven
-/// to be completed before the stream's next node starts. Outside captures it is memory that no graph
-/// of the pool will ever use, and that nobody uses any more or that `stream` itself used last. Only
-/// where memory is short, and outside captures, does the call wait for work; it then holds the
-/// engine's lock, so host callbacks on a stream must not call the engine.
+/// While `stream` captures, the block is new memory, or memory whose earlier users are all proven
+/// to complete before the stream's next node starts. Outside captures the block is memory that no
+/// graph of the pool uses, and whose earlier users have completed or come before on `stream`
+/// itself. The call waits for work only outside captures and when memory is short; it then holds
+/// the engine's lock, so host callbacks on a stream must not call the engine.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
-/// Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which everything goes on as
-/// before; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
+/// Errors: REGRAPH_ERROR_ZERO_BYTES; REGRAPH_ERROR_OUT_OF_MEMORY, after which the
+/// capture can go on; REGRAPH_ERROR_CAPTURE_INVALIDATED; REGRAPH_ERROR_CAPTURE_ENDED;
 /// REGRAPH_ERROR_UNKNOWN_POOL; REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_PER_THREAD_STREAM;
 /// REGRAPH_ERROR_DRIVER.
 #[no_mangle]
@@ -40,11 +41,11 @@ pub unsafe extern "C" fn regraph_allocate(
     })
 }
 
-/// The same on memory of its own: while `stream` captures, memory that is there at once, and that is
-/// never shared and never moved as long as a graph of the capture lives, whether the block is freed or
-/// not. For memory that is registered with a communication library, exported, or used by a kernel that
-/// goes on running. Outside captures it is the same as regraph_allocate(): keep the block for as long
-/// as it must not be shared.
+/// Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at
+/// once, and it is not shared or moved while the capture's graph lives, even after the block is
+/// freed. For memory that is registered with a communication library, exported, or used by a kernel
+/// that keeps running. Outside captures it is the same as regraph_allocate(): keep the block for as
+/// long as its memory must not be shared.
 ///
 /// Threads and errors: as regraph_allocate().
 #[no_mangle]
@@ -66,8 +67,9 @@ pub unsafe extern "C" fn regraph_allocate_fixed(
     })
 }
 
-/// Says that `stream` uses the block at some time before its free. The use must be ordered after the
-/// allocation, by an event for instance. A block's own stream needs no record.
+/// Records that `stream` uses the block at some time before its free. The use must be ordered after
+/// the allocation, by an event for instance. The stream that a block was allocated for needs no
+/// record.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
@@ -85,9 +87,9 @@ pub unsafe extern "C" fn regraph_record_stream(
     })
 }
 
-/// Says that what `stream` holds so far includes its last use of the block, so that the block's
-/// marker on it is this point and not the free. A later regraph_record_stream() takes this back. For a
-/// block from outside captures it is the same as that.
+/// Marks the stream's current position as its last use of the block: the block's free marker on the
+/// stream is then this position instead of the free. A later regraph_record_stream() cancels this.
+/// For a block from outside captures it is the same as regraph_record_stream().
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
@@ -106,14 +108,14 @@ pub unsafe extern "C" fn regraph_record_use(
     })
 }
 
-/// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
-/// every stream that was recorded for it, or those of the last use where one was recorded. Outside
-/// captures its own stream may have it back at once, unless other streams used it. Nothing is waited
-/// for, and work that was submitted before goes on.
+/// Frees a block. In a capture its free markers are the current terminals of its own stream and of
+/// every stream that was recorded for it, or the terminals at the last use if that was recorded
+/// (regraph_record_use()). Outside captures its own stream can get the memory at once, unless other
+/// streams used the block. Does not wait: work that was submitted before may still use the block.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, where the block was freed before.
+/// Errors: REGRAPH_ERROR_UNKNOWN_BLOCK, for a block that was freed before for instance.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_free(
     engine: *const regraph_engine,
@@ -126,8 +128,8 @@ pub unsafe extern "C" fn regraph_free(
     })
 }
 
-/// Frees a block in the order of `stream`, which need not be its own: the same as
-/// regraph_record_stream() and regraph_free().
+/// Frees a block after what `stream` holds, which need not be its own stream:
+/// regraph_record_stream() and regraph_free() in one call.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///

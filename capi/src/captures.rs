@@ -15,7 +15,7 @@ use crate::handles::{
 };
 use crate::snapshot::write_file;
 
-/// What a capture came to.
+/// The results of a capture.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_capture_report {
@@ -27,38 +27,39 @@ pub struct regraph_capture_report {
     pub nodes: u64,
     /// Blocks allocated in the capture.
     pub blocks: u64,
-    /// How often the driver was asked for a node's dependencies while the capture was recorded.
+    /// How often the engine asked the driver for a node's dependencies during the capture.
     pub dependency_queries: u64,
     /// Nodes that use a block later than was recorded, as far as their parameters show it; at most
-    /// 100. Zero unless regraph_config_set_find_late_uses() is set and a journal is kept.
+    /// 100. Zero unless regraph_config_set_find_late_uses() is on and the capture keeps a journal.
     pub late_uses: u64,
-    /// Whether the checker judged the capture.
+    /// Whether the checker verified the capture.
     pub verified: bool,
-    /// The memory that came at the capture's end, in bytes; zero where none did
+    /// The memory that was mapped at the capture's end, in bytes; zero without a plan
     /// (regraph_plan_capture()).
     pub planned_bytes: u64,
-    /// Of that, what is new: the rest is shared with other graphs of the pool.
+    /// The part of planned_bytes that is new: the rest is shared with other graphs of the pool.
     pub planned_new_bytes: u64,
-    /// The least that these blocks need in whole units of the device's granularity, alone, in bytes.
+    /// The least memory that these blocks need by themselves, in bytes: whole units of the device's
+    /// granularity.
     pub planned_minimum_bytes: u64,
-    /// How often pieces of that memory are mapped.
+    /// How many mappings that memory has: a piece may be mapped at several addresses.
     pub mappings: u64,
-    /// Blocks that regraph_repeat_stream_capture() planned a place for; zero without it.
+    /// Blocks that regraph_repeat_stream_capture() planned an address for; zero without that call.
     pub layout_blocks: u64,
-    /// Of them those that lie there.
+    /// How many of them lie at that address.
     pub layout_followed: u64,
 }
 
-/// Bounds of the memory that comes at a capture's end. All zero for none.
+/// Bounds of a plan for the memory that is mapped at a capture's end. All zero means no bounds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct regraph_plan_options {
-    /// The most mappings; zero for as many as the least memory needs.
+    /// The most mappings; zero means as many as the least memory needs.
     pub max_mappings: u64,
-    /// The most bytes of a piece of memory; zero for any. Pools of many graphs need no more than their
-    /// largest with pieces of the device's granularity.
+    /// The most bytes in a piece of memory; zero means any. With pieces of the device's granularity
+    /// the graphs of a pool together need no more memory than the largest of them.
     pub max_piece_bytes: u64,
-    /// The most time for mapping, as a share of the capture's own, in percent; zero for any.
+    /// The most time for mapping, in percent of the capture's own time; zero means any.
     pub max_share_percent: u64,
     /// Zero. Later versions may give these names.
     pub unused: [u64; 5],
@@ -86,12 +87,13 @@ impl From<CaptureReport> for regraph_capture_report {
 }
 
 /// Tells the engine that `stream` has begun to capture and that the capture uses `pool`. Call it
-/// after cuStreamBeginCapture(). `capture` gets the capture's number.
+/// after cuStreamBeginCapture(). `capture` gets the capture's id.
 ///
-/// The first allocation on a stream that captures does the same. A capture whose graph has
-/// conditional nodes must be announced, by either, before one of their bodies is captured into the
-/// same pool, and ended after. A capture that uses blocks of a pool it does not allocate from should
-/// be announced for that pool too.
+/// The first allocation on a stream that captures does the same. If the graph has conditional
+/// nodes, the engine must know its capture, by this call or by an allocation, before the body of a
+/// conditional node is captured into the same pool, and the capture must end after that of the
+/// body. A capture that uses blocks of a pool without allocating from it should name that pool here
+/// too.
 ///
 /// Threads: the one that captures.
 ///
@@ -115,14 +117,14 @@ pub unsafe extern "C" fn regraph_begin_capture(
     })
 }
 
-/// Gives a capture under way its memory at its end, as little as it can run on; with `options` NULL its
-/// memory comes with its blocks, whatever the settings say. Call it before anything is allocated in the
-/// capture.
+/// Has the memory of a capture mapped at the capture's end, as little as the graph can run on. With
+/// `options` NULL memory is mapped as blocks are allocated, even if the settings ask for a plan.
+/// Call it before the capture's first allocation.
 ///
-/// Blocks of at least half the device's granularity then have addresses and no memory of their own until
-/// regraph_end_capture() has returned: the graph is not launched before, nothing outside the capture
-/// touches them, and nothing of them is registered or exported. Memory for such uses comes from
-/// regraph_allocate_fixed().
+/// With a plan, blocks of at least half the device's granularity are not backed by memory until
+/// regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
+/// not launched, work outside the capture does not touch these blocks, and they are not registered
+/// or exported. Blocks for such uses come from regraph_allocate_fixed().
 ///
 /// Threads: the one that captures.
 ///
@@ -149,23 +151,24 @@ pub unsafe extern "C" fn regraph_plan_capture(
     })
 }
 
-/// Ends a capture. `graph` is the handle under capture, just before cuStreamEndCapture(), or the one
-/// that this gave. The first is better: the engine can then look at the streams once more. Every use
-/// of the capture's blocks is recorded before. `report` may be NULL, but its graph id is what
-/// regraph_release_graph() takes.
+/// Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
+/// cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
+/// look at the streams once more. All uses of the capture's blocks must be recorded before.
+/// `report` may be NULL, but regraph_launch_executable() and regraph_release_graph() take the
+/// report's graph id.
 ///
-/// With the setting "check" the checker judges the capture on the finished graph. If it accepts, what
-/// the capture freed is there for later captures into the same pools, blocks not freed stay allocated
-/// as the graph's outputs, and the pools belong to one more graph. Graphs of one pool must never run
-/// at once: regraph_launch_executable() sees to that.
+/// With the setting "check" the checker verifies the capture against the finished graph. After
+/// success, memory of blocks that the capture freed can be used by later captures into the same
+/// pools; blocks that it did not free stay allocated, as outputs of the graph. Graphs of one pool
+/// must never run at the same time: regraph_launch_executable() orders their launches.
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE: the graph must not
-/// be launched, and the capture is rolled back as by regraph_abandon_capture().
-/// REGRAPH_ERROR_PLAN_OUT_OF_MEMORY, likewise, where memory was to come at the end
-/// (regraph_plan_capture()). REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE.
-/// REGRAPH_ERROR_INVALID_ARGUMENT for a capture of regraph_begin_stream_capture().
+/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with a plan
+/// REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
+/// as by regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED,
+/// REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for a capture of
+/// regraph_begin_stream_capture().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_end_capture(
     engine: *const regraph_engine,
@@ -184,8 +187,8 @@ pub unsafe extern "C" fn regraph_end_capture(
     })
 }
 
-/// Rolls back every decision taken in a capture whose graph will never run. Blocks that it allocated
-/// and did not free stay live until freed; nothing else may be done with them. A capture of
+/// Rolls a capture back whose graph will never run. Blocks that the capture allocated and did not
+/// free stay live until they are freed, and must not be used. A capture of
 /// regraph_begin_stream_capture() ends on its stream too.
 ///
 /// Threads: the one that captures.
@@ -203,9 +206,9 @@ pub unsafe extern "C" fn regraph_abandon_capture(
     })
 }
 
-/// The least memory that the blocks of a capture under way need so far, in bytes, in any placement that
-/// adds no edges to the graph: regraph_graph_minimum_bytes() when the capture has ended. Takes some
-/// milliseconds, or about a second for 100,000 blocks.
+/// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
+/// that adds no edges to the graph: regraph_graph_minimum_bytes() when the capture has ended. Takes
+/// some milliseconds, or about a second for 100,000 blocks.
 ///
 /// Threads: the one that captures.
 ///
@@ -225,9 +228,8 @@ pub unsafe extern "C" fn regraph_capture_minimum_bytes(
     })
 }
 
-/// Looks at a stream, so that the engine knows its terminals as they are now. A host that sets a
-/// capturing stream's terminals back by hand (cuStreamUpdateCaptureDependencies()) calls this before
-/// and after.
+/// Reads the terminals of a stream. A host that sets a capturing stream back with
+/// cuStreamUpdateCaptureDependencies() calls this before and after.
 ///
 /// Threads: the one that captures.
 ///
@@ -244,9 +246,9 @@ pub unsafe extern "C" fn regraph_observe_stream(
     })
 }
 
-/// Marks where a stream stands outside captures, so that what it gave back up to now can be told to
-/// be free for others once it has completed that; worth a call before it captures. The stream then
-/// belongs to the calling thread.
+/// Records the position of a stream outside captures: blocks that were freed on it so far become
+/// free for other streams when the stream has completed its work up to here. Worth a call before
+/// the stream captures. The stream then belongs to the calling thread.
 ///
 /// Threads: any; not while another one captures on the stream.
 ///
@@ -263,8 +265,8 @@ pub unsafe extern "C" fn regraph_mark_stream(
     })
 }
 
-/// Tells the engine that a stream is about to be destroyed. What it gave back becomes free for others
-/// when its work has completed; blocks of it that are live can be freed later.
+/// Tells the engine that a stream is about to be destroyed. Blocks that were freed on it become
+/// free for other streams when its work has completed; its live blocks can still be freed later.
 ///
 /// Threads: any; not while another one captures on the stream.
 ///
@@ -281,9 +283,9 @@ pub unsafe extern "C" fn regraph_retire_stream(
     })
 }
 
-/// Writes what has been recorded of a capture that is under way to a file, as a trace that
-/// `regraph replay` runs. Call it before regraph_end_capture(). `origin` is the stream that the
-/// capture began on, `path` a file name in UTF-8; a file that is there is replaced.
+/// Writes the journal of a capture under way to a file, as a trace that `regraph replay` runs. Call
+/// it before regraph_end_capture(). `origin` is the stream that the capture began on, `path` a file
+/// name in UTF-8; a file that is there is replaced.
 ///
 /// Threads: the one that captures.
 ///

@@ -1,4 +1,4 @@
-//! Choices for an engine.
+//! The configuration of engines.
 
 use std::ffi::c_char;
 
@@ -9,8 +9,8 @@ use crate::arguments::{changed, give, take_back, text, Out};
 use crate::error::regraph_error;
 use crate::failure::{guard, or_default, Fallible};
 
-/// Choices for engines. Opaque, with a call for each choice, so that later versions can have more.
-/// Any number of engines may be created with one; it may be destroyed as soon as they are.
+/// The configuration of engines. Opaque, with a call for each option, so that later versions can
+/// add options. Any number of engines can be created with one; an engine copies it.
 ///
 /// Threads: any, but one at a time for each config.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct regraph_config {
 }
 
 impl regraph_config {
-    /// The choices that a pointer names: the default for null.
+    /// The config that a pointer names: the default for null.
     ///
     /// # Safety
     /// `config` is null, or a config that is not changed or destroyed meanwhile.
@@ -29,10 +29,10 @@ impl regraph_config {
     }
 }
 
-/// Makes one choice.
+/// Sets one option.
 ///
 /// # Safety
-/// `config` is null, or a config that nobody else uses during the call.
+/// `config` is null, or a config that has no other user during the call.
 unsafe fn choose(
     config: *mut regraph_config,
     choice: impl FnOnce(Config) -> Fallible<Config>,
@@ -45,7 +45,7 @@ unsafe fn choose(
     })
 }
 
-/// Creates a config with every choice at its default. To be destroyed with
+/// Creates a config with every option at its default. To be destroyed with
 /// regraph_config_destroy().
 ///
 /// Threads: any.
@@ -61,16 +61,16 @@ pub unsafe extern "C" fn regraph_config_create(config: *mut *mut regraph_config)
     })
 }
 
-/// Destroys a config. Nothing for NULL.
+/// Destroys a config. Does nothing for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_config_destroy(config: *mut regraph_config) {
     // SAFETY: the contract of all calls.
     or_default(|| unsafe { take_back(config) });
 }
 
-/// Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys and
-/// values as in the environment variable REGRAPH_ALLOC_CONF, whose form is that of
-/// PYTORCH_ALLOC_CONF. What the text leaves out gets its default.
+/// Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys
+/// and values as in the environment variable REGRAPH_ALLOC_CONF, whose format is that of
+/// PYTORCH_ALLOC_CONF. Settings that the text does not name get their defaults.
 ///
 /// Errors: REGRAPH_ERROR_SETTINGS, whose message names the byte and what is allowed there;
 /// REGRAPH_ERROR_INVALID_TEXT; REGRAPH_ERROR_NULL.
@@ -109,9 +109,9 @@ pub unsafe extern "C" fn regraph_config_set_journal(
     unsafe { choose(config, |config| Ok(config.journal(journal))) }
 }
 
-/// Whether the end of a capture looks among the parameters of the graph's nodes for uses of blocks
-/// later than was recorded, counts them in its report and writes them to standard error. Only where
-/// captures keep a journal. Default: in debug builds of the library, and there only.
+/// Whether the end of a capture searches the parameters of the graph's nodes for uses of blocks
+/// later than was recorded, counts them in its report and writes them to standard error. Needs a
+/// journal. Default: yes in debug builds of the library, no in others.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]
@@ -123,8 +123,9 @@ pub unsafe extern "C" fn regraph_config_set_find_late_uses(
     unsafe { choose(config, |config| Ok(config.find_late_uses(find))) }
 }
 
-/// Whether a capture with such a use is refused: REGRAPH_ERROR_LATE_USE. Needs
-/// regraph_config_set_find_late_uses(). Default: no, for a number may look like an address.
+/// Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs
+/// regraph_config_set_find_late_uses(). Default: no, since a parameter may look like an address and
+/// be none.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]
@@ -136,8 +137,8 @@ pub unsafe extern "C" fn regraph_config_set_refuse_late_uses(
     unsafe { choose(config, |config| Ok(config.refuse_late_uses(refuse))) }
 }
 
-/// Whether figures are kept. Without them all statistics are zero, but for reserved and suspended
-/// memory, segments and counts of calls. Default: yes.
+/// Whether the engine keeps statistics. Without them all statistics are zero, except reserved and
+/// suspended memory, segments and counts. Default: yes.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]

@@ -21,14 +21,14 @@ macro_rules! on {
 
 /// An allocator on one device.
 ///
-/// All calls on it may come from any thread, at once, but for regraph_engine_destroy(). Calls that
-/// concern streams of a capture read its graph and must not run while another thread captures into
-/// the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread that named
-/// it last (to regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a thread that
-/// is to capture on a stream which another one has used names it first.
+/// All calls on it may come from several threads at once, except regraph_engine_destroy(). Calls
+/// that concern streams of a capture read its graph and must not run while another thread captures
+/// into the same graph: CUDA's graph objects are not thread-safe. A stream belongs to the thread
+/// that named it last (in regraph_allocate(), regraph_begin_capture() or regraph_mark_stream()): a
+/// thread names a stream that another thread has used before it captures on it.
 ///
-/// A stream that blocks were allocated on outside captures lives until regraph_retire_stream() has
-/// been told of its end, or until the engine is destroyed.
+/// A stream that blocks were allocated for outside captures must live until regraph_retire_stream()
+/// has succeeded, or until the engine is destroyed.
 #[derive(Debug)]
 pub struct regraph_engine {
     pub(crate) device: Device,
@@ -64,7 +64,7 @@ impl regraph_engine {
         unsafe { shared(engine, "engine") }
     }
 
-    /// The simulated driver behind it.
+    /// Its simulated driver.
     ///
     /// # Safety
     /// As for [`read`](Self::read).
@@ -79,15 +79,15 @@ impl regraph_engine {
 }
 
 /// Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
-/// here, not when the library is loaded. `config` is NULL for the default, and is copied. To be
+/// here, not when the library is loaded. `config` is copied; NULL means the default. To be
 /// destroyed with regraph_engine_destroy().
 ///
-/// Threads: any. The calling thread's current context stays as it is, here and in every other call; a
-/// thread that had none keeps the device's primary context.
+/// Threads: any. No call changes the calling thread's current context; a thread without one gets
+/// the device's primary context.
 ///
-/// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a device
-/// that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built without
-/// CUDA; REGRAPH_ERROR_NULL.
+/// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER, for a
+/// device that does not exist among others; REGRAPH_ERROR_NOT_SUPPORTED where the library was built
+/// without CUDA; REGRAPH_ERROR_NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_engine_create_cuda(
     ordinal: u32,
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
             unsafe { (Out::needed(engine, "engine")?, regraph_config::read(config)) };
         #[cfg(feature = "cuda")]
         {
-            // SAFETY: handles are given to calls while what they name lives, and graphs run while what
-            // they use does.
+            // SAFETY: the contract of all calls: CUDA's handles name live objects, and graphs run
+            // while the memory that they use lives.
             let driver = unsafe { regraph::driver::cuda::CudaDriver::new(ordinal as usize) }?;
             let device = Device::Cuda(Host::new(driver, config.device(ordinal)));
             out.put(created(device));
@@ -115,9 +115,10 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
     })
 }
 
-/// Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB, in pieces of
-/// 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim are its host side.
-/// `config` is NULL for the default, and is copied. To be destroyed with regraph_engine_destroy().
+/// Creates an engine on a simulated device with `total_bytes` of memory, 0 for 141 GiB, and a
+/// granularity of 2 MiB. Needs no GPU and no driver; the calls whose names begin with regraph_sim
+/// stand for the CUDA driver's. `config` is copied; NULL means the default. To be destroyed with
+/// regraph_engine_destroy().
 ///
 /// Threads: any.
 ///
@@ -142,9 +143,10 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
     })
 }
 
-/// Destroys an engine and gives back the memory of every pool that no live block, capture, graph or
-/// running work uses; the rest is left to the driver. Blocks that were never freed are written to
-/// standard error, unless the config says otherwise. Nothing for NULL.
+/// Destroys an engine, after a wait for the graphs that the library instantiated, which are
+/// destroyed. The memory of pools that a live block, a capture, another graph or running work uses
+/// is not given back before the process ends. Blocks that were never freed are written to standard
+/// error, unless the config says otherwise. Does nothing for NULL.
 ///
 /// Threads: any, while no other call on the engine runs, and none comes later.
 #[no_mangle]

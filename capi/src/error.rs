@@ -4,30 +4,30 @@ use std::ffi::{c_char, CStr};
 
 use crate::failure;
 
-/// What a call came to. Every call that can fail returns one; regraph_last_error_message() says more.
-/// Unless it says otherwise, a call that fails has changed nothing, and has written nothing through
-/// its pointers.
+/// The result of a call. Every call that can fail returns one; regraph_last_error_message() says
+/// more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
+/// written nothing through its pointers.
 ///
-/// The numbers are stable. A later version may add some: treat an unknown one as a failure.
+/// The numbers are stable. Later versions may add codes: treat an unknown one as a failure.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum regraph_error {
     /// Success.
     REGRAPH_OK = 0,
-    /// A pointer that must not be null was.
+    /// A pointer is null that must not be.
     REGRAPH_ERROR_NULL = 1,
     /// A text is not UTF-8.
     REGRAPH_ERROR_INVALID_TEXT = 2,
     /// A number is out of its bounds.
     REGRAPH_ERROR_INVALID_ARGUMENT = 3,
-    /// A text of settings, or an environment variable that holds one, is wrong. The message says
-    /// where, and what is allowed.
+    /// Settings, in a text or an environment variable, are not valid. The message says where, and
+    /// what is allowed.
     REGRAPH_ERROR_SETTINGS = 4,
-    /// The call panicked inside the library, which is a bug of the library's. What the call was to do
-    /// may be half done; engines whose books may be wrong hand nothing out any more
+    /// The call panicked inside the library, which is a bug in the library. The call may have done
+    /// a part of its work; an engine whose state may be wrong then refuses all calls
     /// (REGRAPH_ERROR_POISONED).
     REGRAPH_ERROR_PANIC = 5,
-    /// The library was built without this.
+    /// The library was built without this feature.
     REGRAPH_ERROR_NOT_SUPPORTED = 6,
     /// A regraph_sim call on an engine that is not simulated.
     REGRAPH_ERROR_NOT_SIMULATED = 7,
@@ -35,7 +35,7 @@ pub enum regraph_error {
     REGRAPH_ERROR_IO = 8,
     /// The engine keeps no journal: set "check:True" or regraph_config_set_journal().
     REGRAPH_ERROR_NO_JOURNAL = 9,
-    /// The capture's journal has no trace: it is beyond the numbers of the format.
+    /// The capture's journal exceeds the limits of the trace format.
     REGRAPH_ERROR_NO_TRACE = 10,
 
     /// There is no CUDA driver on this machine.
@@ -45,24 +45,25 @@ pub enum regraph_error {
     /// The driver refused a call: regraph_last_driver_code() has its code.
     REGRAPH_ERROR_DRIVER = 22,
 
-    /// A request for nothing.
+    /// The request is for zero bytes.
     REGRAPH_ERROR_ZERO_BYTES = 30,
-    /// No memory is proven free for the request and no more is to be had. The capture, if one is
-    /// under way, is unharmed.
+    /// No memory is proven free for the request and the device, or a limit, allows no more. A
+    /// capture under way can go on.
     REGRAPH_ERROR_OUT_OF_MEMORY = 31,
     /// The block is not live: it was freed before, or belongs to another engine.
     REGRAPH_ERROR_UNKNOWN_BLOCK = 32,
-    /// There is no such pool.
+    /// The pool is not one of this engine: it was destroyed, or belongs to another engine.
     REGRAPH_ERROR_UNKNOWN_POOL = 33,
-    /// There is no such capture under way.
+    /// The capture is not under way in this engine.
     REGRAPH_ERROR_UNKNOWN_CAPTURE = 34,
-    /// The capture was ended or abandoned here and still captures: end it on the stream too.
+    /// The capture was ended or abandoned in the engine, and its stream still captures: end the
+    /// stream's capture first.
     REGRAPH_ERROR_CAPTURE_ENDED = 35,
-    /// There is no such graph.
+    /// The graph is not one of this engine: it was released, or belongs to another engine.
     REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
     /// The stream does not capture.
     REGRAPH_ERROR_NOT_CAPTURING = 37,
-    /// An invalid operation has ruined the capture. What the engine did in it is rolled back.
+    /// An invalid operation has invalidated the capture. The engine has rolled it back.
     REGRAPH_ERROR_CAPTURE_INVALIDATED = 38,
     /// The pool cannot be destroyed yet: blocks, captures, graphs or work use it.
     REGRAPH_ERROR_POOL_IN_USE = 39,
@@ -74,14 +75,14 @@ pub enum regraph_error {
     REGRAPH_ERROR_POOL_SUSPENDED = 42,
     /// There is not enough memory to resume the pool. It stays suspended.
     REGRAPH_ERROR_RESUME_OUT_OF_MEMORY = 43,
-    /// A stream was set back behind work that a reuse relied on. The capture is rolled back; its
-    /// graph must not be launched.
+    /// A stream was set back before work that a reuse of memory relied on. The capture is rolled
+    /// back; its graph must not be launched.
     REGRAPH_ERROR_SET_BACK = 44,
-    /// The per-thread default stream is a different stream in every thread, and is refused.
+    /// The per-thread default stream is a different stream in every thread: create a stream.
     REGRAPH_ERROR_PER_THREAD_STREAM = 45,
     /// The stream cannot be retired yet: it captures, or was recorded for a live block.
     REGRAPH_ERROR_STREAM_IN_USE = 46,
-    /// A thread panicked inside the engine: nothing is handed out any more.
+    /// A thread panicked inside the engine, whose state may be wrong: it refuses all calls.
     REGRAPH_ERROR_POISONED = 47,
     /// The checker refuses the capture. It is rolled back; its graph must not be launched.
     REGRAPH_ERROR_REFUSED = 48,
@@ -89,23 +90,24 @@ pub enum regraph_error {
     /// regraph_config_set_refuse_late_uses() is set. It is rolled back; its graph must not be
     /// launched.
     REGRAPH_ERROR_LATE_USE = 49,
-    /// The memory of the capture cannot come at its end.
+    /// The capture cannot have a plan: the device cannot map memory at its end.
     REGRAPH_ERROR_CANNOT_PLAN = 50,
-    /// There is not as much memory as the capture needs at its end. It is rolled back; its graph must
+    /// At its end the capture needs more memory than there is. It is rolled back; its graph must
     /// not be launched.
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY = 51,
-    /// The capture was ended without its graph, so its blocks never got memory of their own. The graph
+    /// The capture was ended without its graph, so its blocks are not backed by memory. The graph
     /// must not be launched.
     REGRAPH_ERROR_UNPLANNED = 52,
     /// The stream is capturing, and the call needs one that is not.
     REGRAPH_ERROR_CAPTURING = 53,
-    /// The end of an earlier launch in the pool could not be marked, so no launch can be ordered after
-    /// it. Release the pool's graphs and create another pool.
+    /// No event could be recorded after an earlier launch in the pool, so no launch can be ordered
+    /// after that one. Release the pool's graphs and create another pool.
     REGRAPH_ERROR_ORDER_LOST = 54,
     /// The caller ended the graph's capture with regraph_end_capture(), so its executables are the
     /// caller's: see regraph_launch_executable().
     REGRAPH_ERROR_NOT_INSTANTIATED = 55,
-    /// Live blocks that belong to no graph lie in the pool; see regraph_pool_suspend_discarding().
+    /// Live blocks of the pool belong to no graph: free them, or see
+    /// regraph_pool_suspend_discarding().
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
 
     /// Anything else; the message says what.
@@ -137,8 +139,8 @@ names! {
     REGRAPH_ERROR_OTHER
 }
 
-/// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for a number that is none.
-/// Never freed.
+/// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The
+/// text is never freed.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -148,8 +150,8 @@ pub extern "C" fn regraph_error_name(error: i32) -> *const c_char {
     CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or_default().as_ptr()
 }
 
-/// What the latest call that failed on this thread failed with, in words: for people, not to be
-/// parsed. Valid until the next call that fails on this thread; empty if none has.
+/// The message of the latest call that failed on this thread: for people, not for parsing. Valid
+/// until the next call that fails on this thread; empty if none has failed.
 ///
 /// Threads: any; each has its own message.
 #[no_mangle]
@@ -157,8 +159,8 @@ pub extern "C" fn regraph_last_error_message() -> *const c_char {
     failure::last_message()
 }
 
-/// The driver's code (CUresult) of the latest call that failed on this thread; 0 where that was not
-/// refused by the driver.
+/// The driver's code (CUresult) of the latest call that failed on this thread; 0 if that call did
+/// not fail in the driver.
 ///
 /// Threads: any; each has its own code.
 #[no_mangle]

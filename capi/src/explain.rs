@@ -1,4 +1,4 @@
-//! Why a stream may not take what is free.
+//! Why a stream cannot take free memory.
 
 use std::ffi::{c_char, CString};
 use std::ptr::{from_ref, null, null_mut};
@@ -15,62 +15,64 @@ use crate::handles::{
     stream as named,
 };
 
-/// Why a stream may not take a free range. A later version may add some: treat an unknown one as a
+/// Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a
 /// reason, too.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum regraph_refusal {
-    /// It may.
+    /// It can.
     REGRAPH_REFUSAL_NONE = 0,
-    /// `marker` must be completed first, and no path of edges that prove it leads from it to the
-    /// stream's terminals. `stream` owned the block.
+    /// The node `marker` must have completed first, and no path of edges that prove this leads from
+    /// it to the stream's terminals. `stream` is the stream of the block that lay there.
     REGRAPH_REFUSAL_MARKER = 1,
-    /// The setting "reuse" gives it to its own stream only: `stream`.
+    /// The setting "reuse" allows only its own stream to take it: `stream`.
     REGRAPH_REFUSAL_OWN_STREAM_ONLY = 2,
-    /// `stream`, which is not in the block's capture, uses it.
+    /// `stream`, which is not in the block's capture, used the block.
     REGRAPH_REFUSAL_OUTSIDE_STREAM = 3,
-    /// `stream` was set back, or went on behind an edge that proves nothing, while it used it.
+    /// `stream` was set back while it used the block, or continued after an edge that proves
+    /// nothing.
     REGRAPH_REFUSAL_UNTRUSTED = 4,
-    /// `capture` is younger, uses the same pool and is under way.
+    /// `capture` began later in the same pool and is under way.
     REGRAPH_REFUSAL_NESTED_CAPTURE = 5,
     /// The setting "reuse" holds it until the capture's end.
     REGRAPH_REFUSAL_POLICY = 6,
-    /// `capture` was under way beside it.
+    /// `capture` was under way at the same time as the block's capture, and still is.
     REGRAPH_REFUSAL_CAPTURE = 7,
-    /// Work of `stream` outside captures has not completed.
+    /// Work of `stream` outside captures may still use it.
     REGRAPH_REFUSAL_OUTSIDE_WORK = 8,
-    /// `stream` gave it back outside captures: it may take it at once, others when its work has
-    /// completed.
+    /// `stream` freed it outside captures: that stream can take it at once, other streams when the
+    /// work of `stream` has completed.
     REGRAPH_REFUSAL_ORDERED = 9,
     /// It belongs to another capture that is under way.
     REGRAPH_REFUSAL_OTHER_CAPTURE = 10,
-    /// A graph of the pool uses it, and the stream that asks is not capturing.
+    /// A graph of the pool uses it, and the stream is not capturing.
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
-    /// Its pool is suspended: there is no memory behind it.
+    /// Its pool is suspended: it is not backed by memory.
     REGRAPH_REFUSAL_SUSPENDED = 12,
     /// Another reason; `text` says which.
     REGRAPH_REFUSAL_OTHER = 99,
 }
 
-/// A free range as one stream sees it. Later versions may add fields at the end.
+/// A free range, and whether one stream can take it. Later versions may add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct regraph_free_range {
-    /// Where it lies.
+    /// Its device address.
     pub address: u64,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// The number, in messages and journals, of the last block that lay there; with `has_block`.
+    /// The number, in messages and journals, of the last block that lay there; valid with
+    /// `has_block`.
     pub block: u64,
-    /// The node that must be completed first; NULL where the refusal names none.
+    /// The node that must have completed first; NULL if the refusal names none.
     pub marker: regraph_node,
-    /// The stream that the refusal names; with `has_stream`, for NULL is a stream.
+    /// The stream that the refusal names; valid with `has_stream`, since NULL is a stream.
     pub stream: regraph_stream,
     /// The capture that the refusal names, or 0.
     pub capture: regraph_capture_id,
-    /// The refusal in words; empty where there is none. Lives as long as the explanation.
+    /// The refusal in words; empty if there is none. Lives as long as the explanation.
     pub text: *const c_char,
-    /// Why the stream may not take it.
+    /// Why the stream cannot take it.
     pub refusal: regraph_refusal,
     /// Whether a block lay there.
     pub has_block: bool,
@@ -78,11 +80,11 @@ pub struct regraph_free_range {
     pub has_stream: bool,
 }
 
-/// What one stream may take of a pool's free ranges, and why it may not take the others.
+/// Which of a pool's free ranges one stream can take, and why it cannot take the others.
 #[derive(Debug)]
 pub struct regraph_explanation {
     ranges: Vec<regraph_free_range>,
-    /// What the ranges point to.
+    /// The texts that the ranges point to.
     _texts: Vec<CString>,
 }
 
@@ -145,8 +147,8 @@ fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
     }
 }
 
-/// Says of every free range of a pool, in order of addresses, whether `stream` may take it now, and
-/// if not why, and which marker it waits for. `explanation` gets a list to be destroyed with
+/// Lists every free range of a pool, in order of addresses, with whether `stream` can take it now,
+/// and if not, why not. `explanation` gets a list to be destroyed with
 /// regraph_explanation_destroy().
 ///
 /// Threads: any; not while another thread captures into the same graph.
@@ -169,7 +171,7 @@ pub unsafe extern "C" fn regraph_explain(
     })
 }
 
-/// How many ranges an explanation has; 0 for NULL.
+/// The number of ranges of an explanation; 0 for NULL.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -180,8 +182,8 @@ pub unsafe extern "C" fn regraph_explanation_count(
     unsafe { explanation.as_ref() }.map_or(0, |explanation| explanation.ranges.len())
 }
 
-/// One range of an explanation, counted from 0. Lives as long as the explanation; NULL beyond its
-/// end, or for NULL.
+/// One range of an explanation, by its index from 0. Lives as long as the explanation; NULL for
+/// NULL and for an index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -194,7 +196,7 @@ pub unsafe extern "C" fn regraph_explanation_get(
     explanation.and_then(|it| it.ranges.get(index)).map_or(null(), from_ref)
 }
 
-/// Destroys an explanation. Nothing for NULL.
+/// Destroys an explanation. Does nothing for NULL.
 ///
 /// Threads: any, while no other call uses the explanation.
 #[no_mangle]

@@ -1,4 +1,4 @@
-//! How a call ends: no panic leaves it, and what it failed with is kept for its thread.
+//! How a call ends: no panic leaves it, and its failure is kept for its thread.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -134,7 +134,7 @@ fn of_engine(error: &Error) -> regraph_error {
     }
 }
 
-/// What the latest call that failed on a thread said.
+/// The latest failure of a thread.
 #[derive(Default)]
 struct Last {
     message: RefCell<CString>,
@@ -145,15 +145,15 @@ thread_local! {
     static LAST: Last = Last::default();
 }
 
-/// Runs a call. Nothing is written down where it succeeds.
+/// Runs a call. Success leaves the kept failure as it is.
 #[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Fallible<()>) -> regraph_error {
-    // What is caught carries no more than a code: failures stay out of the way of success.
+    // The closure returns a code alone, so that the fast path carries no failure.
     let coded = || match call() {
         Ok(()) => regraph_error::REGRAPH_OK,
         Err(failure) => failed(failure),
     };
-    // A call that panicked leaves nothing of ours half changed: engines poison themselves.
+    // A panic leaves no state of this crate half changed, and engines poison themselves.
     catch_unwind(AssertUnwindSafe(coded)).unwrap_or_else(panicked)
 }
 
@@ -180,7 +180,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> regraph_error {
         (_, Some(text)) => text.as_str(),
         _ => "no message",
     };
-    keep(format!("the library panicked, which is a bug of its own: {text}"), 0);
+    keep(format!("the library panicked, which is a bug in the library: {text}"), 0);
     regraph_error::REGRAPH_ERROR_PANIC
 }
 

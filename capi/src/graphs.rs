@@ -42,8 +42,9 @@ fn capture_mode(mode: i32) -> Fallible<CaptureMode> {
 ///
 /// Threads: any; the capture then stays on the calling thread.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED, REGRAPH_ERROR_INVALID_ARGUMENT,
-/// REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The stream does not capture then.
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED,
+/// REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_PER_THREAD_STREAM, REGRAPH_ERROR_DRIVER. The
+/// stream does not capture then.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_begin_stream_capture(
     engine: *const regraph_engine,
@@ -64,24 +65,24 @@ pub unsafe extern "C" fn regraph_begin_stream_capture(
     })
 }
 
-/// Throws a capture away that regraph_begin_stream_capture() began, and begins another one on the same
-/// stream, with the same pool and mode, for the same work. From what the first capture asked for,
-/// the library plans where the blocks of the second one lie, close to the least memory: for devices
-/// without virtual memory management there is no other way to that. `capture` holds the first
-/// capture's id and gets the second one's.
+/// Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,
+/// with the same pool and mode, for the same work. From the requests of the first capture the
+/// library plans the addresses of the second capture's blocks, close to the least memory. Devices
+/// without virtual memory management have no other way to that. `capture` holds the first capture's
+/// id and gets the second one's.
 ///
-/// Capture the work, free all blocks that the capture allocated, call this, and capture the work again.
-/// The first capture's graph never runs. A block from the first capture that was not freed stays
-/// allocated, and its memory is not shared. Where the second capture asks for anything else than the
-/// first, its blocks lie as without a plan from there on: the report tells (layout_blocks,
-/// layout_followed). Memory that the pool holds and does not use goes back to the driver meanwhile.
+/// Capture the work, free all blocks that the capture allocated, make this call, and capture the
+/// work again. A block of the first capture that was not freed stays allocated, and its memory is
+/// not shared. From the first request on that differs from the first capture's, the plan is not
+/// followed: the report has the numbers (layout_blocks, layout_followed). Memory that the pool
+/// holds and does not use goes back to the driver.
 ///
 /// Takes up to a second where the capture has many blocks.
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture goes on. Those
-/// of regraph_begin_stream_capture(): the stream does not capture then.
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE and REGRAPH_ERROR_NO_JOURNAL: the first capture can go on.
+/// Those of regraph_begin_stream_capture(): the stream does not capture then.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_repeat_stream_capture(
     engine: *const regraph_engine,
@@ -97,15 +98,15 @@ pub unsafe extern "C" fn regraph_repeat_stream_capture(
     })
 }
 
-/// Ends a capture that regraph_begin_stream_capture() began: the checker judges it (the setting
-/// "check"), cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report` may be NULL, but
-/// its graph id is what regraph_launch_graph() and regraph_release_graph() take.
+/// Ends a capture of regraph_begin_stream_capture(): the checker verifies it (the setting "check"),
+/// and the library calls cuStreamEndCapture(), cuGraphInstantiate() and cuGraphUpload(). `report`
+/// may be NULL, but regraph_launch_graph() and regraph_release_graph() take the report's graph id.
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, where a
-/// stream was not joined again for instance. The capture is over then, and nothing of it is left but
-/// the blocks that it allocated and did not free.
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; those of regraph_end_capture(); REGRAPH_ERROR_DRIVER, if
+/// a stream was not joined again for instance. The capture has ended then, without a graph; blocks
+/// that it allocated and did not free stay live.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_finish_stream_capture(
     engine: *const regraph_engine,
@@ -122,17 +123,17 @@ pub unsafe extern "C" fn regraph_finish_stream_capture(
     })
 }
 
-/// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture, after every
-/// earlier launch of a graph of the same pools, on any stream: graphs of one pool share memory, so they
-/// never run at once. Costs one event record, and one wait where the stream is not that of the
-/// pool's last launch.
+/// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The
+/// launch waits for every earlier launch of a graph of the same pools, on any stream: graphs of one
+/// pool share memory and must not run at the same time. Costs one event record, and one wait if the
+/// stream is not that of the pool's last launch.
 ///
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
 /// regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
 /// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
-/// REGRAPH_ERROR_DRIVER.
+/// REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_launch_graph(
     engine: *const regraph_engine,
@@ -146,9 +147,9 @@ pub unsafe extern "C" fn regraph_launch_graph(
     })
 }
 
-/// The same for an executable that the caller made of a graph of regraph_end_capture()
-/// (cuGraphInstantiate). A launch in any other way (cuGraphLaunch) is not ordered among the graphs of
-/// its pools: the caller then keeps them from running at once.
+/// The same for an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
+/// regraph_end_capture(). The library does not see other launches (cuGraphLaunch()): the caller
+/// must keep those from running at the same time as other graphs of the same pools.
 ///
 /// Threads: any.
 ///
@@ -170,8 +171,8 @@ pub unsafe extern "C" fn regraph_launch_executable(
 }
 
 /// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
-/// parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may be
-/// NULL.
+/// parameters between launches. They are destroyed by regraph_release_graph(). Either pointer may
+/// be NULL.
 ///
 /// Threads: any.
 ///
@@ -197,16 +198,18 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
     })
 }
 
-/// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds no
-/// edges to the graph. The first call takes some milliseconds, or about a second for 100,000 blocks.
+/// The least memory that the blocks of a graph's capture need, in bytes, in any placement that adds
+/// no edges to the graph. The first call takes some milliseconds, or about a second for 100,000
+/// blocks.
 ///
-/// Until the graph is released the library keeps its capture's journal for this, some 50 to 100 bytes
-/// of host memory for each node and block; regraph_graph_forget_journal() gives the journal up.
+/// Until the graph is released the library keeps its capture's journal for this, some 50 to 100
+/// bytes of host memory for each node and block; regraph_graph_forget_journal() gives the journal
+/// up.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal or it
-/// was forgotten.
+/// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NO_JOURNAL where the capture kept no journal
+/// or it was forgotten.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_graph_minimum_bytes(
     engine: *const regraph_engine,
@@ -222,7 +225,7 @@ pub unsafe extern "C" fn regraph_graph_minimum_bytes(
     })
 }
 
-/// Frees the journal of a graph's capture.
+/// Frees the journal of a graph's capture, which regraph_graph_minimum_bytes() needs.
 ///
 /// Threads: any.
 ///
@@ -239,11 +242,11 @@ pub unsafe extern "C" fn regraph_graph_forget_journal(
     })
 }
 
-/// Releases a graph: its memory is free for others when the launches that the library made of it have
-/// completed, which is seen at a later launch, capture or destruction of its pools. A graph of
-/// regraph_finish_stream_capture() is destroyed then. The executables of a graph of
-/// regraph_end_capture() are the caller's: none is launched any more, and launches that the
-/// library did not make have completed before this call.
+/// Releases a graph. Does not wait: if launches by the library are running, the graph keeps its
+/// memory until a later launch, capture, synchronization or destruction of its pools finds that
+/// they have completed. A graph of regraph_finish_stream_capture() is destroyed then. The
+/// executables of a graph of regraph_end_capture() belong to the caller: launches that the library
+/// did not make must have completed before this call, and none may follow.
 ///
 /// Threads: any.
 ///

@@ -1,9 +1,9 @@
-//! Names of what calls are about.
+//! Ids of objects, and CUDA's handles.
 
 use regraph::driver::{CaptureId, ExecutableHandle, GraphHandle, NodeHandle, StreamHandle};
 use regraph::engine::{Block, BlockId, GraphId, PoolId};
 
-/// No limit, or a number of bytes that nobody knows.
+/// No limit, or an unknown number of bytes.
 pub const REGRAPH_NO_LIMIT: u64 = u64::MAX;
 
 /// CUDA's stream.
@@ -42,45 +42,43 @@ pub type regraph_node = *mut CUgraphNode_st;
 /// An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
 pub type regraph_executable = *mut CUgraphExec_st;
 
-/// The driver's number of a capture, as cuStreamGetCaptureInfo() tells it. Unique in a process.
+/// The driver's id of a capture (cuStreamGetCaptureInfo()). Unique in a process.
 pub type regraph_capture_id = u64;
 
-/// The name of a pool. No name is given twice in a process: that of a pool that was destroyed, or of
-/// another engine's, is an error and nothing worse.
+/// The id of a pool. No id is given twice in a process: calls reject the id of a pool that was
+/// destroyed or that belongs to another engine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_pool {
-    /// The library's.
+    /// For the library only. All zero is no valid id.
     pub words: [u64; 2],
 }
 
-/// The name of a graph's claim on the memory of its pools. No name is given twice in a process, as for
-/// pools.
+/// The id of a graph's claim on the memory of its pools. No id is given twice in a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_graph_id {
-    /// The library's.
+    /// For the library only. All zero is no valid id.
     pub words: [u64; 2],
 }
 
-/// The name of a live block. No name is given twice in a process: that of a block that was freed, or
-/// of another engine's, is an error and nothing worse.
+/// The id of a live block. No id is given twice in a process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_block_id {
-    /// The library's.
+    /// For the library only. All zero is no valid id.
     pub words: [u64; 3],
 }
 
-/// A block that was handed out.
+/// A live block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_block {
-    /// Its name, for later calls.
+    /// Its id, for later calls.
     pub id: regraph_block_id,
-    /// Where it lies: a device address, a multiple of 512.
+    /// Its device address, a multiple of 512.
     pub address: u64,
-    /// What was asked for, in bytes.
+    /// The size that was requested, in bytes.
     pub bytes: u64,
 }
 

@@ -16,24 +16,24 @@ use crate::handles::{raw_stream, regraph_block_id, regraph_pool, regraph_stream}
 pub struct regraph_leak {
     /// The block.
     pub block: regraph_block_id,
-    /// Where it lies.
+    /// Its device address.
     pub address: u64,
-    /// What was asked for, in bytes.
+    /// The size that was requested, in bytes.
     pub bytes: u64,
     /// Its stream.
     pub stream: regraph_stream,
-    /// All of this in words, with the host's frames that asked for it, innermost first, where stacks
-    /// are recorded (the setting "stacks:True"). Lives as long as the list.
+    /// All of this in words, with the host's stack frames at the allocation, innermost first, if
+    /// stacks are recorded (the setting "stacks:True"). Lives as long as the list.
     pub text: *const c_char,
     /// Its pool.
     pub pool: regraph_pool,
 }
 
-/// The blocks that had not been freed at one time, in order of addresses.
+/// The live blocks at one time, in order of addresses.
 #[derive(Debug)]
 pub struct regraph_leak_list {
     leaks: Vec<regraph_leak>,
-    /// What the leaks point to.
+    /// The texts that the leaks point to.
     _texts: Vec<CString>,
 }
 
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn regraph_get_leaks(
     })
 }
 
-/// How many blocks a list has; 0 for NULL.
+/// The number of blocks of a list; 0 for NULL.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -82,7 +82,8 @@ pub unsafe extern "C" fn regraph_leak_list_count(leaks: *const regraph_leak_list
     unsafe { leaks.as_ref() }.map_or(0, |leaks| leaks.leaks.len())
 }
 
-/// One block of a list, counted from 0. Lives as long as the list; NULL beyond its end, or for NULL.
+/// One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an
+/// index beyond the end.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn regraph_leak_list_get(
     leak.map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
-/// Destroys a list. Nothing for NULL.
+/// Destroys a list. Does nothing for NULL.
 ///
 /// Threads: any, while no other call uses the list.
 #[no_mangle]

@@ -1,18 +1,19 @@
 //! The C interface of regraph: the calls behind `include/regraph.h`.
 //!
-//! The header is made from these sources and carries their documentation; `cargo test` compares the
-//! two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes it anew.
+//! The header is generated from these sources and carries their documentation; `cargo test`
+//! compares the two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes the
+//! header.
 //!
-//! * `error`, `failure`, `arguments`: how calls fail, and what comes in by pointer.
-//! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with the
-//!   objects that callers name by id.
-//! * `pools`, `blocks`, `captures`, `graphs`, `explain`, `statistics`, `memory`, `leaks`, `observe`,
-//!   `snapshot`: the calls on them.
-//! * `sim`: the host's side of the simulated driver; `version`.
+//! * `error`, `failure`, `arguments`: how calls fail, and pointers that callers pass.
+//! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with
+//!   the objects that callers name by id.
+//! * `pools`, `blocks`, `captures`, `graphs`, `explain`, `statistics`, `memory`, `leaks`,
+//!   `observe`, `snapshot`: the calls on them.
+//! * `sim`: the driver calls of a host, on the simulated device; `version`.
 //!
 //! # Safety
-//! One contract holds for every call, and the header's opening comment states it: a pointer is null,
-//! which is an error, or what the call's documentation says it is.
+//! One contract holds for every call, and the header's opening comment states it: a pointer is
+//! null, which is an error, or what the call's documentation says it is.
 #![allow(non_camel_case_types, reason = "the types have their C names")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, above")]
 

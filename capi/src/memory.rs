@@ -1,4 +1,4 @@
-//! Limits, and giving memory back.
+//! Limits, and memory that goes back to the driver.
 
 use regraph::engine::Emptied;
 
@@ -8,13 +8,13 @@ use crate::error::regraph_error;
 use crate::failure::{guard, Failure};
 use crate::handles::REGRAPH_NO_LIMIT;
 
-/// What came of giving memory back. All in bytes.
+/// The result of regraph_empty_cache() and regraph_trim(), in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_emptied {
     /// Given back to the driver.
     pub released: u64,
-    /// Free, but for work that may still use it: it can be given back when that has completed.
+    /// Free, but work that has not completed may still use it: it can be given back later.
     pub waiting: u64,
     /// Still held.
     pub reserved: u64,
@@ -29,8 +29,8 @@ impl From<Emptied> for regraph_emptied {
     }
 }
 
-/// Sets the most that all pools together may hold, in bytes; REGRAPH_NO_LIMIT takes the limit away.
-/// What is held already is not given back by this: see regraph_trim().
+/// Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the
+/// limit. Does not give memory back that is held already: see regraph_trim().
 ///
 /// Threads: any.
 ///
@@ -48,12 +48,13 @@ pub unsafe extern "C" fn regraph_set_memory_limit(
     })
 }
 
-/// The same as a share of the device's memory, from 0 to 1.
+/// Sets the most memory that all pools together may hold, as a share of the device's memory from 0
+/// to 1.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, where it does not tell the device's
-/// size.
+/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT; REGRAPH_ERROR_DRIVER, if it does not know the size of
+/// the device's memory.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_set_memory_fraction(
     engine: *const regraph_engine,
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn regraph_set_memory_fraction(
     })
 }
 
-/// The most that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
+/// The most memory that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
 ///
 /// Threads: any.
 ///
@@ -89,8 +90,8 @@ pub unsafe extern "C" fn regraph_get_memory_limit(
     })
 }
 
-/// Gives all memory back to the driver that is wholly free, without waiting for anything: what
-/// running work may still use stays, and so does what graphs use. `emptied` may be NULL.
+/// Gives memory back to the driver that is completely free. Does not wait: memory that running work
+/// may still use stays, and so does memory of graphs. `emptied` may be NULL.
 ///
 /// Threads: any.
 ///
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn regraph_empty_cache(
     unsafe { regraph_trim(engine, 0, emptied) }
 }
 
-/// The same, until no more than `keep` bytes are held; what was unused longest goes first.
+/// The same, until no more than `keep` bytes are held; memory that was unused longest goes first.
 ///
 /// Threads: any.
 ///

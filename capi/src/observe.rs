@@ -1,4 +1,4 @@
-//! Who is told of requests that failed for want of memory.
+//! Observers of requests that fail for lack of memory.
 
 use std::ffi::{c_char, c_void};
 
@@ -9,11 +9,11 @@ use crate::error::regraph_error;
 use crate::failure::{c_text, guard, Failure};
 use crate::handles::{raw_stream, regraph_pool, regraph_stream, REGRAPH_NO_LIMIT};
 
-/// Why a request could not be met. All in bytes. Later versions may add fields at the end.
+/// Why a request failed. All in bytes. Later versions may add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct regraph_out_of_memory {
-    /// What was asked for.
+    /// The size that was requested.
     pub requested: u64,
     /// The most the pool may hold, or REGRAPH_NO_LIMIT.
     pub limit: u64,
@@ -21,9 +21,9 @@ pub struct regraph_out_of_memory {
     pub reserved: u64,
     /// In the pool's blocks that have not been freed.
     pub allocated: u64,
-    /// Free, and the stream could take it if it were in one piece large enough.
+    /// Free and proven for the stream, but fragmented.
     pub takeable: u64,
-    /// Free, but not for this stream now.
+    /// Free, but not yet usable by this stream.
     pub waiting: u64,
     /// The most that all pools may hold, or REGRAPH_NO_LIMIT.
     pub engine_limit: u64,
@@ -31,31 +31,31 @@ pub struct regraph_out_of_memory {
     pub engine_reserved: u64,
     /// In blocks of all pools that have not been freed, but for suspended pools.
     pub engine_allocated: u64,
-    /// Given back by suspended pools, which ask for it again when they are resumed.
+    /// Given back by suspended pools, which need it again when they are resumed.
     pub engine_suspended: u64,
     /// Held by pools that belong to graphs, or to captures under way.
     pub in_graphs: u64,
-    /// Free on the device; REGRAPH_NO_LIMIT where the driver did not tell.
+    /// Free on the device; REGRAPH_NO_LIMIT if the driver does not know.
     pub device_free: u64,
-    /// Of the device; REGRAPH_NO_LIMIT where the driver did not tell.
+    /// The device's memory; REGRAPH_NO_LIMIT if the driver does not know.
     pub device_total: u64,
-    /// The stream that asked.
+    /// The stream of the request.
     pub stream: regraph_stream,
     /// All of this in words, with advice.
     pub text: *const c_char,
     /// The pool.
     pub pool: regraph_pool,
-    /// Whether the stream captures, so that nothing could be waited for.
+    /// Whether the stream captures, so that the call could not wait for work.
     pub capturing: bool,
     /// Whether segments can grow (the setting "expandable_segments").
     pub growable: bool,
 }
 
-/// Told of every request that fails for want of memory, on the thread that made it, before the
-/// request returns and with none of the engine's locks held. The report lives as long as the call.
+/// Called for every request that fails for lack of memory, on the thread of the request, before the
+/// request returns and without any lock of the engine. The report lives as long as the call.
 ///
-/// It may call the engine, but neither destroy it nor begin, end or abandon a capture of the stream
-/// that asked. It must return: no longjmp out of it, no C++ exception (the program is ended by one).
+/// The callback may call the engine, but must not destroy it, nor begin, end or abandon a capture
+/// of the request's stream. It must return: no longjmp, no C++ exception (which ends the program).
 pub type regraph_out_of_memory_callback =
     Option<unsafe extern "C" fn(report: *const regraph_out_of_memory, user_data: *mut c_void)>;
 
@@ -93,15 +93,14 @@ impl Observer {
             capturing: report.capturing,
             growable: report.growable,
         };
-        // SAFETY: the report and its text live until it returns; the rest the caller promised.
+        // SAFETY: the report and its text live until the callback returns; the caller promised the rest.
         unsafe { (self.callback)(&told, self.user_data) }
     }
 }
 
-/// Registers somebody who is told of every request of regraph_allocate() that fails for want of
-/// memory. `user_data` is handed to it and may be NULL; what it points to lives as long as the
-/// engine, since there is no way to take an observer back. It may be called by several threads at
-/// once.
+/// Registers a callback for every request of regraph_allocate() that fails for lack of memory. It
+/// gets `user_data`, which may be NULL and must point to something that lives as long as the
+/// engine: a callback cannot be removed. Several threads may call it at once.
 ///
 /// Threads: any.
 ///

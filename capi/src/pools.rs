@@ -1,16 +1,19 @@
 //! Pools.
 
+use std::ffi::c_char;
+use std::ptr::null;
+
 use regraph::engine::PoolConfig;
 
-use crate::arguments::{put_if_wanted, Out};
+use crate::arguments::{put_if_wanted, text, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::guard;
 use crate::handles::{regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT};
 
-/// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the first
-/// allocation. Graphs of one pool share memory and never run at once: give graphs that are to run at
-/// the same time pools of their own.
+/// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the
+/// first allocation. Graphs of one pool share memory and never run at once: give graphs that are to
+/// run at the same time pools of their own.
 ///
 /// Threads: any.
 ///
@@ -21,6 +24,23 @@ pub unsafe extern "C" fn regraph_pool_create(
     max_bytes: u64,
     pool: *mut regraph_pool,
 ) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { regraph_pool_create_named(engine, null(), max_bytes, pool) }
+}
+
+/// Creates a pool with a name, which stands in messages instead of the pool's number. `name` is UTF-8
+/// and is copied; NULL means none.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_INVALID_TEXT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_create_named(
+    engine: *const regraph_engine,
+    name: *const c_char,
+    max_bytes: u64,
+    pool: *mut regraph_pool,
+) -> regraph_error {
     guard(|| {
         // SAFETY: the contract of all calls.
         let (engine, out) = unsafe { (regraph_engine::read(engine)?, Out::needed(pool, "pool")?) };
@@ -28,18 +48,22 @@ pub unsafe extern "C" fn regraph_pool_create(
         if max_bytes != REGRAPH_NO_LIMIT {
             config = config.max_bytes(max_bytes);
         }
+        if !name.is_null() {
+            // SAFETY: the contract of all calls.
+            config = config.name(unsafe { text(name, "name") }?);
+        }
         out.put(on!(engine, engine => engine.create_pool(config)).into());
         Ok(())
     })
 }
 
-/// Gives all memory of a pool back to the driver and forgets the pool.
+/// Gives all memory of a pool back to the driver and destroys the pool.
 ///
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_POOL_IN_USE while a block of it is live, a capture into it is under way, a
 /// graph of it exists or work may still use a freed block; REGRAPH_ERROR_UNKNOWN_POOL;
-/// REGRAPH_ERROR_DRIVER, when the pool is gone but some of its memory may not have been given back.
+/// REGRAPH_ERROR_DRIVER: the pool is destroyed, but the driver may not have taken all its memory.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_destroy(
     engine: *const regraph_engine,
@@ -52,9 +76,9 @@ pub unsafe extern "C" fn regraph_pool_destroy(
     })
 }
 
-/// Gives a pool up: it is destroyed now, or when its last block is freed, its last graph is released
-/// and their work has completed. Nothing may be asked of the pool any more; its blocks and graphs may
-/// be used as before. Waits for launches of graphs that were released while they ran.
+/// Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
+/// released and their work has completed. Calls reject the pool's id from now on; its blocks and
+/// graphs can be used as before. Waits for launches of graphs that were released while they ran.
 ///
 /// Threads: any.
 ///
@@ -71,21 +95,22 @@ pub unsafe extern "C" fn regraph_pool_release(
     })
 }
 
-/// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and graphs,
-/// until regraph_pool_resume(). Everything that the memory held is lost. Waits for the launches that
-/// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches are
-/// refused until the pool is resumed. `bytes` gets how many bytes went; it may be NULL.
+/// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
+/// graphs, until regraph_pool_resume(). All contents are lost. Waits for the launches that
+/// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs; such launches
+/// are refused until the pool is resumed. `bytes` gets the bytes that were given back; it may be
+/// NULL.
 ///
-/// No other work that uses memory of the pool may be running, or be submitted before the pool is
-/// resumed: launches of its graphs by other calls, and work on blocks of it that are live. The engine
-/// sees neither.
+/// Other work on the pool's memory must have completed, and none may be submitted before the pool
+/// is resumed: launches of its graphs by other calls, and work on its live blocks. The engine sees
+/// neither.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, where blocks are live that belong to no graph;
+/// Errors: REGRAPH_ERROR_POOL_HAS_BLOCKS, if live blocks of the pool belong to no graph;
 /// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_ORDER_LOST;
-/// REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER what had gone by then is gone, and suspending
-/// it again goes on with the rest.
+/// REGRAPH_ERROR_UNKNOWN_POOL. After REGRAPH_ERROR_DRIVER a part of the memory may have been given
+/// back, and another call continues with the rest.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_suspend(
     engine: *const regraph_engine,
@@ -102,12 +127,12 @@ pub unsafe extern "C" fn regraph_pool_suspend(
     })
 }
 
-/// Like regraph_pool_suspend(), but what live blocks hold is lost too, and they stay live: at the same
-/// addresses, and with any contents once the pool is resumed.
+/// Like regraph_pool_suspend(), but accepts live blocks that belong to no graph. They stay live at
+/// their addresses, and their contents are lost too.
 ///
 /// Threads: any.
 ///
-/// Errors: as regraph_pool_suspend(), but for REGRAPH_ERROR_POOL_HAS_BLOCKS.
+/// Errors: those of regraph_pool_suspend() except REGRAPH_ERROR_POOL_HAS_BLOCKS.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_suspend_discarding(
     engine: *const regraph_engine,
@@ -125,14 +150,14 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
     })
 }
 
-/// Maps memory again wherever a suspended pool had some. What it holds is anything. `bytes` gets how
-/// many bytes came back, 0 for a pool that is not suspended; it may be NULL. Where memory is short it
-/// waits for streams, as regraph_allocate() does outside captures.
+/// Maps memory again at the addresses of a suspended pool. Its contents are undefined. `bytes` gets
+/// the bytes that were mapped, 0 for a pool that is not suspended; it may be NULL. Where memory is
+/// short the call waits for streams, as regraph_allocate() does outside captures.
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER. The
-/// pool stays suspended.
+/// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
+/// The pool stays suspended.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_resume(
     engine: *const regraph_engine,
@@ -169,9 +194,9 @@ pub unsafe extern "C" fn regraph_pool_is_suspended(
     })
 }
 
-/// Makes what `stream` is given from now on come after every launch that regraph_launch_graph() and
-/// regraph_launch_executable() made of the pool's graphs so far: before a graph's inputs are filled
-/// anew, for instance. Costs nothing on the stream of the last launch.
+/// Makes later work on `stream` wait for every launch that regraph_launch_graph() and
+/// regraph_launch_executable() have made of the pool's graphs: before a graph's inputs are written
+/// again, for instance. Costs nothing on the stream of the last launch.
 ///
 /// Threads: any.
 ///
@@ -192,7 +217,7 @@ pub unsafe extern "C" fn regraph_pool_follow(
 }
 
 /// Waits until every launch that regraph_launch_graph() and regraph_launch_executable() made of the
-/// pool's graphs has completed, and gives back the memory of graphs that were released meanwhile.
+/// pool's graphs has completed, and destroys the graphs that were released while they ran.
 ///
 /// Threads: any.
 ///

@@ -1,4 +1,4 @@
-//! The host's side of the simulated driver: what the CUDA driver does for a host on a GPU.
+//! The simulated device's counterparts of the CUDA driver calls that a host makes.
 
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi};
 use regraph_sim::{Launch, SimDriver};
@@ -31,8 +31,8 @@ unsafe fn simulate(
 /// Threads: any, as for every regraph_sim call.
 ///
 /// Errors of every regraph_sim call: REGRAPH_ERROR_NOT_SIMULATED for an engine on a CUDA device;
-/// REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for what the driver would refuse, with its code in
-/// regraph_last_driver_code().
+/// REGRAPH_ERROR_NULL; REGRAPH_ERROR_DRIVER for calls that the CUDA driver would refuse, with its
+/// code in regraph_last_driver_code().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_create_stream(
     engine: *const regraph_engine,
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn regraph_sim_launch(
     unsafe { simulate(engine, launch) }
 }
 
-/// Makes what comes on `stream` wait for what `on` holds now (cuEventRecord and cuStreamWaitEvent).
-/// If `on` captures, `stream` joins the capture.
+/// Makes later work on `stream` wait for the work that is on `on` now (cuEventRecord and
+/// cuStreamWaitEvent). If `on` captures, `stream` joins the capture.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_wait(
     engine: *const regraph_engine,
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn regraph_sim_begin_capture(
     unsafe { simulate(engine, begin) }
 }
 
-/// Says in which capture a simulated stream is, and what the graph under capture is
-/// (cuStreamGetCaptureInfo): 0 and NULL where it does not capture. Either pointer may be NULL.
+/// The capture that a simulated stream is in, and the graph under capture (cuStreamGetCaptureInfo):
+/// 0 and NULL if the stream does not capture. Either pointer may be NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_capture_info(
     engine: *const regraph_engine,
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn regraph_sim_capture_info(
     unsafe { simulate(engine, info) }
 }
 
-/// Ruins the capture that a simulated stream is in, as an invalid operation does.
+/// Invalidates the capture that a simulated stream is in, as an invalid operation does.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_invalidate_capture(
     engine: *const regraph_engine,
@@ -161,8 +161,8 @@ pub unsafe extern "C" fn regraph_sim_destroy_graph(
     unsafe { simulate(engine, |driver| Ok(driver.destroy_graph(handle(graph))?)) }
 }
 
-/// Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed with
-/// regraph_sim_destroy_executable().
+/// Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed
+/// with regraph_sim_destroy_executable().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_instantiate(
     engine: *const regraph_engine,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn regraph_sim_destroy_executable(
     unsafe { simulate(engine, destroy) }
 }
 
-/// Completes the work of a simulated stream, and what that waits for, and no other
-/// (cuStreamSynchronize). Work does not complete by itself: there is no time.
+/// Completes the work of a simulated stream, and the work that it waits for, and no other
+/// (cuStreamSynchronize). Simulated work never completes by itself.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_synchronize_stream(
     engine: *const regraph_engine,
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn regraph_sim_synchronize(engine: *const regraph_engine) 
     unsafe { simulate(engine, |driver| Ok(driver.synchronize()?)) }
 }
 
-/// How much of the simulated device's memory is in use, in bytes.
+/// The simulated device's memory that is in use, in bytes.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_used_bytes(
     engine: *const regraph_engine,
@@ -236,8 +236,9 @@ pub unsafe extern "C" fn regraph_sim_used_bytes(
     }
 }
 
-/// Makes a coming call of the engine's to the simulated driver fail, without effect and with the code
-/// 800: the very next for 0, the one after it for 1, and so on. For tests of what a host does then.
+/// Makes a later call of the engine to the simulated driver fail, without effect and with the code
+/// 800: the next one for 0, the one after it for 1, and so on. For tests of how a host handles
+/// that.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_fail_driver_call(
     engine: *const regraph_engine,
@@ -252,8 +253,8 @@ pub unsafe extern "C" fn regraph_sim_fail_driver_call(
     }
 }
 
-/// Panics inside the library, as a bug of it would, and returns REGRAPH_ERROR_PANIC. For tests of
-/// what a host does then; the engine is unharmed. The panic is written to standard error.
+/// Panics inside the library, as a bug would, and returns REGRAPH_ERROR_PANIC. For tests of how a
+/// host handles that; the engine can be used as before. The panic is written to standard error.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_panic(engine: *const regraph_engine) -> regraph_error {
     // SAFETY: the contract of all calls.

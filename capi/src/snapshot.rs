@@ -9,7 +9,7 @@ use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{c_text, guard, or_default, Failure, Fallible};
 
-/// Writes a file anew.
+/// Writes a file, which replaces one that is there.
 pub(crate) fn write_file(
     path: &str,
     write: impl FnOnce(BufWriter<File>) -> io::Result<()>,
@@ -18,11 +18,11 @@ pub(crate) fn write_file(
     written.map_err(|source| Failure::File { path: path.to_owned(), source })
 }
 
-/// Writes everything that the engine holds, block by block, with what each freed block waits for, and
-/// the history where one is kept, as JSON. `path` is a file name in UTF-8; a file that is there is
-/// replaced.
+/// Writes a snapshot of the engine as JSON: all its memory, block by block, with what each freed
+/// block waits for, and the history if one is recorded. `path` is a file name in UTF-8; a file that
+/// is there is replaced.
 ///
-/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+/// Threads: any. Other calls on the engine wait while the snapshot is taken.
 ///
 /// Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
 #[no_mangle]
@@ -38,9 +38,9 @@ pub unsafe extern "C" fn regraph_write_snapshot_json(
     })
 }
 
-/// The same as a pickle, which pytorch.org/memory_viz opens.
+/// Writes a snapshot as a pickle, which pytorch.org/memory_viz opens.
 ///
-/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+/// Threads: any. Other calls on the engine wait while the snapshot is taken.
 ///
 /// Errors: REGRAPH_ERROR_IO, REGRAPH_ERROR_INVALID_TEXT.
 #[no_mangle]
@@ -56,9 +56,9 @@ pub unsafe extern "C" fn regraph_write_snapshot_pickle(
     })
 }
 
-/// The same as JSON text, to be destroyed with regraph_string_destroy().
+/// Returns a snapshot as JSON text, to be destroyed with regraph_string_destroy().
 ///
-/// Threads: any. Nothing else goes on in the engine while the snapshot is taken.
+/// Threads: any. Other calls on the engine wait while the snapshot is taken.
 ///
 /// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
 #[no_mangle]
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn regraph_snapshot_json(
     })
 }
 
-/// Destroys a text that a call gave to be destroyed. Nothing for NULL.
+/// Destroys a text of regraph_snapshot_json(). Does nothing for NULL.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn regraph_string_destroy(string: *mut c_char) {
     });
 }
 
-/// Keeps the latest `entries` events from now on, for snapshots; 0 ends that. What was kept before is
-/// forgotten.
+/// Records the latest `entries` events from now on, for snapshots; 0 turns this off. Events that
+/// were recorded before are dropped.
 ///
 /// Threads: any.
 ///

@@ -1,4 +1,4 @@
-//! Figures.
+//! Statistics.
 
 use regraph::engine::{Counts, Figure, Figures, Statistics};
 
@@ -8,44 +8,44 @@ use crate::error::regraph_error;
 use crate::failure::guard;
 use crate::handles::regraph_pool;
 
-/// One figure over time.
+/// One statistic over time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_figure {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The highest it has been since regraph_reset_peaks().
+    /// The highest value since regraph_reset_peaks().
     pub peak: u64,
-    /// By how much it has risen in all since regraph_reset_accumulated().
+    /// The sum of all increases since regraph_reset_accumulated().
     pub allocated: u64,
-    /// By how much it has fallen in all since then.
+    /// The sum of all decreases since then.
     pub freed: u64,
 }
 
-/// The figures of some memory, with the meanings that PyTorch gives them.
+/// Statistics of some memory, with the meanings that PyTorch gives them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_figures {
     /// Blocks that have not been freed.
     pub allocation: regraph_figure,
-    /// Their bytes as placed, rounded up.
+    /// Their bytes, each block rounded up to a multiple of 512.
     pub allocated_bytes: regraph_figure,
-    /// Their bytes as asked for.
+    /// Their bytes as requested.
     pub requested_bytes: regraph_figure,
-    /// Blocks that have not been freed, and freed ones that nobody may take yet.
+    /// Live blocks, and freed blocks that no stream can take yet.
     pub active: regraph_figure,
     /// Their bytes.
     pub active_bytes: regraph_figure,
-    /// Free pieces of segments that are, or may be, in use elsewhere.
+    /// Free ranges in segments of which another part is, or may be, in use.
     pub inactive_split: regraph_figure,
     /// Their bytes.
     pub inactive_split_bytes: regraph_figure,
-    /// Pieces of memory held from the driver: mappings and allocations.
+    /// Mappings and allocations that are held from the driver.
     pub segment: regraph_figure,
     /// Their bytes.
     pub reserved_bytes: regraph_figure,
-    /// Bytes of suspended pools that were given back to the driver, and that the pool asks for again
-    /// when it is resumed.
+    /// Bytes of suspended pools that were given back to the driver and that the pools need again
+    /// when they are resumed.
     pub suspended_bytes: regraph_figure,
     /// Zero. Later versions may give these names.
     pub unused: [regraph_figure; 6],
@@ -55,28 +55,30 @@ pub struct regraph_figures {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_counts {
-    /// Requests that were tried again after memory had been given back.
+    /// Requests that were tried again after memory had been given back to the driver.
     pub num_alloc_retries: u64,
-    /// Requests that failed for want of memory.
+    /// Requests that failed for lack of memory.
     pub num_ooms: u64,
-    /// How often the host was made to wait for the work of streams.
+    /// How often a call waited for the work of streams.
     pub num_sync_all_streams: u64,
-    /// Pieces of memory got from the driver.
+    /// Mappings and allocations that were obtained from the driver.
     pub num_device_alloc: u64,
-    /// Pieces given back.
+    /// Mappings and allocations that were given back.
     pub num_device_free: u64,
     /// Zero. Later versions may give these names.
     pub unused: [u64; 11],
 }
 
-/// The figures of an engine or of a pool. At any time reserved_bytes + suspended_bytes = active_bytes
-/// + inactive_split_bytes, and active_bytes is allocated_bytes and what waits.
+/// The statistics of an engine or of a pool. At any time reserved_bytes + suspended_bytes =
+/// active_bytes + inactive_split_bytes; active_bytes is allocated_bytes plus freed blocks that no
+/// stream can take yet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct regraph_statistics {
     /// All blocks.
     pub all: regraph_figures,
-    /// Blocks of up to 1 MiB. Captures into a pool that has a graph may put any block into either.
+    /// Blocks of up to 1 MiB. Captures into a pool that has a graph may place a block of any size
+    /// in either part.
     pub small_pool: regraph_figures,
     /// Larger blocks.
     pub large_pool: regraph_figures,
@@ -133,7 +135,7 @@ impl From<Statistics> for regraph_statistics {
     }
 }
 
-/// The figures of all pools.
+/// The statistics of all pools.
 ///
 /// Threads: any.
 ///
@@ -152,7 +154,7 @@ pub unsafe extern "C" fn regraph_get_statistics(
     })
 }
 
-/// The figures of a pool.
+/// The statistics of a pool.
 ///
 /// Threads: any.
 ///
@@ -172,7 +174,7 @@ pub unsafe extern "C" fn regraph_pool_get_statistics(
     })
 }
 
-/// Lets all peaks begin anew, at what is now.
+/// Resets peaks to current values.
 ///
 /// Threads: any.
 ///
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn regraph_reset_peaks(engine: *const regraph_engine) -> r
     })
 }
 
-/// Lets all sums over time and all counts begin anew.
+/// Resets all sums over time and all counts to zero.
 ///
 /// Threads: any.
 ///

@@ -17,9 +17,9 @@ const TEXT: &CStr =
         Err(_) => panic!("a version has no nul"),
     };
 
-/// The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library fits
-/// a header if major and minor versions are the same; from then on if the major version is the same
-/// and the library is not older.
+/// The library's version as one number, to compare with REGRAPH_VERSION. Before 1.0.0 a library
+/// fits a header if major and minor versions are the same; from then on if the major version is the
+/// same and the library is not older.
 ///
 /// Threads: any.
 #[no_mangle]
@@ -27,7 +27,7 @@ pub extern "C" fn regraph_version() -> u32 {
     REGRAPH_VERSION
 }
 
-/// The library's version as text, such as "0.1.0". Never freed.
+/// The library's version as text, such as "0.1.0". The text is never freed.
 ///
 /// Threads: any.
 #[no_mangle]

@@ -82,6 +82,20 @@ static void the_library_owns_a_graph(void) {
     OK(regraph_graph_forget_journal(e, graph));
     IS(REGRAPH_ERROR_NO_JOURNAL, regraph_graph_minimum_bytes(e, graph, &bytes));
 
+    {
+        regraph_pool named;
+        regraph_block block;
+        OK(regraph_pool_create_named(e, "activations", MIB, &named));
+        IS(REGRAPH_ERROR_OUT_OF_MEMORY, regraph_allocate(e, named, 2 * MIB, it.a, &block));
+        SAYS("activations");
+        OK(regraph_pool_destroy(e, named));
+        OK(regraph_pool_create_named(e, NULL, REGRAPH_NO_LIMIT, &named));
+        OK(regraph_pool_destroy(e, named));
+        IS(REGRAPH_ERROR_INVALID_TEXT, regraph_pool_create_named(e, "\xff", MIB, &named));
+        IS(REGRAPH_ERROR_NULL, regraph_pool_create_named(e, "x", MIB, NULL));
+        IS(REGRAPH_ERROR_NULL, regraph_pool_create_named(NULL, "x", MIB, &named));
+    }
+
     /* Its memory stays until its launch has completed. */
     OK(regraph_release_graph(e, graph));
     IS(REGRAPH_ERROR_UNKNOWN_GRAPH, regraph_launch_graph(e, graph, it.a));

@@ -70,14 +70,14 @@ static void blocks_free_themselves() {
 
 static void failures_are_exceptions() {
     auto e = engine::sim(64 * MIB);
-    pool p(e, 8 * MIB);
+    pool p(e, 8 * MIB, "activations");
     const auto a = stream_of(e);
     int told = 0;
     e.observe_out_of_memory([&told](const regraph_out_of_memory &report) {
         told += report.requested == 9 * MIB;
     });
     throws(REGRAPH_ERROR_ZERO_BYTES, [&] { p.allocate(0, a); });
-    throws(REGRAPH_ERROR_OUT_OF_MEMORY, [&] { p.allocate(9 * MIB, a); }, "out of memory");
+    throws(REGRAPH_ERROR_OUT_OF_MEMORY, [&] { p.allocate(9 * MIB, a); }, "activations");
     try {
         p.allocate(9 * MIB, a);
         fail(__FILE__, __LINE__, "allocate", "nothing was thrown");
@@ -154,6 +154,13 @@ static void captures_and_graphs() {
         kernel(e, a);
     });
     CHECK(planned.report().planned_bytes == 4 * MIB);
+    {
+        auto live = p.allocate(4 * MIB, a);
+        throws(REGRAPH_ERROR_POOL_HAS_BLOCKS, [&] { p.suspend(); });
+        CHECK(p.suspend_discarding() > 0 && p.resume() > 0);
+    }
+    p.synchronize();
+    OK(regraph_sim_synchronize(e.raw()));
     CHECK(p.suspend() > 0);
     throws(REGRAPH_ERROR_POOL_SUSPENDED, [&] { planned.launch(a); });
     CHECK(p.resume() > 0);

@@ -425,7 +425,7 @@ static void a_capture(void) {
     CHECK(regraph_leak_list_count(leaks) == 2 && regraph_leak_list_get(leaks, 2) == NULL);
     CHECK(regraph_leak_list_get(leaks, 0)->address < regraph_leak_list_get(leaks, 1)->address);
     CHECK(regraph_leak_list_get(leaks, 0)->stream == it.a);
-    CHECK(strstr(regraph_leak_list_get(leaks, 0)->text, "4194304 bytes") != NULL);
+    CHECK(strstr(regraph_leak_list_get(leaks, 0)->text, "4 MiB at ") != NULL);
     OK(regraph_free(e, regraph_leak_list_get(leaks, 0)->block));
     OK(regraph_free_from(e, regraph_leak_list_get(leaks, 1)->block, it.b));
     regraph_leak_list_destroy(leaks);

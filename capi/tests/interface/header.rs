@@ -1,6 +1,6 @@
-//! `include/regraph.h` is what the sources say, and every compiler takes it.
+//! `include/regraph.h` is what the sources generate, and C and C++ compilers accept it.
 //!
-//! `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes it anew.
+//! `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes it.
 
 use std::path::Path;
 

@@ -107,8 +107,8 @@ pub enum Linked {
     Static,
 }
 
-/// Builds a program with sanitizers and runs it in a folder of its own. Returns what it printed, and
-/// the folder.
+/// Builds a program with sanitizers and runs it in a folder of its own. Returns what it printed,
+/// and the folder.
 pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> (String, TempDir) {
     let (done, folder) = build_and_try(language, source, linked);
     let printed = String::from_utf8(done.stdout).unwrap();
