@@ -1,25 +1,32 @@
 //! Handing out memory.
+//!
+//! [`Engine::allocate`] asks the stream's cache first. What that has not goes through
+//! [`Locked::allocate`]: a place among what is free, or in memory that the driver gives
+//! ([`oom`](super::oom)).
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::block::{Home, LiveBlock, Origin};
-use super::config::{Config, Flaw};
+use super::config::Flaw;
 use super::explain::View;
 use super::history::{Action, Frames};
+use super::live_blocks::{Home, LiveBlock, Origin};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::planned::Found;
 use super::pools::{is_small, Homes};
 use super::report::Block;
-use super::state::State;
-use super::Error;
+use super::state::{Locked, State};
+use super::stream_cache::{Front, Taken};
+use super::{one_stream, Engine, Error};
 use crate::capture::NodeIndex;
 use crate::driver::{CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
 use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
+use crate::settings::{Rounding, Settings};
+use crate::sync::{is_poisoned, MutexGuard};
 
 const CALL: &str = "allocate";
 
@@ -45,92 +52,81 @@ pub(super) struct Request {
 }
 
 impl State {
-    pub(super) fn allocate<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        request: &Request,
-    ) -> Result<Block, Error> {
+    /// The claim of a stream that does not capture.
+    fn outside(&mut self, stream: StreamHandle) -> Claim {
+        Claim::Outside { lane: Some(self.claim_stream(stream)) }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    pub(super) fn allocate(&mut self, request: &Request) -> Result<Block, Error> {
         let &Request { pool, requested, bytes, .. } = request;
         let stream = request.stream;
-        self.must_be_awake(pool, CALL)?;
-        let claim = self.claim(driver, config, pool, stream)?;
+        self.state.must_be_awake(pool, CALL)?;
+        let claim = self.claim(pool, stream)?;
         if requested > LARGEST {
-            return Err(self.out_of_memory(driver, config, request, claim));
+            return Err(self.out_of_memory(request, claim));
         }
-        let homes = self.pool(pool, CALL)?.homes(bytes, claim);
-        self.touch(homes.first);
-        homes.second.into_iter().for_each(|heap| self.touch(heap));
-        let found = match self.find_planned(driver, config, request, claim) {
+        let homes = self.state.pool(pool, CALL)?.homes(bytes, claim);
+        self.state.touch(homes.first);
+        homes.second.into_iter().for_each(|heap| self.state.touch(heap));
+        let found = match self.find_planned(request, claim) {
             Err(error) => Err(error),
             Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
             Ok(Found::Never) => Ok(None),
-            Ok(Found::Unplanned) => match self.follow(driver, config, request, claim) {
+            Ok(Found::Unplanned) => match self.follow(request, claim) {
                 Some(place) => Ok(Some(place)),
-                None => self.find(driver, config, &request, homes, claim),
+                None => self.find(&request, homes, claim),
             },
         };
         match found {
-            Ok(Some((heap, placed))) => Ok(self.hand_out(config, request, heap, claim, placed)),
+            Ok(Some((heap, placed))) => Ok(self.hand_out(request, heap, claim, placed)),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
-            Ok(None) | Err(_) => Err(self.out_of_memory(driver, config, request, claim)),
+            Ok(None) | Err(_) => Err(self.out_of_memory(request, claim)),
         }
     }
 
-    fn out_of_memory<D: Driver + ?Sized>(
+    fn out_of_memory(
         &mut self,
-        driver: &D,
-        config: &Config,
         &Request { pool, stream, requested, .. }: &Request,
         claim: Claim,
     ) -> Error {
         let waits = matches!(claim, Claim::Outside { .. });
         let need = Need { bytes: requested, pool, waits };
         let asks = Some((stream, View::Claim(claim)));
-        Error::OutOfMemory(self.report_oom(driver, config, Purpose::Block, need, asks))
+        Error::OutOfMemory(self.report_oom(Purpose::Block, need, asks))
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
-    fn claim<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-        stream: StreamHandle,
-    ) -> Result<Claim, Error> {
-        match driver.capture_status(stream, &mut self.terminals) {
+    fn claim(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
+        match self.driver.capture_status(stream, &mut self.state.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
-                self.claim_stream(stream);
-                let slot = self.enter(driver, config, CALL, capture, pool)?;
-                let index = self.look(driver, slot, stream);
-                self.take_over(driver, config, slot);
-                if self.slot(capture).is_none() {
+                self.state.claim_stream(stream);
+                let slot = self.enter(CALL, capture, pool)?;
+                let index = self.look(slot, stream);
+                self.take_over(slot);
+                if self.state.slot(capture).is_none() {
                     return Err(Error::CaptureInvalidated { call: CALL, stream });
                 }
-                let share = config.settings.reuse == Reuse::CrossStream;
+                let share = self.config.settings.reuse == Reuse::CrossStream;
                 Ok(Claim::Capture { capture: slot, stream: index, share })
             }
-            Ok(CaptureStatus::None) => Ok(self.outside(stream)),
+            Ok(CaptureStatus::None) => Ok(self.state.outside(stream)),
             Ok(CaptureStatus::Invalidated) => {
-                self.abandon_invalidated(driver, config, stream);
+                self.abandon_invalidated(stream);
                 Err(Error::CaptureInvalidated { call: CALL, stream })
             }
             // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => Ok(self.outside(stream)),
+            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => {
+                Ok(self.state.outside(stream))
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The claim of a stream that does not capture.
-    fn outside(&mut self, stream: StreamHandle) -> Claim {
-        Claim::Outside { lane: Some(self.claim_stream(stream)) }
-    }
-
     /// A place among what is free, or among what has become free, or in new memory.
-    pub(super) fn find<D: Driver + ?Sized>(
+    pub(super) fn find(
         &mut self,
-        driver: &D,
-        config: &Config,
         request: &Request,
         homes: Homes,
         claim: Claim,
@@ -138,74 +134,65 @@ impl State {
         let &Request { pool, stream, bytes, .. } = request;
         let small = is_small(bytes);
         if let Claim::Outside { .. } = claim {
-            self.trim_for_outside(driver, config, pool)?;
+            self.trim_for_outside(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
-            self.take_back_own(driver, (pool, stream), small);
-            self.poll_deferred(driver, POLLED);
+            self.take_back_own((pool, stream), small);
+            self.poll_deferred(POLLED);
         }
-        if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+        if let Some(placed) = self.place(claim, homes, bytes) {
             return Ok(Some(placed));
         }
-        if self.poll_deferred(driver, POLLED) {
-            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+        if self.poll_deferred(POLLED) {
+            if let Some(placed) = self.place(claim, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
-        if self.settle_everything(driver, Some(pool)) || config.lacks(Flaw::StreamOrder) {
-            if config.lacks(Flaw::StreamOrder) {
-                let lanes: Vec<_> = self.lanes.all().collect();
+        if self.settle_everything(Some(pool)) || self.config.lacks(Flaw::StreamOrder) {
+            if self.config.lacks(Flaw::StreamOrder) {
+                let lanes: Vec<_> = self.state.lanes.all().collect();
                 for lane in lanes {
-                    self.pools.heap_mut(homes.first).settle_lane(lane, u64::MAX);
+                    self.state.pools.heap_mut(homes.first).settle_lane(lane, u64::MAX);
                 }
             }
-            if let Some(placed) = self.place(driver, config, claim, homes, bytes) {
+            if let Some(placed) = self.place(claim, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
-        if bytes > self.capacity(driver, pool) {
+        if bytes > self.capacity(pool) {
             return Ok(None);
         }
         let waits = matches!(claim, Claim::Outside { .. });
         let need = Need { bytes, pool, waits };
-        self.oom_ladder(driver, config, need, |state, attempt| match attempt {
-            Attempt::Grow => state.grow(driver, config, request, homes.grows, claim),
-            Attempt::Place => Ok(state.place(driver, config, claim, homes, bytes)),
+        self.oom_ladder(need, |locked, attempt| match attempt {
+            Attempt::Grow => locked.grow(request, homes.grows, claim),
+            Attempt::Place => Ok(locked.place(claim, homes, bytes)),
         })
     }
 
     /// A place in memory that the pool holds.
-    fn place<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        claim: Claim,
-        homes: Homes,
-        bytes: u64,
-    ) -> Option<(u32, Placed)> {
+    fn place(&mut self, claim: Claim, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
         let weigh = homes.second.is_some() || !is_small(bytes);
         std::iter::once(homes.first).chain(homes.second).find_map(|heap| {
             let found = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
                 let placed = heap.place(bytes, weigh, claim, prove);
-                placed.or_else(|| heap.open(driver, bytes, claim, prove))
+                placed.or_else(|| heap.open(self.driver, bytes, claim, prove))
             };
-            self.search(config, claim, heap, found).map(|placed| (heap, placed))
+            self.search(claim, heap, found).map(|placed| (heap, placed))
         })
     }
 
-    fn grow<D: Driver + ?Sized>(
+    fn grow(
         &mut self,
-        driver: &D,
-        config: &Config,
         request: &Request,
         heap: u32,
         claim: Claim,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, .. } = request;
-        let limit = self.room(pool);
-        let bounds = Bounds { limit, step: self.step(config, pool, claim) };
+        let limit = self.state.room(pool);
+        let bounds = Bounds { limit, step: self.step(pool, claim) };
         let wanted = Wanted { bytes, requested };
-        let grown = self.search(config, claim, heap, |heap, prove| {
-            heap.grow(driver, wanted, claim, prove, bounds)
+        let grown = self.search(claim, heap, |heap, prove| {
+            heap.grow(self.driver, wanted, claim, prove, bounds)
         })?;
         Ok(grown.map(|placed| (heap, placed)))
     }
@@ -214,12 +201,11 @@ impl State {
     /// unless the capture proves its markers for the stream that asks.
     pub(super) fn search<R>(
         &mut self,
-        config: &Config,
         claim: Claim,
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
-        let Self { pools, recordings, .. } = self;
+        let State { pools, recordings, .. } = &mut *self.state;
         let searched = pools.heap_mut(heap);
         let Claim::Capture { capture: slot, stream, .. } = claim else {
             return run(searched, &mut |_| false);
@@ -227,48 +213,41 @@ impl State {
         let recording = recordings[slot.index()].as_ref();
         let capture = &recording.expect("a claim names a capture under way").capture;
         let result = run(searched, &mut |markers| {
-            capture.proves(stream, markers) || config.lacks(Flaw::Proof)
+            capture.proves(stream, markers) || self.config.lacks(Flaw::Proof)
         });
         for (token, stream) in searched.take_unproven() {
-            self.wait_or_learn(config, slot, token, stream);
+            self.wait_or_learn(slot, token, stream);
         }
         result
     }
 
-    fn hand_out(
-        &mut self,
-        config: &Config,
-        request: &Request,
-        heap: u32,
-        claim: Claim,
-        placed: Placed,
-    ) -> Block {
+    fn hand_out(&mut self, request: &Request, heap: u32, claim: Claim, placed: Placed) -> Block {
         let &Request { pool, stream, requested, ref frames, .. } = request;
         // Before the block: the history shows memory before what lies in it.
-        self.note_changes(heap);
-        let number = self.blocks.number();
+        self.state.note_changes(heap);
+        let number = self.state.blocks.number();
         let Placed { range, address, bytes, before } = placed;
         let mine = match claim {
             Claim::Capture { capture, stream: index, .. } => {
-                let recording = self.recording(capture);
+                let recording = self.state.recording(capture);
                 recording.blocks += 1;
                 let since = recording.capture.tick();
                 let home = Home { capture: recording.id, slot: capture, stream: index, since };
-                self.note(capture, Entry::Allocate { block: number, stream, address, bytes });
+                self.state.note(capture, Entry::Allocate { block: number, stream, address, bytes });
                 Some(home)
             }
             Claim::Outside { .. } => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
-        self.tell(pool, mine.map(|home| home.slot), standing);
-        let leased = mine.is_none() && config.settings.caching;
-        let row = self.pools.get_mut(pool).expect("found before");
+        self.state.tell(pool, mine.map(|home| home.slot), standing);
+        let leased = mine.is_none() && self.config.settings.caching;
+        let row = self.state.pools.get_mut(pool).expect("found before");
         row.add_block();
         if !leased {
             row.count_in(heap, bytes, requested);
         }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
-        let mut id = self.blocks.insert(LiveBlock {
+        let mut id = self.state.blocks.insert(LiveBlock {
             number,
             pool,
             heap,
@@ -285,15 +264,103 @@ impl State {
             frames: frames.clone().filter(|_| !leased),
         });
         if leased {
-            let fronts = Arc::clone(&self.fronts);
+            let fronts = Arc::clone(&self.state.fronts);
             let mut front = fronts.of(stream);
             fronts.note_used(front.number());
             let place = (address, bytes, requested);
             id = front.enroll(id.slot, (pool, stream), place, frames.clone());
-            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
         }
         let place = (address, requested);
-        self.remember_from(Action::Allocate, place, Some(stream), pool, frames.clone());
+        self.state.remember_from(Action::Allocate, place, Some(stream), pool, frames.clone());
         Block { id, address, bytes: requested }
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Hands out a block of at least `bytes` to `stream`.
+    ///
+    /// While `stream` captures, the block is new memory, or memory of which every earlier user is
+    /// proven to be completed before the stream's next node starts. Outside captures it is memory
+    /// that no graph of the pool will ever use, and that nobody uses any more or that `stream` itself
+    /// used last: what it submits from now on comes after that.
+    ///
+    /// Costs a constant however many ranges are free or wait, and another for every node that the
+    /// stream has gained since it was last looked at; a large block in a capture is weighed against
+    /// up to 96 places. Outside captures a size that the stream has given back before costs no more
+    /// than a look at its capture status, and nothing that other streams do slows it. Where the pool
+    /// must grow, the driver's calls come on top. Only where memory is short, and outside captures,
+    /// does the call wait for work.
+    ///
+    /// # Errors
+    /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
+    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
+    /// [`Error::PerThreadStream`]; the driver's.
+    pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
+        self.allocate_as(pool, bytes, stream, false, || false)
+    }
+
+    /// Like [`Engine::allocate`], but before the request fails for want of memory, `last_resort` may
+    /// give some back, which the engine knows nothing of or may not take by itself: with pools that it
+    /// destroys, for instance. It is called on this thread with none of the engine's locks held, at
+    /// most once, and says whether the request is to be tried again.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_or_release(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        self.allocate_as(pool, bytes, stream, false, last_resort)
+    }
+
+    /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.
+    #[inline]
+    pub(super) fn allocate_as(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+        fixed: bool,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Block, Error> {
+        const CALL: &str = "allocate";
+        if bytes == 0 {
+            return Err(Error::ZeroBytes { call: CALL });
+        }
+        let requested = bytes;
+        let stream = one_stream(stream, CALL)?;
+        // Without caching the driver gives the exact bytes: steps would be of no use.
+        let Settings { rounding, caching, .. } = self.config.settings;
+        let rounding = if caching { rounding } else { Rounding::default() };
+        let bytes = rounding.round(requested.min(LARGEST));
+        let frames = self.frames();
+        let front = self.front_of(stream)?;
+        if let Some(mut front) = front {
+            let sizes = (bytes, requested);
+            let taken = front.take(&self.driver, (pool, stream), sizes, frames.clone());
+            if let Taken::Block { block, settle } = taken {
+                if settle && !front.grant(&mut self.fronts.ledger()) {
+                    drop(front);
+                    self.lock()?.settle();
+                }
+                return Ok(block);
+            }
+        }
+        let request = Request { pool, stream, requested, bytes, fixed, frames };
+        let allocate = |locked: &mut Locked<'_, D>| locked.allocate(&request);
+        self.request(allocate, last_resort)
+    }
+
+    /// The front of a stream, if fronts may hand out anything.
+    #[inline]
+    fn front_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, Front>>, Error> {
+        if is_poisoned(&self.state) {
+            return Err(Error::Poisoned);
+        }
+        Ok(self.config.settings.caching.then(|| self.fronts.of(stream)))
     }
 }

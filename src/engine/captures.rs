@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
-use super::state::State;
+use super::state::Locked;
 use super::{Engine, Error};
 use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
 use crate::journal::Journal;
@@ -24,20 +24,20 @@ impl<D: Driver> Engine<D> {
     /// [`Error::PoolSuspended`], or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Result<CaptureId, Error> {
         const CALL: &str = "begin_capture";
-        self.change(|state| {
-            state.must_be_awake(pool, CALL)?;
-            state.claim_stream(stream);
-            match self.driver.capture_status(stream, &mut state.terminals)? {
+        self.change(|locked| {
+            locked.state.must_be_awake(pool, CALL)?;
+            locked.state.claim_stream(stream);
+            match self.driver.capture_status(stream, &mut locked.state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {
-                    let slot = state.enter(&self.driver, &self.config, CALL, capture, pool)?;
-                    state.look(&self.driver, slot, stream);
-                    state.take_over(&self.driver, &self.config, slot);
+                    let slot = locked.enter(CALL, capture, pool)?;
+                    locked.look(slot, stream);
+                    locked.take_over(slot);
                     let ruined = Error::CaptureInvalidated { call: CALL, stream };
-                    state.slot(capture).map(|_| capture).ok_or(ruined)
+                    locked.state.slot(capture).map(|_| capture).ok_or(ruined)
                 }
                 CaptureStatus::None => Err(Error::NotCapturing { stream }),
                 CaptureStatus::Invalidated => {
-                    state.abandon_invalidated(&self.driver, &self.config, stream);
+                    locked.abandon_invalidated(stream);
                     Err(Error::CaptureInvalidated { call: CALL, stream })
                 }
             }
@@ -70,8 +70,7 @@ impl<D: Driver> Engine<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        let end =
-            |state: &mut State| state.end_capture(&self.driver, &self.config, capture, Some(graph));
+        let end = |locked: &mut Locked<'_, D>| locked.end_capture(capture, Some(graph));
         // The capture is over, so there is no second try.
         self.request(end, || false)
     }
@@ -83,10 +82,10 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
-        self.change(|state| {
+        self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "grow_ahead", capture };
-            let slot = state.slot(capture).ok_or(unknown)?;
-            state.recording(slot).step = bytes;
+            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            locked.state.recording(slot).step = bytes;
             Ok(())
         })
     }
@@ -100,12 +99,12 @@ impl<D: Driver> Engine<D> {
     /// [`Error::SetBack`]: the graph must not run. As it may have run already, its memory stays a
     /// graph's for good. [`Error::UnknownCapture`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
-        self.change(|state| {
-            if let Some(slot) = state.slot(capture) {
+        self.change(|locked| {
+            if let Some(slot) = locked.state.slot(capture) {
                 // Its graph may have run: no memory of it is exchanged any more.
-                state.recording(slot).step = 0;
+                locked.state.recording(slot).step = 0;
             }
-            state.end_capture(&self.driver, &self.config, capture, None)
+            locked.end_capture(capture, None)
         })
     }
 
@@ -116,10 +115,10 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
-        self.change(|state| {
-            state.pool(pool, "captures_over")?;
-            let captures = state.under_way(pool);
-            Ok(captures.into_iter().filter(|&id| state.is_over(&self.driver, id)).collect())
+        self.change(|locked| {
+            locked.state.pool(pool, "captures_over")?;
+            let captures = locked.state.under_way(pool);
+            Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
         })
     }
 
@@ -148,8 +147,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn keep_journals(&self, keep: bool) -> Result<(), Error> {
-        self.change(|state| {
-            state.journals = keep;
+        self.change(|locked| {
+            locked.state.journals = keep;
             Ok(())
         })
     }
@@ -161,11 +160,11 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
-        self.change(|state| {
+        self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
-            let slot = state.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot(capture).ok_or(unknown)?;
             // What it lost it needs no more; the pool says that it is suspended.
-            let _ = state.end(&self.driver, &self.config, slot, false);
+            let _ = locked.end(slot, false);
             Ok(())
         })
     }
@@ -175,7 +174,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownGraph`].
     pub fn release_graph(&self, graph: GraphId) -> Result<(), Error> {
-        self.change(|state| state.release_graph(&self.driver, graph))
+        self.change(|locked| locked.release_graph(graph))
     }
 
     /// The pools that a graph uses; none of a graph that is unknown.
@@ -194,17 +193,19 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.
     pub fn observe(&self, stream: StreamHandle) -> Result<(), Error> {
-        self.change(|state| match self.driver.capture_status(stream, &mut state.terminals)? {
-            CaptureStatus::Active { capture, .. } => {
-                if let Some(slot) = state.slot(capture) {
-                    state.look(&self.driver, slot, stream);
+        self.change(|locked| {
+            match self.driver.capture_status(stream, &mut locked.state.terminals)? {
+                CaptureStatus::Active { capture, .. } => {
+                    if let Some(slot) = locked.state.slot(capture) {
+                        locked.look(slot, stream);
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-            CaptureStatus::None => Ok(()),
-            CaptureStatus::Invalidated => {
-                state.abandon_invalidated(&self.driver, &self.config, stream);
-                Err(Error::CaptureInvalidated { call: "observe", stream })
+                CaptureStatus::None => Ok(()),
+                CaptureStatus::Invalidated => {
+                    locked.abandon_invalidated(stream);
+                    Err(Error::CaptureInvalidated { call: "observe", stream })
+                }
             }
         })
     }
@@ -218,7 +219,7 @@ impl<D: Driver> Engine<D> {
         let mut state = self.lock()?;
         let unknown = Error::UnknownCapture { call: "journal", capture };
         let slot = state.slot(capture).ok_or(unknown)?;
-        state.last_looks(&self.driver, slot);
+        self.with(&mut state).last_looks(slot);
         Ok(state.recording(slot).journal.clone())
     }
 }

@@ -14,12 +14,14 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::lanes::{Lanes, Mark, Whereabouts};
+use super::explain::WaitReason;
+use super::history::Action;
 use super::names::PoolId;
-use super::report::WaitReason;
+use super::state::{known, Locked, State};
+use super::streams::{Lanes, Mark, Whereabouts};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::RangeId;
-use crate::journal::BlockNumber;
+use crate::journal::{BlockNumber, Entry};
 
 /// A range that waits.
 #[derive(Debug)]
@@ -201,5 +203,149 @@ impl Deferrals {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Deferred> {
         self.rows.iter_mut().flatten()
+    }
+}
+
+impl State {
+    /// Lets a range wait, without a look at it.
+    pub(super) fn wait(&mut self, waiting: Deferred) {
+        let number = self.deferred.insert(waiting);
+        self.deferred.polled.push_back(number);
+    }
+
+    /// Whether what a stream gives back in this pool may be kept for the stream's own order. While
+    /// a capture uses the pool its record must name everything that stands there, so nothing may
+    /// be merged.
+    pub(super) fn may_order(&self, pool: PoolId) -> bool {
+        let Some(row) = self.pools.get(pool) else { return false };
+        row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Lets a range wait, after a first look at it. Returns whether it is free already.
+    pub(super) fn defer(&mut self, waiting: Deferred) -> bool {
+        let number = self.state.deferred.insert(waiting);
+        let terminals = std::mem::take(&mut self.state.terminals);
+        let free = self.look_at(number);
+        self.state.terminals = terminals;
+        free
+    }
+
+    /// Looks at up to `most` lanes and `most` of the ranges that wait for something else, frees
+    /// those that wait no longer, and tells the captures under way. Returns whether any was freed.
+    pub(super) fn poll_deferred(&mut self, most: usize) -> bool {
+        let terminals = std::mem::take(&mut self.state.terminals);
+        let mut freed = false;
+        for _ in 0..most.min(self.state.deferred.polled.len()) {
+            let Some(number) = self.state.deferred.polled.pop_front() else { break };
+            freed |= self.look_at(number);
+        }
+        // After that, since a look may have recorded an event that has completed by now.
+        let mut ready = Vec::new();
+        loop {
+            self.state.lanes.poll(self.driver, most, &mut ready);
+            if ready.is_empty() {
+                break;
+            }
+            for number in ready.drain(..) {
+                freed |= self.look_at(number);
+            }
+        }
+        self.state.terminals = terminals;
+        freed
+    }
+
+    /// Looks at a range that waits; true if it is free now, else it goes on waiting.
+    fn look_at(&mut self, number: u32) -> bool {
+        let Some(mut waiting) = self.state.deferred.take(number) else { return false };
+        let beside = self.state.under_way(waiting.pool);
+        let mut users = Vec::new();
+        let all: Vec<_> =
+            self.state.recordings.iter().flatten().map(|recording| recording.id).collect();
+        let State { lanes, recordings, .. } = &mut *self.state;
+        let known = |lanes: &Lanes, capture| known(recordings, lanes, capture);
+        let mut free = waiting.poll(self.driver, lanes, known, &beside, &all, &mut users);
+        if !users.is_empty() {
+            // In its row meanwhile: the captures' records are to name it.
+            let pool = waiting.pool;
+            self.state.deferred.put_back(number, waiting);
+            for slot in
+                users.into_iter().filter_map(|capture| self.state.slot(capture)).collect::<Vec<_>>()
+            {
+                self.join_pool(slot, pool);
+            }
+            let Some(again) = self.state.deferred.take(number) else { return false };
+            waiting = again;
+        }
+        if free {
+            let graphs = waiting.graphs || waiting.captured || waiting.unclear;
+            let may_order = !graphs && self.state.may_order(waiting.pool);
+            if let Some(own) = waiting.own.take_if(|_| !may_order) {
+                // A graph uses it, or a capture has begun in the pool since: what other streams take
+                // from now on must come after the block's own stream too.
+                self.state.lanes.fence(self.driver, own.lane);
+                free = self.state.lanes.is_reached(own);
+                waiting.marks.extend((!free).then_some(own));
+            }
+        }
+        if free {
+            self.state.deferred.forget(number);
+            self.release_waiting(waiting);
+            return true;
+        }
+        match waiting.awaits() {
+            Some(mark) => self.state.lanes.park(mark, number),
+            None => self.state.deferred.polled.push_back(number),
+        }
+        self.state.deferred.put_back(number, waiting);
+        false
+    }
+
+    /// Frees a range that waits for nothing any more.
+    fn release_waiting(&mut self, waiting: Deferred) {
+        let Deferred { pool, heap, range, number, requested, .. } = waiting;
+        let graphs = waiting.graphs || waiting.captured || waiting.unclear;
+        if let Some(requested) = requested {
+            let (address, _) = self.state.pools.heap_mut(heap).extent(range);
+            self.state.remember(Action::Completed, (address, requested), None, pool);
+        }
+        match waiting.own {
+            Some(own) => self.state.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch),
+            None => {
+                self.state.pools.heap_mut(heap).free_waiting(range, graphs);
+                self.state.tell(pool, None, Entry::Settled { block: number });
+            }
+        }
+        self.state.touch(heap);
+        self.drop_uncached(heap);
+    }
+
+    /// Lets everything wait that streams have ordered in a pool: a capture is about to use it.
+    pub(super) fn hold_ordered(&mut self, pool: PoolId) {
+        let Some(row) = self.state.pools.get(pool) else { return };
+        for heap in row.heaps() {
+            for (range, lane, epoch) in self.state.pools.heap_mut(heap).hold_ordered() {
+                self.state.lanes.fence(self.driver, lane);
+                let number = self.state.blocks.number();
+                self.state.wait(Deferred {
+                    pool,
+                    heap,
+                    range,
+                    number,
+                    streams: Default::default(),
+                    marks: [super::streams::Mark { lane, epoch }].into_iter().collect(),
+                    captures: Default::default(),
+                    graphs: false,
+                    captured: false,
+                    unclear: false,
+                    looked: false,
+                    users: Default::default(),
+                    own: None,
+                    requested: None,
+                });
+            }
+            self.state.touch(heap);
+        }
     }
 }

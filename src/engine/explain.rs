@@ -1,12 +1,118 @@
 //! Why a stream may or may not take what is free.
 
-use super::config::Config;
+use std::fmt;
+
+use super::allocate::POLLED;
 use super::names::PoolId;
-use super::report::{FreeRange, Refusal, WaitReason};
-use super::state::State;
+use super::state::{Locked, State};
+use super::{Engine, Error};
+use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, NodeHandle, StreamHandle};
 use crate::heap::{Claim, State as RangeState};
 use crate::index::{new_map, Map};
+use crate::journal::BlockNumber;
 use crate::policy::Reuse;
+
+/// A free range as one stream sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeRange {
+    /// Where it lies.
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The last block that lay there, if any.
+    pub block: Option<BlockNumber>,
+    /// Why the stream may not take it; `None` where it may.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a stream may not take a free range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// This node must be completed first, and no path of edges that prove it leads from it to the
+    /// stream's terminals.
+    Marker {
+        /// The free marker that is missing.
+        node: NodeHandle,
+        /// The stream that owned the block.
+        owner: StreamHandle,
+    },
+    /// The policy gives it to its own stream only.
+    OwnStreamOnly {
+        /// The stream that owned the block.
+        owner: StreamHandle,
+    },
+    /// It is held back until a capture ends or outside work has completed.
+    Waiting(WaitReason),
+    /// This stream gave it back outside captures: it may take it at once, others when its work has
+    /// completed.
+    Ordered {
+        /// The stream.
+        owner: StreamHandle,
+    },
+    /// It belongs to another capture that is under way.
+    OtherCapture,
+    /// A graph of the pool uses it, and the stream is not capturing.
+    UsedByGraph,
+    /// Its pool is suspended: there is no memory behind it.
+    Suspended,
+    /// It was mapped ahead for captures under way: their growth takes it before more is mapped, and
+    /// what is left goes back to the driver.
+    Ahead,
+}
+
+/// Why a freed block is held back from everyone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitReason {
+    /// A stream that is not in the block's capture uses it.
+    OutsideStream(StreamHandle),
+    /// A stream that used it was set back, or went on behind an edge that proves nothing: its
+    /// users may escape the free markers.
+    Untrusted(StreamHandle),
+    /// A younger capture of the same pool is under way; it may be the body of a conditional node.
+    NestedCapture(CaptureId),
+    /// The policy holds blocks that several streams used until the capture's end.
+    Policy,
+    /// A capture that was under way beside it.
+    Capture(CaptureId),
+    /// Work of this stream, outside captures, that has not completed.
+    OutsideWork(StreamHandle),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Marker { node, owner } => {
+                write!(f, "marker {node:?} (block of {owner:?}) is not proven to precede")
+            }
+            Self::OwnStreamOnly { owner } => write!(f, "only its own {owner:?} may take it"),
+            Self::Waiting(WaitReason::OutsideStream(stream)) => {
+                write!(f, "{stream:?} uses it and is not in its capture")
+            }
+            Self::Waiting(WaitReason::Untrusted(stream)) => {
+                write!(f, "{stream:?} was set back or overtaken while it used it")
+            }
+            Self::Waiting(WaitReason::NestedCapture(capture)) => {
+                write!(f, "capture {} began in the same pool meanwhile", capture.0)
+            }
+            Self::Waiting(WaitReason::Policy) => write!(f, "the policy holds it until the end"),
+            Self::Waiting(WaitReason::Capture(capture)) => {
+                write!(f, "capture {} is still under way", capture.0)
+            }
+            Self::Waiting(WaitReason::OutsideWork(stream)) => {
+                write!(f, "work of {stream:?} that has not completed may use it")
+            }
+            Self::Ordered { owner } => {
+                write!(f, "what {owner:?} did with it may not have completed")
+            }
+            Self::OtherCapture => write!(f, "it belongs to another capture"),
+            Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
+            Self::Suspended => write!(f, "its pool is suspended"),
+            Self::Ahead => write!(f, "it is mapped ahead for growth in captures"),
+        }
+    }
+}
 
 /// From where free ranges are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +123,31 @@ pub(super) enum View {
 }
 
 impl State {
+    /// What the ranges of a heap that wait are waiting for, by address.
+    pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
+        let mut reasons = new_map();
+        let heap = self.pools.heap(number);
+        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
+        for held in held.filter(|held| held.heap == number) {
+            reasons.insert(heap.extent(held.range).0, held.reason.clone());
+        }
+        for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
+            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.lanes));
+        }
+        reasons
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
     /// Every range of a pool that is in no block, in address order within each heap's table, with
     /// the reason why the stream may not take it.
-    pub(super) fn free_ranges(&self, config: &Config, pool: PoolId, view: View) -> Vec<FreeRange> {
-        let Some(row) = self.pools.get(pool) else { return Vec::new() };
+    pub(super) fn free_ranges(&self, pool: PoolId, view: View) -> Vec<FreeRange> {
+        let Some(row) = self.state.pools.get(pool) else { return Vec::new() };
         let mut ranges = Vec::new();
         for number in [row.small(), row.large()] {
-            let heap = self.pools.heap(number);
+            let heap = self.state.pools.heap(number);
             let suspended = heap.is_suspended().then_some(Refusal::Suspended);
-            let mut reasons = self.wait_reasons(number);
+            let mut reasons = self.state.wait_reasons(number);
             for (address, bytes, state, block) in heap.free_ranges() {
                 let refusal = match state {
                     RangeState::Waiting => {
@@ -38,16 +160,17 @@ impl State {
                     }
                     RangeState::Ordered { lane, .. } => match view {
                         View::Claim(Claim::Outside { lane: asks }) if asks == Some(*lane) => None,
-                        _ => Some(Refusal::Ordered { owner: self.lanes.stream(*lane) }),
+                        _ => Some(Refusal::Ordered { owner: self.state.lanes.stream(*lane) }),
                     },
                     RangeState::Marked(marked) => match view {
                         View::Claim(Claim::Capture { capture, stream, .. })
                             if capture == marked.capture =>
                         {
-                            let recording = self.recordings[capture.index()].as_ref();
+                            let recording = self.state.recordings[capture.index()].as_ref();
                             let capture = &recording.expect("a claim names one under way").capture;
                             let owner = capture.stream_handle(marked.owner);
-                            if config.settings.reuse != Reuse::CrossStream && marked.owner != stream
+                            if self.config.settings.reuse != Reuse::CrossStream
+                                && marked.owner != stream
                             {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
@@ -73,18 +196,40 @@ impl State {
         ranges.sort_unstable_by_key(|range| range.address);
         ranges
     }
+}
 
-    /// What the ranges of a heap that wait are waiting for, by address.
-    pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
-        let mut reasons = new_map();
-        let heap = self.pools.heap(number);
-        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
-        for held in held.filter(|held| held.heap == number) {
-            reasons.insert(heap.extent(held.range).0, held.reason.clone());
-        }
-        for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
-            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.lanes));
-        }
-        reasons
+impl<D: Driver> Engine<D> {
+    /// Every free range of a pool as `stream` sees it now, in address order: where it may not take
+    /// one, why, and which marker it waits for.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`], [`Error::CaptureInvalidated`], or the driver's.
+    pub fn explain(&self, pool: PoolId, stream: StreamHandle) -> Result<Vec<FreeRange>, Error> {
+        const CALL: &str = "explain";
+        self.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            // As a request would, so that one that follows finds what this says.
+            locked.take_back(|of, _, _| of == pool);
+            locked.poll_deferred(POLLED);
+            let outside = View::Claim(Claim::Outside { lane: locked.state.lanes.known(stream) });
+            let view = match self.driver.capture_status(stream, &mut locked.state.terminals) {
+                Ok(CaptureStatus::Active { capture, .. }) => match locked.state.slot(capture) {
+                    Some(slot) => {
+                        let stream = locked.look(slot, stream);
+                        let share = self.config.settings.reuse == Reuse::CrossStream;
+                        View::Claim(Claim::Capture { capture: slot, stream, share })
+                    }
+                    None => View::NewCapture,
+                },
+                Ok(CaptureStatus::None) => outside,
+                Err(error) if error.kind == ErrorKind::CaptureImplicit => outside,
+                Ok(CaptureStatus::Invalidated) => {
+                    locked.abandon_invalidated(stream);
+                    return Err(Error::CaptureInvalidated { call: CALL, stream });
+                }
+                Err(error) => return Err(error.into()),
+            };
+            Ok(locked.free_ranges(pool, view))
+        })
     }
 }

@@ -1,20 +1,25 @@
-//! Taking memory back.
+//! Taking memory back: uses, last uses, frees.
+//!
+//! A block that was allocated in a capture is freed there, behind its free markers. All others are freed
+//! outside captures, behind the work of their streams.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::block::{Home, LastUse, LiveBlock, Origin, Use};
+use super::capture_state::Held;
 use super::config::{Config, Flaw};
+use super::deferred::Deferred;
+use super::explain::WaitReason;
 use super::history::Action;
-use super::lanes::Whereabouts;
-use super::names::BlockId;
-use super::recording::Held;
-use super::report::WaitReason;
-use super::state::{Standing, State};
-use super::Error;
+use super::live_blocks::{Home, LastUse, LiveBlock, Origin, Use};
+use super::names::{BlockId, NO_FRONT};
+use super::state::{Locked, Standing, State};
+use super::stream_cache::Given;
+use super::streams::{Mark, Whereabouts};
+use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, NodeIndex};
-use crate::driver::{CaptureId, Driver, StreamHandle};
+use crate::driver::{CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Freed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -31,101 +36,6 @@ struct Ending {
 }
 
 impl State {
-    pub(super) fn record_stream<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        id: BlockId,
-        stream: StreamHandle,
-    ) -> Result<(), Error> {
-        const CALL: &str = "record_stream";
-        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
-        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
-        if let Origin::Capture(home) = block.origin {
-            let place = (block.heap, block.range);
-            if stream != block.stream || block.gone.is_some() {
-                self.heed_use(driver, home.slot, place, stream);
-            }
-        }
-        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
-        let keep = config.lacks(Flaw::UseAfterLastUse);
-        if stream == block.stream && block.gone.is_none() {
-            block.last = block.last.take().filter(|_| keep);
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = used.last.take().filter(|_| keep),
-                None => block.uses.push(Use { stream, last: None }),
-            }
-        }
-        let number = block.number;
-        if let Origin::Capture(home) = block.origin {
-            self.note(home.slot, Entry::Use { block: number, stream });
-        }
-        Ok(())
-    }
-
-    pub(super) fn record_use<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        id: BlockId,
-        stream: StreamHandle,
-    ) -> Result<(), Error> {
-        const CALL: &str = "record_use";
-        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
-        let origin = self.blocks.get_mut(id).ok_or_else(unknown)?.origin;
-        let Origin::Capture(home) = origin else {
-            // Outside captures an event at the free covers every use.
-            return self.record_stream(driver, config, id, stream);
-        };
-        let last = match self.standing(driver, (home.slot, home.capture), stream) {
-            Standing::Inside(index) => {
-                let capture = &self.recording(home.slot).capture;
-                LastUse {
-                    markers: capture.terminals(index).collect(),
-                    worked: capture.changed_since(index, home.since),
-                    broken: capture.broken_since(index, home.since),
-                }
-            }
-            Standing::Outside => return self.record_stream(driver, config, id, stream),
-            Standing::Invalidated => {
-                self.abandon_invalidated(driver, config, stream);
-                return Err(Error::CaptureInvalidated { call: CALL, stream });
-            }
-        };
-        let block = self.blocks.get_mut(id).ok_or_else(unknown)?;
-        let number = block.number;
-        if stream == block.stream {
-            block.last = Some(Box::new(last));
-        } else {
-            match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = Some(Box::new(last)),
-                None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
-            }
-        }
-        self.note(home.slot, Entry::LastUse { block: number, stream });
-        Ok(())
-    }
-
-    pub(super) fn free<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        id: BlockId,
-    ) -> Result<(), Error> {
-        let Some(block) = self.blocks.remove(id) else {
-            return Err(Error::UnknownBlock { call: "free", block: id.number() });
-        };
-        match block.origin {
-            Origin::Capture(home) if self.is_another_threads(home, &block) => {
-                let id = self.blocks.insert_left(block);
-                self.recording(home.slot).left.push(id);
-            }
-            _ => self.free_block(driver, config, block),
-        }
-        Ok(())
-    }
-
     /// Whether a stream of the block's capture that used it may be another thread's to look at: that
     /// thread may be capturing on it.
     fn is_another_threads(&mut self, home: Home, block: &LiveBlock) -> bool {
@@ -150,81 +60,159 @@ impl State {
         self.touch(block.heap);
     }
 
+    /// A younger capture into the block's pool that is under way: it may be the body of a
+    /// conditional node of the block's capture, and the block may be in use there.
+    fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
+        let mut recordings = self.recordings.iter().flatten();
+        let own = recordings.clone().find(|recording| recording.id == home.capture)?.age;
+        recordings
+            .find(|other| other.age > own && other.pools.contains(&block.pool))
+            .map(|other| other.id)
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    pub(super) fn record_stream(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        const CALL: &str = "record_stream";
+        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
+        let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
+        if let Origin::Capture(home) = block.origin {
+            let place = (block.heap, block.range);
+            if stream != block.stream || block.gone.is_some() {
+                self.heed_use(home.slot, place, stream);
+            }
+        }
+        let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
+        let keep = self.config.lacks(Flaw::UseAfterLastUse);
+        if stream == block.stream && block.gone.is_none() {
+            block.last = block.last.take().filter(|_| keep);
+        } else {
+            match block.uses.iter_mut().find(|used| used.stream == stream) {
+                Some(used) => used.last = used.last.take().filter(|_| keep),
+                None => block.uses.push(Use { stream, last: None }),
+            }
+        }
+        let number = block.number;
+        if let Origin::Capture(home) = block.origin {
+            self.state.note(home.slot, Entry::Use { block: number, stream });
+        }
+        Ok(())
+    }
+
+    pub(super) fn record_use(&mut self, id: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        const CALL: &str = "record_use";
+        let unknown = || Error::UnknownBlock { call: CALL, block: id.number() };
+        let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
+        let Origin::Capture(home) = origin else {
+            // Outside captures an event at the free covers every use.
+            return self.record_stream(id, stream);
+        };
+        let last = match self.standing((home.slot, home.capture), stream) {
+            Standing::Inside(index) => {
+                let capture = &self.state.recording(home.slot).capture;
+                LastUse {
+                    markers: capture.terminals(index).collect(),
+                    worked: capture.changed_since(index, home.since),
+                    broken: capture.broken_since(index, home.since),
+                }
+            }
+            Standing::Outside => return self.record_stream(id, stream),
+            Standing::Invalidated => {
+                self.abandon_invalidated(stream);
+                return Err(Error::CaptureInvalidated { call: CALL, stream });
+            }
+        };
+        let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
+        let number = block.number;
+        if stream == block.stream {
+            block.last = Some(Box::new(last));
+        } else {
+            match block.uses.iter_mut().find(|used| used.stream == stream) {
+                Some(used) => used.last = Some(Box::new(last)),
+                None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
+            }
+        }
+        self.state.note(home.slot, Entry::LastUse { block: number, stream });
+        Ok(())
+    }
+
+    pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
+        let Some(block) = self.state.blocks.remove(id) else {
+            return Err(Error::UnknownBlock { call: "free", block: id.number() });
+        };
+        match block.origin {
+            Origin::Capture(home) if self.state.is_another_threads(home, &block) => {
+                let id = self.state.blocks.insert_left(block);
+                self.state.recording(home.slot).left.push(id);
+            }
+            _ => self.free_block(block),
+        }
+        Ok(())
+    }
+
     /// Frees a block that is in the tables no more.
-    pub(super) fn free_block<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        mut block: LiveBlock,
-    ) {
-        self.count_out(&block);
+    pub(super) fn free_block(&mut self, mut block: LiveBlock) {
+        self.state.count_out(&block);
         match block.origin {
             Origin::Capture(home) => {
                 let mut ending = Ending::default();
-                let looked = self.ending(driver, config, &block, home, &mut ending);
+                let looked = self.ending(&block, home, &mut ending);
                 if let Err(ruined) = looked {
                     // Nothing of the capture will ever run: the block is as one from outside it.
                     block.roll_back();
-                    self.abandon_invalidated(driver, config, ruined);
+                    self.abandon_invalidated(ruined);
                     let pool = block.pool;
-                    self.free_outside(driver, block);
-                    self.forget_graphs(driver, pool);
+                    self.free_outside(block);
+                    self.forget_graphs(pool);
                 } else {
-                    self.free_in_capture(driver, config, &mut block, home, ending);
+                    self.free_in_capture(&mut block, home, ending);
                 }
             }
             Origin::Outside | Origin::Past | Origin::Graph => {
-                if config.lacks(Flaw::OlderBlocks) {
+                if self.config.lacks(Flaw::OlderBlocks) {
                     let LiveBlock { heap, range, number, before, origin, .. } = block;
                     let graphs = before.graphs || matches!(origin, Origin::Graph);
-                    self.pools.heap_mut(heap).free_quiet(range, graphs, number);
+                    self.state.pools.heap_mut(heap).free_quiet(range, graphs, number);
                 } else {
-                    self.free_outside(driver, block);
+                    self.free_outside(block);
                 }
             }
         }
     }
 
     /// Frees a block that a front had on lease and may not keep.
-    pub(super) fn free_leased<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        id: BlockId,
-    ) -> Result<(), Error> {
+    pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
-        let fronts = Arc::clone(&self.fronts);
+        let fronts = Arc::clone(&self.state.fronts);
         let lease = fronts.get(id.front).and_then(|mut front| {
             let lease = front.give_up(id)?;
-            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
             Some(lease)
         });
         let lease = lease.ok_or(unknown)?;
-        let block = self.blocks.end_lease(lease.row);
+        let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("a front's leases are the engine's blocks");
         block.requested = lease.requested;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
-        if let Some(pool) = self.pools.get_mut(block.pool) {
+        if let Some(pool) = self.state.pools.get_mut(block.pool) {
             pool.remove_block();
         }
-        if config.lacks(Flaw::OlderBlocks) {
-            self.pools.heap_mut(block.heap).free_quiet(
+        if self.config.lacks(Flaw::OlderBlocks) {
+            self.state.pools.heap_mut(block.heap).free_quiet(
                 block.range,
                 block.before.graphs,
                 block.number,
             );
         } else {
-            self.free_outside(driver, block);
+            self.free_outside(block);
         }
         Ok(())
     }
 
     /// Looks at every stream that used a block and gathers its free markers; the error names a
     /// stream whose capture is ruined.
-    fn ending<D: Driver + ?Sized>(
+    fn ending(
         &mut self,
-        driver: &D,
-        config: &Config,
         block: &LiveBlock,
         home: Home,
         ending: &mut Ending,
@@ -237,91 +225,83 @@ impl State {
                 if last.broken {
                     ending.reason = Some(WaitReason::Untrusted(stream));
                 }
-                ending.add(config, flaw, last.markers.iter().copied());
+                ending.add(self.config, flaw, last.markers.iter().copied());
                 continue;
             }
-            match self.standing(driver, (home.slot, home.capture), stream) {
+            match self.standing((home.slot, home.capture), stream) {
                 Standing::Inside(index) => {
-                    let capture = &self.recording(home.slot).capture;
+                    let capture = &self.state.recording(home.slot).capture;
                     ending.worked |= capture.changed_since(index, home.since);
                     if capture.broken_since(index, home.since) {
                         ending.reason = Some(WaitReason::Untrusted(stream));
                     }
-                    ending.add(config, flaw, capture.terminals(index));
+                    ending.add(self.config, flaw, capture.terminals(index));
                 }
                 Standing::Outside => {
-                    self.keep_piece(block.heap, block.range);
+                    self.state.keep_piece(block.heap, block.range);
                     ending.outside.push(stream);
-                    self.note(home.slot, Entry::Outside { block: block.number });
-                    if !config.lacks(Flaw::OutsideUses) {
+                    self.state.note(home.slot, Entry::Outside { block: block.number });
+                    if !self.config.lacks(Flaw::OutsideUses) {
                         ending.reason = Some(WaitReason::OutsideStream(stream));
                     }
                 }
                 Standing::Invalidated => return Err(stream),
             }
         }
-        if config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
+        if self.config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
-        if let Some(nested) = self.nested_capture(home, block) {
-            self.note(home.slot, Entry::Outside { block: block.number });
-            if !config.lacks(Flaw::NestedCapture) {
+        if let Some(nested) = self.state.nested_capture(home, block) {
+            self.state.note(home.slot, Entry::Outside { block: block.number });
+            if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
         }
         Ok(())
     }
 
-    /// A younger capture into the block's pool that is under way: it may be the body of a
-    /// conditional node of the block's capture, and the block may be in use there.
-    fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
-        let mut recordings = self.recordings.iter().flatten();
-        let own = recordings.clone().find(|recording| recording.id == home.capture)?.age;
-        recordings
-            .find(|other| other.age > own && other.pools.contains(&block.pool))
-            .map(|other| other.id)
-    }
-
-    fn free_in_capture<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        block: &mut LiveBlock,
-        home: Home,
-        ending: Ending,
-    ) {
+    fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: Ending) {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, .. } = block;
         let before = &mut block.before;
         let graphs = before.graphs;
-        self.note(home.slot, Entry::Free { block: number });
-        let (address, _) = self.pools.heap_mut(heap).extent(range);
+        self.state.note(home.slot, Entry::Free { block: number });
+        let (address, _) = self.state.pools.heap_mut(heap).extent(range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
-        self.remember_from(action, (address, requested), Some(stream), pool, block.frames.take());
+        self.state.remember_from(
+            action,
+            (address, requested),
+            Some(stream),
+            pool,
+            block.frames.take(),
+        );
         if let Some(reason) = ending.reason {
-            self.pools.heap_mut(heap).free_later(range, number);
+            self.state.pools.heap_mut(heap).free_later(range, number);
             let mut outside = ending.outside;
             let mut marks = SmallVec::new();
             let mut graphs = graphs;
             outside.retain(|&mut stream| {
-                match self.lanes.ask(driver, stream) {
+                match self.state.lanes.ask(self.driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
-                    Whereabouts::Outside => {
-                        self.lanes.mark(driver, stream).map(|mark| marks.push(mark)).is_none()
-                    }
+                    Whereabouts::Outside => self
+                        .state
+                        .lanes
+                        .mark(self.driver, stream)
+                        .map(|mark| marks.push(mark))
+                        .is_none(),
                     // Another capture's graph may use the block.
                     Whereabouts::Inside(capture) => {
                         graphs = true;
-                        if let Some(slot) = self.slot(capture) {
-                            self.join_pool(driver, slot, pool);
+                        if let Some(slot) = self.state.slot(capture) {
+                            self.join_pool(slot, pool);
                         }
                         true
                     }
                     // Any capture may be the one.
                     Whereabouts::Unclear => {
                         graphs = true;
-                        for row in 0..self.recordings.len() {
-                            if self.recordings[row].is_some() {
-                                self.join_pool(driver, CaptureSlot::new(row), pool);
+                        for row in 0..self.state.recordings.len() {
+                            if self.state.recordings[row].is_some() {
+                                self.join_pool(CaptureSlot::new(row), pool);
                             }
                         }
                         true
@@ -331,21 +311,21 @@ impl State {
             });
             let held =
                 Held { heap, range, block: number, requested, graphs, outside, marks, reason };
-            self.recording(home.slot).held.push(held);
+            self.state.recording(home.slot).held.push(held);
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
         let markers =
             if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
         if markers.is_empty() {
-            self.pools.heap_mut(heap).free_quiet(range, graphs, number);
-            self.tell(pool, Some(home.slot), Entry::Settled { block: number });
+            self.state.pools.heap_mut(heap).free_quiet(range, graphs, number);
+            self.state.tell(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
-        let now = self.recording(home.slot).capture.now();
+        let now = self.state.recording(home.slot).capture.now();
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
-        let token = self.pools.heap_mut(heap).free_marked(range, freed, number);
-        self.wait_or_learn(config, home.slot, token, home.stream);
+        let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
+        self.wait_or_learn(home.slot, token, home.stream);
     }
 }
 
@@ -359,5 +339,203 @@ impl Ending {
                 self.markers.push(node);
             }
         }
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Says that `stream` uses the block at some time before its free (PyTorch's `record_stream`).
+    /// The use must be ordered after the allocation, by an event for instance.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
+    pub fn record_stream(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        const CALL: &str = "record_stream";
+        let stream = one_stream(stream, CALL)?;
+        if self.record_in_front(block, stream, CALL)? {
+            return Ok(());
+        }
+        self.change(|locked| locked.record_stream(block, stream))
+    }
+
+    /// Says that what `stream` holds so far includes its last use of the block, so that the
+    /// block's marker on it is this point and not the free. A later [`Engine::record_stream`]
+    /// takes this back. For a block from outside captures it is the same as that: an event at its
+    /// free covers every use.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], [`Error::CaptureInvalidated`], [`Error::PerThreadStream`].
+    pub fn record_use(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        const CALL: &str = "record_use";
+        let stream = one_stream(stream, CALL)?;
+        if self.record_in_front(block, stream, CALL)? {
+            return Ok(());
+        }
+        self.change(|locked| locked.record_use(block, stream))
+    }
+
+    /// Frees a block. In a capture its free markers are the terminals, now, of its own stream and of
+    /// every stream that was recorded for it, or those of the last use where one was recorded.
+    /// Outside captures its own stream may have it back at once, unless other streams used it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], where the block was freed before.
+    pub fn free(&self, block: BlockId) -> Result<(), Error> {
+        if block.engine == self.number && block.front != NO_FRONT {
+            if let Some(done) = self.free_in_front(block) {
+                return done;
+            }
+            return self.change(|locked| locked.free_leased(block));
+        }
+        self.change(|locked| locked.free(block))
+    }
+
+    /// Frees a block in the order of `stream`, which need not be its own: the same as
+    /// [`Engine::record_stream`] and [`Engine::free`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
+    pub fn free_from(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+        self.record_stream(block, stream)?;
+        self.free(block)
+    }
+
+    /// Frees a block that a front handed out, if the front may keep it; else it is not freed.
+    #[inline]
+    fn free_in_front(&self, block: BlockId) -> Option<Result<(), Error>> {
+        let unknown = Error::UnknownBlock { call: "free", block: block.number() };
+        let Some(mut front) = self.fronts.get(block.front) else { return Some(Err(unknown)) };
+        match front.give(&self.driver, block) {
+            Given::Done { settle } => {
+                if settle && !front.grant(&mut self.fronts.ledger()) {
+                    drop(front);
+                    return Some(self.lock().map(|mut state| {
+                        state.settle();
+                    }));
+                }
+                Some(Ok(()))
+            }
+            Given::Undecided => None,
+            Given::Unknown => Some(Err(unknown)),
+        }
+    }
+
+    /// Records a stream for a block that a front handed out; false for any other block.
+    fn record_in_front(
+        &self,
+        block: BlockId,
+        stream: StreamHandle,
+        call: &'static str,
+    ) -> Result<bool, Error> {
+        if block.engine != self.number || block.front == NO_FRONT {
+            return Ok(false);
+        }
+        if self.config.lacks(Flaw::Events) {
+            return Ok(true);
+        }
+        let front = self.fronts.get(block.front);
+        let recorded = front.and_then(|mut front| front.record_stream(block, stream));
+        recorded.ok_or(Error::UnknownBlock { call, block: block.number() }).map(|()| true)
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Frees a block that no capture under way allocated. If it was handed out outside captures and
+    /// its stream does not capture, the stream may have it back once the other streams that used it
+    /// have completed that. Any other waits for the work of all its streams, and for the captures
+    /// under way in its pool if a graph uses it.
+    pub(super) fn free_outside(&mut self, block: LiveBlock) {
+        let LiveBlock { number, pool, heap, range, stream, before, origin, uses, .. } = block;
+        let LiveBlock { bytes: _, requested, frames, gone, .. } = block;
+        self.state.touch(heap);
+        let graph = matches!(origin, Origin::Graph);
+        let graphs = before.graphs || graph;
+        let mut streams: SmallVec<[StreamHandle; 2]> =
+            uses.iter().map(|used| used.stream).collect();
+        let eager = matches!(origin, Origin::Outside) && !graphs && self.state.may_order(pool);
+        let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
+        if own.is_none() && gone.is_none() {
+            streams.insert(0, stream);
+        }
+        let (address, _) = self.state.pools.heap_mut(heap).extent(range);
+        let now = own.filter(|_| streams.is_empty());
+        let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
+        self.state.remember_from(action, (address, requested), Some(stream), pool, frames);
+        if let Some(own) = now {
+            self.state.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch);
+            return;
+        }
+        self.state.pools.heap_mut(heap).free_later(range, number);
+        // Captures that were under way beside the block's own know nothing of what lay there before
+        // it, or may contain its graph.
+        let captures = match origin {
+            Origin::Outside => SmallVec::new(),
+            _ => self.state.under_way(pool),
+        };
+        // Records the events now: the streams need not outlive the block.
+        let free = self.defer(Deferred {
+            pool,
+            heap,
+            range,
+            number,
+            streams,
+            marks: gone.into_iter().collect(),
+            captures,
+            graphs,
+            captured: false,
+            unclear: false,
+            looked: false,
+            users: SmallVec::new(),
+            own,
+            requested: Some(requested),
+        });
+        if !free && self.state.pools.heap_mut(heap).is_uncached() {
+            // So that a memory checker sees at once what touches the block from now on.
+            self.state.lanes.synchronize(self.driver);
+            self.poll_deferred(usize::MAX);
+        }
+    }
+
+    /// Frees a place that a front had cached: its stream had given it back before, and did not
+    /// capture then, whatever it does now.
+    pub(super) fn free_cached(&mut self, block: LiveBlock) {
+        let LiveBlock { number, pool, heap, range, stream, .. } = block;
+        self.state.touch(heap);
+        let lane = self.state.lanes.of(stream);
+        let mark = Mark { lane, epoch: self.state.lanes.now(lane) };
+        if self.state.may_order(pool) {
+            self.state.pools.heap_mut(heap).free_ordered(range, mark.lane, mark.epoch);
+            return;
+        }
+        self.state.pools.heap_mut(heap).free_later(range, number);
+        self.state.lanes.fence(self.driver, lane);
+        self.defer(Deferred {
+            pool,
+            heap,
+            range,
+            number,
+            streams: SmallVec::new(),
+            marks: [mark].into_iter().collect(),
+            captures: SmallVec::new(),
+            graphs: false,
+            captured: false,
+            unclear: false,
+            looked: false,
+            users: SmallVec::new(),
+            own: None,
+            requested: None,
+        });
+    }
+
+    /// Where a stream stands whose own order is enough to have its memory back: one that does not
+    /// capture.
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Mark> {
+        match self.driver.is_capturing(stream) {
+            Ok(false) => {}
+            // The legacy stream while some blocking stream captures: it does not capture itself.
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
+            Ok(_) | Err(_) => return None,
+        }
+        let lane = self.state.lanes.of(stream);
+        Some(Mark { lane, epoch: self.state.lanes.now(lane) })
     }
 }

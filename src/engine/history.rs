@@ -6,10 +6,14 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::names::PoolId;
-use crate::driver::StreamHandle;
+use super::snapshot::Stacks;
+use super::state::{Locked, State};
+use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::index::{new_map, Map};
+use crate::snapshot::{Action as Shown, Annotation, Stage, TraceEntry};
 
 /// Where the host's calls came from, innermost first.
 #[derive(Debug, PartialEq, Eq)]
@@ -275,5 +279,127 @@ impl Ring {
             let frames = self.frames.get(row).cloned().flatten();
             Event { stamp, action, address, bytes, stream, pool, frames }
         })
+    }
+}
+
+impl State {
+    /// Keeps the latest `most` events from now on; zero ends that and forgets them.
+    pub(super) fn record_history(&mut self, most: usize) {
+        // A clock takes its time to begin with.
+        let clock = (most > 0).then(quanta::Clock::new);
+        let ring = || clock.clone().map(|clock| Box::new(Ring::new(clock, most)));
+        for mut front in self.fronts.all() {
+            front.history = ring();
+        }
+        self.history = ring();
+    }
+
+    /// Enters an event.
+    pub(super) fn remember(
+        &mut self,
+        action: Action,
+        place: (u64, u64),
+        stream: Option<StreamHandle>,
+        pool: PoolId,
+    ) {
+        self.remember_from(action, place, stream, pool, None);
+    }
+
+    /// The same, with the host's frames.
+    pub(super) fn remember_from(
+        &mut self,
+        action: Action,
+        place: (u64, u64),
+        stream: Option<StreamHandle>,
+        pool: PoolId,
+        frames: Option<Arc<Frames>>,
+    ) {
+        // To the history a suspended pool has no blocks: they left with its memory.
+        let of_block = matches!(
+            action,
+            Action::Allocate | Action::Free | Action::FreeCompleted | Action::Completed
+        );
+        if of_block && self.history.is_some() && self.pools.is_suspended(pool) {
+            return;
+        }
+        if let Some(history) = &mut self.history {
+            let stream = stream.unwrap_or(StreamHandle::from_bits(0));
+            history.push(action, place, stream, pool, frames);
+        }
+    }
+
+    /// Enters the begin or the end of a capture.
+    pub(super) fn remember_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
+        let action = if begins { Action::CaptureBegin } else { Action::CaptureEnd };
+        self.remember(action, (capture.0, 0), None, pool);
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// The history as viewers know it, captures, and whether it may be incomplete.
+    pub(super) fn events(&self, stacks: &mut Stacks) -> (Vec<TraceEntry>, Vec<Annotation>, bool) {
+        let Some(history) = &self.state.history else { return (Vec::new(), Vec::new(), false) };
+        let mut events: Vec<Event> = Vec::new();
+        // Before what a full ring still has, the others know a part of the story only.
+        let mut begin = 0;
+        let mut full = false;
+        let mut add = |history: &Ring| {
+            if history.is_full() {
+                full = true;
+                begin = begin.max(history.events().next().map_or(0, |event| event.stamp));
+            }
+            events.extend(history.events());
+        };
+        add(history);
+        for front in self.state.fronts.used() {
+            front.history.as_deref().into_iter().for_each(&mut add);
+        }
+        events.retain(|event| event.stamp >= begin);
+        events.sort_by_key(|event| event.stamp);
+        let clock = history.clock();
+        let now = clock.raw();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = |stamp: u64| {
+            let ago = clock.delta_as_nanos(stamp, now) / 1_000;
+            (unix.as_micros() as u64).saturating_sub(ago)
+        };
+        let mut trace = Vec::new();
+        let mut annotations = Vec::new();
+        for event in events {
+            let time_us = time(event.stamp);
+            let (first, second) = match event.action {
+                Action::Allocate => (Shown::Alloc, None),
+                Action::Free => (Shown::FreeRequested, None),
+                Action::FreeCompleted => (Shown::FreeRequested, Some(Shown::FreeCompleted)),
+                Action::Completed => (Shown::FreeCompleted, None),
+                Action::Segment => (Shown::SegmentAlloc, None),
+                Action::Map => (Shown::SegmentMap, None),
+                Action::SegmentBack => (Shown::SegmentFree, None),
+                Action::Unmap => (Shown::SegmentUnmap, None),
+                Action::OutOfMemory => (Shown::Oom, None),
+                Action::CaptureBegin | Action::CaptureEnd => {
+                    let begins = event.action == Action::CaptureBegin;
+                    let stage = if begins { Stage::Start } else { Stage::End };
+                    let annotation =
+                        Annotation::capture(event.address, stage, self.config.device, time_us);
+                    annotations.push(annotation);
+                    continue;
+                }
+            };
+            let frames = stacks.of(event.frames.as_ref());
+            for action in std::iter::once(first).chain(second) {
+                let (address, bytes) = (event.address, event.bytes);
+                let stream = event.stream.bits() as u64;
+                let mut entry = if action == Shown::Oom {
+                    TraceEntry::oom(bytes, address, stream, time_us)
+                } else {
+                    TraceEntry::new(action, address, bytes, stream, time_us)
+                };
+                entry.pool_id = (u64::from(event.pool.number()), 0);
+                entry.frames.clone_from(&frames);
+                trace.push(entry);
+            }
+        }
+        (trace, annotations, full)
     }
 }

@@ -1,14 +1,242 @@
-//! The calls about captures that lie by a layout.
+//! Serving a capture from a layout.
+//!
+//! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
+//! markers are proven; a layout that does not fit the capture costs memory, never safety.
 
 use std::collections::HashSet;
+use std::fmt;
 
-use super::follow::Following;
+use super::allocate::Request;
+use super::names::PoolId;
+use super::reclaim::Amount;
+use super::state::Locked;
 use super::{Engine, Error};
+use crate::capture::StreamIndex;
 use crate::driver::{CaptureId, Driver};
+use crate::heap::{Before, CaptureSlot, Claim, Freed, Placed};
 use crate::journal::Entry;
-use crate::layout::Layout;
+use crate::layout::{Layout, Place};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
+
+/// How far a capture lies by its layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Followed {
+    /// Blocks of the layout.
+    pub planned: usize,
+    /// What the layout takes, in bytes.
+    pub planned_bytes: u64,
+    /// Blocks that lie where it says: the first so many of the capture.
+    pub followed: usize,
+    /// From where on it was given up; `None` where it never was.
+    pub fell_back: Option<FellBack>,
+}
+
+impl Followed {
+    /// Whether the capture asked for what the layout was made for, no more and no less, and got it.
+    pub fn is_whole(&self) -> bool {
+        self.fell_back.is_none() && self.followed == self.planned
+    }
+}
+
+impl fmt::Display for Followed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { planned, followed, .. } = self;
+        match self.fell_back {
+            None => write!(f, "{followed} of {planned} blocks"),
+            Some(FellBack { block, why }) => {
+                write!(f, "{followed} of {planned} blocks; given up at block {block}, {why}")
+            }
+        }
+    }
+}
+
+/// Where a layout was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FellBack {
+    /// The first block that does not lie by it, counted from 0 since it was to be followed.
+    pub block: usize,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a layout was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// The capture allocates more blocks than there are places.
+    More,
+    /// The block is of another size.
+    Size {
+        /// The place's, in bytes.
+        planned: u64,
+        /// The block's, in bytes.
+        found: u64,
+    },
+    /// The block is for another stream. Both by the order of streams' first blocks.
+    Stream {
+        /// The place's.
+        planned: u32,
+        /// The block's.
+        found: u32,
+    },
+    /// The place is in use, or what used it is not proven to have completed.
+    Taken,
+    /// There was no memory for the arena, in one place.
+    NoMemory,
+    /// The pool keeps no memory that blocks could share.
+    NoCaching,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::More => write!(f, "which is one more than there were the first time"),
+            Self::Size { planned, found } => {
+                write!(f, "which takes {found} bytes and took {planned} the first time")
+            }
+            Self::Stream { planned, found } => {
+                write!(f, "which is for stream {found} and was for {planned} the first time")
+            }
+            Self::Taken => write!(f, "whose place is not proven to be free"),
+            Self::NoMemory => write!(f, "since there was no memory for all of it in one place"),
+            Self::NoCaching => write!(f, "since memory caching is turned off"),
+        }
+    }
+}
+
+/// A layout that a capture follows.
+#[derive(Debug)]
+pub(super) struct Following {
+    pool: PoolId,
+    layout: Layout,
+    /// Heap and address.
+    arena: Option<(u32, u64)>,
+    /// Those that have a place, by their first.
+    streams: Vec<StreamIndex>,
+    followed: usize,
+    fell_back: Option<FellBack>,
+}
+
+impl Following {
+    pub(super) fn new(pool: PoolId, layout: Layout) -> Self {
+        Self { pool, layout, arena: None, streams: Vec::new(), followed: 0, fell_back: None }
+    }
+
+    pub(super) fn followed(&self) -> Followed {
+        Followed {
+            planned: self.layout.places().len(),
+            planned_bytes: self.layout.bytes(),
+            followed: self.followed,
+            fell_back: self.fell_back,
+        }
+    }
+
+    /// The place of the next block, if this is it.
+    fn next(&self, bytes: u64, stream: StreamIndex) -> Result<Place, Why> {
+        let place = self.layout.places().get(self.followed).copied().ok_or(Why::More)?;
+        let seen = self.streams.iter().position(|seen| *seen == stream);
+        let found = seen.unwrap_or(self.streams.len()) as u32;
+        if place.bytes != bytes {
+            return Err(Why::Size { planned: place.bytes, found: bytes });
+        }
+        if place.stream != found {
+            return Err(Why::Stream { planned: place.stream, found });
+        }
+        Ok(place)
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// A place by the layout that a capture follows; `None` where it follows none, or none any more.
+    pub(super) fn follow(&mut self, request: &Request, claim: Claim) -> Option<(u32, Placed)> {
+        let Claim::Capture { capture: slot, stream, .. } = claim else { return None };
+        let following = self.state.recording(slot).following.as_ref()?;
+        if following.pool != request.pool || following.fell_back.is_some() {
+            return None;
+        }
+        let found = self.place_next(request, claim);
+        let following = self.state.recording(slot).following.as_mut()?;
+        match found {
+            Ok(place) => {
+                following.followed += 1;
+                if !following.streams.contains(&stream) {
+                    following.streams.push(stream);
+                }
+                Some(place)
+            }
+            Err(why) => {
+                following.fell_back = Some(FellBack { block: following.followed, why });
+                None
+            }
+        }
+    }
+
+    fn place_next(&mut self, request: &Request, claim: Claim) -> Result<(u32, Placed), Why> {
+        let Claim::Capture { capture: slot, stream, .. } = claim else { return Err(Why::Taken) };
+        let following = self.state.recording(slot).following.as_ref().ok_or(Why::More)?;
+        let Place { offset, bytes, .. } = following.next(request.bytes, stream)?;
+        let (arena, all) = (following.arena, following.layout.bytes());
+        let (heap, base) = match arena {
+            Some(arena) => arena,
+            None => {
+                let arena = self.arena(request, claim, all)?;
+                if let Some(following) = &mut self.state.recording(slot).following {
+                    following.arena = Some(arena);
+                }
+                arena
+            }
+        };
+        self.state.touch(heap);
+        let placed = self
+            .search(claim, heap, |heap, prove| heap.place_at(base + offset, bytes, claim, prove));
+        placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
+    }
+
+    /// One contiguous place in the pool, free for the capture; what the pool has in vain goes back to
+    /// the driver first.
+    fn arena(&mut self, request: &Request, claim: Claim, bytes: u64) -> Result<(u32, u64), Why> {
+        let Claim::Capture { capture: slot, stream, .. } = claim else { return Err(Why::Taken) };
+        if !self.config.settings.caching {
+            return Err(Why::NoCaching);
+        }
+        let pool = request.pool;
+        self.settle_everything(Some(pool));
+        self.give_back(Amount { pool: Some(pool), most: u64::MAX });
+        let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, claim);
+        self.state.touch(homes.first);
+        homes.second.into_iter().for_each(|heap| self.state.touch(heap));
+        let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
+        let found = self.find(&request, homes, claim);
+        let Ok(Some((heap, Placed { range, address, before, .. }))) = found else {
+            return Err(Why::NoMemory);
+        };
+        self.state.note_changes(heap);
+        self.leave_as_found(heap, (slot, stream), Placed { range, address, bytes, before });
+        Ok((heap, address))
+    }
+
+    /// Gives back a place that no block has lain in.
+    fn leave_as_found(
+        &mut self,
+        heap: u32,
+        (slot, stream): (CaptureSlot, StreamIndex),
+        Placed { range, before, .. }: Placed,
+    ) {
+        let number = self.state.blocks.number();
+        if before.markers.is_empty() {
+            self.state.pools.heap_mut(heap).free_quiet(range, before.graphs, number);
+            return;
+        }
+        let now = self.state.recording(slot).capture.now();
+        let Before { markers, graphs } = before;
+        let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
+        let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
+        self.wait_or_learn(slot, token, stream);
+    }
+}
 
 impl<D: Driver> Engine<D> {
     /// A layout for what a capture under way has allocated so far in its first pool: for a second
@@ -25,7 +253,7 @@ impl<D: Driver> Engine<D> {
             let mut state = self.lock()?;
             let unknown = Error::UnknownCapture { call: CALL, capture };
             let slot = state.slot(capture).ok_or(unknown)?;
-            state.last_looks(&self.driver, slot);
+            self.with(&mut state).last_looks(slot);
             let recording = state.recording(slot);
             let no_journal = Error::NoJournal { call: CALL, capture };
             let journal = recording.journal.clone().ok_or(no_journal)?;
@@ -72,10 +300,10 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
-        self.change(|state| {
+        self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "follow_layout", capture };
-            let slot = state.slot(capture).ok_or(unknown)?;
-            let recording = state.recording(slot);
+            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            let recording = locked.state.recording(slot);
             recording.following =
                 recording.pools.first().map(|&pool| Box::new(Following::new(pool, layout)));
             Ok(())

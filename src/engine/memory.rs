@@ -3,19 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::block::{LiveBlock, Origin};
-use super::figures::Reset;
+use super::accounts::Reset;
+use super::capture_state::Recording;
 use super::history::{Frames, HostFrame};
+use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
 use super::oom::{OutOfMemory, Size};
-use super::recording::Recording;
 use super::report::{Emptied, PoolStatistics};
-use super::state::State;
+use super::state::{Locked, State};
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::logging;
 use crate::settings::Settings;
+use crate::sync::PoisonError;
 
 /// A block that was never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +66,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn set_memory_limit(&self, bytes: Option<u64>) -> Result<(), Error> {
-        self.change(|state| {
-            state.limit = bytes;
+        self.change(|locked| {
+            locked.state.limit = bytes;
             Ok(())
         })
     }
@@ -107,7 +108,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn trim(&self, keep: u64) -> Result<Emptied, Error> {
-        self.change(|state| Ok(state.empty(&self.driver, &self.config, keep)))
+        self.change(|locked| Ok(locked.empty(keep)))
     }
 
     /// The figures of all pools.
@@ -115,7 +116,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn statistics(&self) -> Result<Statistics, Error> {
-        self.change(|state| Ok(state.statistics(None)))
+        self.change(|locked| Ok(locked.state.statistics(None)))
     }
 
     /// The figures of a pool.
@@ -123,9 +124,9 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn statistics_of(&self, pool: PoolId) -> Result<Statistics, Error> {
-        self.change(|state| {
-            state.pool(pool, "statistics_of")?;
-            Ok(state.statistics(Some(pool)))
+        self.change(|locked| {
+            locked.state.pool(pool, "statistics_of")?;
+            Ok(locked.state.statistics(Some(pool)))
         })
     }
 
@@ -151,8 +152,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn reset_peaks(&self) -> Result<(), Error> {
-        self.change(|state| {
-            state.reset(Reset::Peaks);
+        self.change(|locked| {
+            locked.state.reset(Reset::Peaks);
             Ok(())
         })
     }
@@ -162,9 +163,9 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn reset_accumulated(&self) -> Result<(), Error> {
-        self.change(|state| {
-            state.reset(Reset::Accumulated);
-            state.counts = Default::default();
+        self.change(|locked| {
+            locked.state.reset(Reset::Accumulated);
+            locked.state.counts = Default::default();
             Ok(())
         })
     }
@@ -177,11 +178,11 @@ impl<D: Driver> Engine<D> {
     /// [`Error::PerThreadStream`].
     pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         let stream = one_stream(stream, "mark_stream")?;
-        self.change(|state| {
-            state.claim_stream(stream);
-            state.take_back(&self.driver, |_, of, _| of == stream);
-            if let Some(lane) = state.lanes.known(stream) {
-                state.lanes.fence(&self.driver, lane);
+        self.change(|locked| {
+            locked.state.claim_stream(stream);
+            locked.take_back(|_, of, _| of == stream);
+            if let Some(lane) = locked.state.lanes.known(stream) {
+                locked.state.lanes.fence(&self.driver, lane);
             }
             Ok(())
         })
@@ -195,7 +196,7 @@ impl<D: Driver> Engine<D> {
     /// under way here, or was recorded for a block that is live. [`Error::PerThreadStream`].
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
         let stream = one_stream(stream, "retire_stream")?;
-        self.change(|state| state.retire_stream(&self.driver, stream))
+        self.change(|locked| locked.retire_stream(stream))
     }
 
     /// Registers an observer of requests that fail for want of memory in the end: of blocks, of
@@ -243,7 +244,7 @@ impl State {
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
-        let leak = |block: &super::block::LiveBlock, id, bytes, frames: Option<&Frames>| {
+        let leak = |block: &super::live_blocks::LiveBlock, id, bytes, frames: Option<&Frames>| {
             let heap = self.pools.find_heap(block.heap);
             Leak {
                 block: id,
@@ -269,41 +270,56 @@ impl State {
         live.sort_by_key(|leak| leak.address);
         live
     }
+}
 
-    pub(super) fn retire_stream<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        stream: StreamHandle,
-    ) -> Result<(), Error> {
-        self.claim_stream(stream);
-        self.fronts.of(stream).retire(stream);
-        self.take_back(driver, |_, of, _| of == stream);
+impl<D: Driver> Locked<'_, D> {
+    pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
+        self.state.claim_stream(stream);
+        self.state.fronts.of(stream).retire(stream);
+        self.take_back(|_, of, _| of == stream);
         // What waits for the stream without an event yet.
-        self.poll_deferred(driver, usize::MAX);
-        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
+        self.poll_deferred(usize::MAX);
+        let held = self.state.recordings.iter().flatten().flat_map(|recording| &recording.held);
         let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
         let recorded = |recording: &Recording| recording.capture.stream(stream).is_some();
-        let asks = self.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
+        let asks = self.state.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
             || held.into_iter().any(|held| held.outside.contains(&stream))
-            || self.recordings.iter().flatten().any(recorded)
-            || self.blocks.iter().any(names)
-            || self.fronts.used().any(|front| front.names(stream));
+            || self.state.recordings.iter().flatten().any(recorded)
+            || self.state.blocks.iter().any(names)
+            || self.state.fronts.used().any(|front| front.names(stream));
         if asks {
             return Err(Error::StreamInUse { stream });
         }
         let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
-        if self.blocks.iter().any(mine) {
+        if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whoever has its handle then.
-            let gone = self.lanes.mark(driver, stream).ok_or(Error::StreamInUse { stream })?;
-            for block in self.blocks.iter_mut().filter(|block| mine(block)) {
+            let gone =
+                self.state.lanes.mark(self.driver, stream).ok_or(Error::StreamInUse { stream })?;
+            for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
                 block.gone = Some(gone);
             }
         }
-        let Some(lane) = self.lanes.known(stream) else { return Ok(()) };
-        if self.lanes.retire(driver, lane) {
+        let Some(lane) = self.state.lanes.known(stream) else { return Ok(()) };
+        if self.state.lanes.retire(self.driver, lane) {
             Ok(())
         } else {
             Err(Error::StreamInUse { stream })
         }
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// The device's number, as its configuration has it.
+    pub fn device(&self) -> u32 {
+        self.config.device
+    }
+
+    /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
+    /// reserved, whoever uses them now. Asks no driver; costs a comparison for each segment.
+    pub fn owns(&self, address: u64) -> bool {
+        // A poisoned engine hands nothing out, but what it had it still has.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let owned = state.pools.heaps().any(|heap| heap.owns(address));
+        owned
     }
 }

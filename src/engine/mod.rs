@@ -10,45 +10,34 @@
 //! * `layout`, `follow`: captures that lie by a layout.
 //! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
+mod accounts;
 mod allocate;
-mod block;
-mod blocks;
+mod capture_state;
 mod captures;
 mod config;
-mod count;
 mod deferred;
 mod end;
-mod events;
 mod explain;
-mod figures;
-mod follow;
 mod free;
-mod free_outside;
-mod front;
-mod fronts;
 mod history;
-mod lanes;
 mod layout;
-mod ledger;
+mod lifecycle;
+mod live_blocks;
 mod memory;
 mod names;
 mod oom;
-mod owners;
-mod owns;
-mod picture;
-mod plan_calls;
-mod plan_report;
+mod peaks;
 mod planned;
 mod pools;
+mod premapped;
 mod reclaim;
-mod recording;
-mod remember;
 mod report;
-mod spare;
+mod snapshot;
 mod state;
 mod statistics;
+mod stream_cache;
+mod streams;
 mod suspend;
-mod wait;
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,13 +46,14 @@ use std::sync::Arc;
 #[doc(hidden)]
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};
-pub use follow::{FellBack, Followed, Why};
+pub use explain::{FreeRange, Refusal, WaitReason};
 pub use history::{with_frames, HostFrame};
+pub use layout::{FellBack, Followed, Why};
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 pub use oom::{OutOfMemory, Purpose};
-pub use plan_report::PlanReport;
-pub use report::{Block, CaptureReport, Emptied, FreeRange, PoolStatistics, Refusal, WaitReason};
+pub use planned::PlanReport;
+pub use report::{Block, CaptureReport, Emptied, PoolStatistics};
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
 pub use crate::error::Error;
@@ -71,10 +61,10 @@ pub use crate::error::Error;
 use crate::driver::{Driver, MemorySupport, StreamHandle};
 use crate::heap::{self, Plan, Splitting, Supply};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use fronts::Fronts;
+use lifecycle::Owners;
 use oom::Observers;
-use owners::Owners;
-use state::State;
+use state::{Locked, State};
+use stream_cache::Fronts;
 
 /// An allocator on one device.
 ///
@@ -152,8 +142,8 @@ impl<D: Driver> Engine<D> {
         /// Captures may come to share it for large ones.
         const SMALL_RESERVE: u64 = 16 << 30;
         // What a poisoned engine has may be anywhere.
-        let _ = self.change(|state| {
-            state.destroy_leaving(&self.driver);
+        let _ = self.change(|locked| {
+            locked.destroy_leaving();
             Ok(())
         });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,15 +181,22 @@ impl<D: Driver> Engine<D> {
     /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
     /// the pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
-        self.change(|state| state.destroy_pool(&self.driver, pool))
+        self.change(|locked| locked.destroy_pool(pool))
     }
 
-    /// Changes the state and counts what that came to.
-    fn change<R>(&self, change: impl FnOnce(&mut State) -> Result<R, Error>) -> Result<R, Error> {
+    /// Runs a call with the engine's lock held and counts what that came to.
+    fn change<R>(
+        &self,
+        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let mut state = self.lock()?;
-        let result = change(&mut state);
+        let result = change(&mut self.with(&mut state));
         state.account(self.config.statistics);
         result
+    }
+
+    fn with<'a>(&'a self, state: &'a mut State) -> Locked<'a, D> {
+        Locked { state, driver: &self.driver, config: &self.config }
     }
 
     /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug; its
@@ -227,7 +224,7 @@ impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
         self.report_leaks();
         if let Ok(state) = self.state.get_mut() {
-            state.close(&self.driver);
+            Locked { state, driver: &self.driver, config: &self.config }.close();
         }
     }
 }

@@ -6,12 +6,11 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::config::Config;
 use super::explain::View;
 use super::history::Action;
 use super::names::{PoolId, PoolLabel};
 use super::reclaim::Amount;
-use super::state::State;
+use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
 
@@ -230,7 +229,7 @@ impl<D: Driver> Engine<D> {
     /// observers are told.
     pub(super) fn request<R>(
         &self,
-        mut request: impl FnMut(&mut State) -> Result<R, Error>,
+        mut request: impl FnMut(&mut Locked<'_, D>) -> Result<R, Error>,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<R, Error> {
         let mut result = self.change(&mut request);
@@ -242,8 +241,8 @@ impl<D: Driver> Engine<D> {
         }
         if let Some(report) = result.as_ref().err().and_then(Error::out_of_memory) {
             // A poisoned engine counts nothing any more.
-            let _ = self.change(|state| {
-                state.count_oom(report);
+            let _ = self.change(|locked| {
+                locked.state.count_oom(report);
                 Ok(())
             });
             self.observers.tell(report);
@@ -253,98 +252,6 @@ impl<D: Driver> Engine<D> {
 }
 
 impl State {
-    /// Makes an attempt to get memory, and others after memory was given back for it: idle memory
-    /// beyond the threshold for that before the first; what is premapped; what the other pools have
-    /// in vain, as little as will do and then all of it; at last, where the host may wait, what all
-    /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
-    /// ends the search.
-    pub(super) fn oom_ladder<D: Driver + ?Sized, R>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        need: Need,
-        mut attempt: impl FnMut(&mut Self, Attempt) -> Result<Option<R>, DriverError>,
-    ) -> Result<Option<R>, DriverError> {
-        let Need { bytes, pool, waits } = need;
-        let is_short = |result: &Result<Option<R>, DriverError>| match result {
-            Ok(found) => found.is_none(),
-            Err(error) => error.is_out_of_memory(),
-        };
-        if bytes > 0 {
-            self.collect_garbage(driver, config, bytes, Some(pool))?;
-        }
-        let mut result = attempt(self, Attempt::Grow);
-        if is_short(&result) && self.trim_all(driver, config, Some(pool))? {
-            result = attempt(self, Attempt::Grow);
-        }
-        if !is_short(&result) {
-            return result;
-        }
-        self.counts.num_alloc_retries += 1;
-        self.settle_everything(driver, None);
-        for most in [bytes, u64::MAX] {
-            let full = self.is_pool_full(pool, bytes);
-            if self.give_back(driver, Amount { pool: full.then_some(pool), most }) > 0 {
-                result = attempt(self, Attempt::Grow);
-                if !is_short(&result) {
-                    return result;
-                }
-            }
-        }
-        if !waits {
-            return result;
-        }
-        self.lanes.synchronize(driver);
-        self.settle_everything(driver, None);
-        result = attempt(self, Attempt::Place);
-        if is_short(&result) {
-            self.give_back(driver, Amount::ALL);
-            result = attempt(self, Attempt::Grow);
-        }
-        result
-    }
-
-    /// From how many bytes on old memory is given back before more is got, where there is a threshold.
-    pub(super) fn garbage_threshold(&self, config: &Config) -> Option<u64> {
-        let threshold = config.settings.garbage_collection_threshold;
-        let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(self.limit)?;
-        Some((threshold * limit as f64) as u64)
-    }
-
-    /// Above the threshold, gives old memory back before more is got for `bytes`.
-    fn collect_garbage<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        bytes: u64,
-        of: Option<PoolId>,
-    ) -> Result<(), DriverError> {
-        let Some(allowed) = self.garbage_threshold(config) else { return Ok(()) };
-        // What is spare goes at the end anyway.
-        let held = self.pools.reserved_by_all() - self.spare_of_all();
-        let excess = (held + bytes).saturating_sub(allowed);
-        if excess > 0 {
-            self.trim_all(driver, config, of)?;
-            self.give_back(driver, Amount { pool: None, most: excess });
-        }
-        Ok(())
-    }
-
-    /// The most that a pool can ever hold, in bytes.
-    pub(super) fn capacity<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> u64 {
-        let of_pool = self.pools.get(pool).and_then(|pool| pool.config().max_bytes);
-        of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all(driver))
-    }
-
-    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
-    /// memory.
-    pub(super) fn capacity_of_all<D: Driver + ?Sized>(&mut self, driver: &D) -> u64 {
-        if self.device_bytes.is_none() {
-            self.device_bytes = driver.memory_info().ok().map(|info| info.total);
-        }
-        self.limit.into_iter().chain(self.device_bytes).min().unwrap_or(u64::MAX)
-    }
-
     /// How much more a pool may hold, in bytes.
     pub(super) fn room(&self, pool: PoolId) -> u64 {
         self.pools.room(pool).min(self.room_of_all())
@@ -366,53 +273,138 @@ impl State {
         let place = (device_free.unwrap_or(0), requested);
         self.remember(Action::OutOfMemory, place, Some(stream), report.pool.id);
     }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Makes an attempt to get memory, and others after memory was given back for it: idle memory
+    /// beyond the threshold for that before the first; what is premapped; what the other pools have
+    /// in vain, as little as will do and then all of it; at last, where the host may wait, what all
+    /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
+    /// ends the search.
+    pub(super) fn oom_ladder<R>(
+        &mut self,
+        need: Need,
+        mut attempt: impl FnMut(&mut Self, Attempt) -> Result<Option<R>, DriverError>,
+    ) -> Result<Option<R>, DriverError> {
+        let Need { bytes, pool, waits } = need;
+        let is_short = |result: &Result<Option<R>, DriverError>| match result {
+            Ok(found) => found.is_none(),
+            Err(error) => error.is_out_of_memory(),
+        };
+        if bytes > 0 {
+            self.collect_garbage(bytes, Some(pool))?;
+        }
+        let mut result = attempt(self, Attempt::Grow);
+        if is_short(&result) && self.trim_all(Some(pool))? {
+            result = attempt(self, Attempt::Grow);
+        }
+        if !is_short(&result) {
+            return result;
+        }
+        self.state.counts.num_alloc_retries += 1;
+        self.settle_everything(None);
+        for most in [bytes, u64::MAX] {
+            let full = self.state.is_pool_full(pool, bytes);
+            if self.give_back(Amount { pool: full.then_some(pool), most }) > 0 {
+                result = attempt(self, Attempt::Grow);
+                if !is_short(&result) {
+                    return result;
+                }
+            }
+        }
+        if !waits {
+            return result;
+        }
+        self.state.lanes.synchronize(self.driver);
+        self.settle_everything(None);
+        result = attempt(self, Attempt::Place);
+        if is_short(&result) {
+            self.give_back(Amount::ALL);
+            result = attempt(self, Attempt::Grow);
+        }
+        result
+    }
+
+    /// From how many bytes on old memory is given back before more is got, where there is a threshold.
+    pub(super) fn garbage_threshold(&self) -> Option<u64> {
+        let threshold = self.config.settings.garbage_collection_threshold;
+        let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(self.state.limit)?;
+        Some((threshold * limit as f64) as u64)
+    }
+
+    /// Above the threshold, gives old memory back before more is got for `bytes`.
+    fn collect_garbage(&mut self, bytes: u64, of: Option<PoolId>) -> Result<(), DriverError> {
+        let Some(allowed) = self.garbage_threshold() else { return Ok(()) };
+        // What is spare goes at the end anyway.
+        let held = self.state.pools.reserved_by_all() - self.state.spare_of_all();
+        let excess = (held + bytes).saturating_sub(allowed);
+        if excess > 0 {
+            self.trim_all(of)?;
+            self.give_back(Amount { pool: None, most: excess });
+        }
+        Ok(())
+    }
+
+    /// The most that a pool can ever hold, in bytes.
+    pub(super) fn capacity(&mut self, pool: PoolId) -> u64 {
+        let of_pool = self.state.pools.get(pool).and_then(|pool| pool.config().max_bytes);
+        of_pool.unwrap_or(u64::MAX).min(self.capacity_of_all())
+    }
+
+    /// The most that all pools together can ever hold, in bytes: the engine's limit or the device's
+    /// memory.
+    pub(super) fn capacity_of_all(&mut self) -> u64 {
+        if self.state.device_bytes.is_none() {
+            self.state.device_bytes = self.driver.memory_info().ok().map(|info| info.total);
+        }
+        self.state.limit.into_iter().chain(self.state.device_bytes).min().unwrap_or(u64::MAX)
+    }
 
     /// The report of a request that failed, of a stream's where there is one.
-    pub(super) fn report_oom<D: Driver + ?Sized>(
+    pub(super) fn report_oom(
         &mut self,
-        driver: &D,
-        config: &Config,
         purpose: Purpose,
         Need { bytes: requested, pool, waits }: Need,
         asks: Option<(StreamHandle, View)>,
     ) -> Box<OutOfMemory> {
         let (mut takeable, mut waiting) = (0, 0);
         let view = asks.map_or(View::NewCapture, |(_, view)| view);
-        for range in self.free_ranges(config, pool, view) {
+        for range in self.free_ranges(pool, view) {
             match range.refusal {
                 None => takeable += range.bytes,
                 Some(_) => waiting += range.bytes,
             }
         }
-        let info = driver.memory_info().ok();
-        self.account(config.statistics);
-        let of_pool = self.statistics(Some(pool)).all;
-        let of_all = self.statistics(None).all;
-        let suspended = self.pools.ids().into_iter().filter(|&pool| self.pools.is_suspended(pool));
+        let info = self.driver.memory_info().ok();
+        self.state.account(self.config.statistics);
+        let of_pool = self.state.statistics(Some(pool)).all;
+        let of_all = self.state.statistics(None).all;
+        let suspended =
+            self.state.pools.ids().into_iter().filter(|&pool| self.state.pools.is_suspended(pool));
         let suspended: Vec<PoolId> = suspended.collect();
-        let asleep = suspended.into_iter().map(|pool| self.statistics(Some(pool)).all);
+        let asleep = suspended.into_iter().map(|pool| self.state.statistics(Some(pool)).all);
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
-        let graphs = self.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
+        let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
         let heaps = graphs.flat_map(|pool| pool.all_heaps());
-        let in_graphs = heaps.map(|heap| self.pools.heap(heap).reserved()).sum();
+        let in_graphs = heaps.map(|heap| self.state.pools.heap(heap).reserved()).sum();
         Box::new(OutOfMemory {
             purpose,
             requested,
             stream: asks.map_or(StreamHandle::from_bits(0), |(stream, _)| stream),
-            pool: self.pools.label(pool),
-            limit: self.pools.get(pool).and_then(|pool| pool.config().max_bytes),
+            pool: self.state.pools.label(pool),
+            limit: self.state.pools.get(pool).and_then(|pool| pool.config().max_bytes),
             reserved: of_pool.reserved_bytes.current,
             allocated: of_pool.allocated_bytes.current,
             takeable,
             waiting,
-            engine_limit: self.limit,
+            engine_limit: self.state.limit,
             engine_reserved: of_all.reserved_bytes.current,
             engine_allocated: of_all.allocated_bytes.current - asleep,
             engine_suspended: of_all.suspended_bytes.current,
             in_graphs,
             capturing: !waits,
-            growable: config.settings.expandable_segments,
-            granularity: match driver.memory_support() {
+            growable: self.config.settings.expandable_segments,
+            granularity: match self.driver.memory_support() {
                 MemorySupport::Mapped { granularity } => Some(granularity),
                 MemorySupport::Allocated => None,
             },

@@ -6,15 +6,16 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::allocate::Request;
+use super::capture_state::Planning;
 use super::config::Config;
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
-use super::plan_report::PlanReport;
-use super::recording::Planning;
-use super::state::State;
-use super::Error;
-use crate::driver::{CaptureId, Driver, DriverError, MemorySupport};
+use super::state::{Locked, State};
+use super::{Engine, Error};
+use crate::driver::{CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
 use crate::heap::{Asker, CaptureSlot, Claim, Lies, Placed, Prepared, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
@@ -45,11 +46,38 @@ pub(super) enum Found {
 }
 
 impl State {
+    /// The heaps that a capture has such blocks in.
+    fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
+        let recording = self.recordings[slot.index()].as_ref();
+        let recording = recording.expect("the slot of a capture under way");
+        let heaps = self.planned_of(&recording.pools).into_iter();
+        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(recording.id);
+        heaps.filter(unbound).collect()
+    }
+
+    /// Whether a capture has blocks without memory.
+    pub(super) fn is_unbound(&self, slot: CaptureSlot) -> bool {
+        !self.unbound(slot).is_empty()
+    }
+
+    /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
+    /// Returns whether it has any.
+    pub(super) fn keep_grounds(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
+        let heaps = self.planned_of(pools);
+        heaps
+            .into_iter()
+            .fold(false, |any, heap| self.pools.heap_mut(heap).keep_ground(capture) | any)
+    }
+
+    fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
+        pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
     /// A place whose memory comes at the end of the capture, where the request is one for that.
-    pub(super) fn find_planned<D: Driver + ?Sized>(
+    pub(super) fn find_planned(
         &mut self,
-        driver: &D,
-        config: &Config,
         request: &Request,
         claim: Claim,
     ) -> Result<Found, DriverError> {
@@ -57,27 +85,27 @@ impl State {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
-        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+        let MemorySupport::Mapped { granularity } = self.driver.memory_support() else {
             return Ok(Found::Unplanned);
         };
-        let large = bytes >= granularity / 2 && self.options(config, slot, pool).is_some();
-        if !config.settings.caching || !(fixed || large) {
+        let large = bytes >= granularity / 2 && self.options(slot, pool).is_some();
+        if !self.config.settings.caching || !(fixed || large) {
             return Ok(Found::Unplanned);
         }
-        if !self.can_bind(driver, slot, pool, bytes) {
+        if !self.can_bind(slot, pool, bytes) {
             return Ok(Found::Never);
         }
-        let capture = self.recording(slot).id;
-        let heap = self.pools.planned_heap(pool);
-        let limit = self.room(pool);
-        let learned = self.recording(slot).capture.learned(stream);
+        let capture = self.state.recording(slot).id;
+        let heap = self.state.pools.planned_heap(pool);
+        let limit = self.state.room(pool);
+        let learned = self.state.recording(slot).capture.learned(stream);
         let asker = Asker { capture, stream, learned, limit };
-        self.touch(heap);
-        let placed = self.search(config, claim, heap, |heap, prove| {
+        self.state.touch(heap);
+        let placed = self.search(claim, heap, |heap, prove| {
             if fixed {
-                heap.place_fixed(driver, asker, bytes)
+                heap.place_fixed(self.driver, asker, bytes)
             } else {
-                heap.place_fresh(driver, asker, bytes, prove)
+                heap.place_fresh(self.driver, asker, bytes, prove)
             }
         });
         match placed {
@@ -94,79 +122,54 @@ impl State {
 
     /// Whether limits and device have room for a block of `bytes` and all that the capture has live
     /// without memory. Blocks that are live at one time share none.
-    fn can_bind<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        slot: CaptureSlot,
-        pool: PoolId,
-        bytes: u64,
-    ) -> bool {
-        let recording = self.recording(slot);
+    fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
+        let recording = self.state.recording(slot);
         let (capture, pools) = (recording.id, recording.pools.clone());
         let live = |pool: &PoolId| {
-            let heap = self.pools.get(*pool)?.planned()?;
-            Some(self.pools.heap(heap).planned_live(capture))
+            let heap = self.state.pools.get(*pool)?.planned()?;
+            Some(self.state.pools.heap(heap).planned_live(capture))
         };
         let own = live(&pool).unwrap_or(0);
         let all: u64 = pools.iter().filter_map(live).sum();
-        own + bytes <= self.capacity(driver, pool) && all + bytes <= self.capacity_of_all(driver)
+        own + bytes <= self.capacity(pool) && all + bytes <= self.capacity_of_all()
     }
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
-    fn options(&self, config: &Config, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
-        let recording = self.recordings[slot.index()].as_ref()?;
+    fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
+        let recording = self.state.recordings[slot.index()].as_ref()?;
         recording.journal.as_ref().filter(|_| recording.following.is_none())?;
         match &recording.planning {
             Planning::Off => None,
             Planning::On(options) => Some(options.clone()),
             Planning::Default => {
-                let of_pool = self.pools.get(pool)?.config().plan.clone();
-                of_pool.or_else(|| Options::from_settings(&config.settings))
+                let of_pool = self.state.pools.get(pool)?.config().plan.clone();
+                of_pool.or_else(|| Options::from_settings(&self.config.settings))
             }
         }
     }
 
-    /// The heaps that a capture has such blocks in.
-    fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
-        let recording = self.recordings[slot.index()].as_ref();
-        let recording = recording.expect("the slot of a capture under way");
-        let heaps = self.planned_of(&recording.pools).into_iter();
-        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(recording.id);
-        heaps.filter(unbound).collect()
-    }
-
-    /// Whether a capture has blocks without memory.
-    pub(super) fn is_unbound(&self, slot: CaptureSlot) -> bool {
-        !self.unbound(slot).is_empty()
-    }
-
     /// A plan for each heap that a capture has such blocks in, and how it stands to the pieces there.
-    pub(super) fn plans<D: Driver + ?Sized>(
-        &self,
-        driver: &D,
-        config: &Config,
-        slot: CaptureSlot,
-    ) -> Vec<(u32, (Sharable, Plan))> {
-        let heaps = self.unbound(slot);
-        let recording = self.recordings[slot.index()].as_ref();
+    pub(super) fn plans(&self, slot: CaptureSlot) -> Vec<(u32, (Sharable, Plan))> {
+        let heaps = self.state.unbound(slot);
+        let recording = self.state.recordings[slot.index()].as_ref();
         let recording = recording.expect("the slot of a capture under way");
         let (id, beside) = (recording.id, recording.beside);
-        let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+        let MemorySupport::Mapped { granularity } = self.driver.memory_support() else {
             return Vec::new();
         };
         let Some(journal) = recording.journal.as_ref().filter(|_| !heaps.is_empty()) else {
             return Vec::new();
         };
-        let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
+        let lifetimes = Lifetimes::read(journal, self.config.settings.programmatic);
         let plan = |heap: u32| {
-            let options = self.options(config, slot, self.pools.pool_of(heap)).unwrap_or_default();
+            let options = self.options(slot, self.state.pools.pool_of(heap)).unwrap_or_default();
             let options = options.after(recording.since.elapsed());
-            let row = self.pools.heap(heap);
+            let row = self.state.pools.heap(heap);
             // One of the captures beside it may contain this one, so nothing is known to be theirs in
             // turn.
             let sharable = if beside { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
-            let mine = mine.held_to(journal, config.settings.reuse);
+            let mine = mine.held_to(journal, self.config.settings.reuse);
             let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
             (heap, (sharable, plan))
         };
@@ -175,19 +178,14 @@ impl State {
 
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
     /// checker.
-    pub(super) fn prepare_plans<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        slot: CaptureSlot,
-    ) -> Vec<Ready> {
-        let id = self.recording(slot).id;
+    pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
+        let id = self.state.recording(slot).id;
         let mut ready = Vec::new();
         let started = Instant::now();
-        let plans = self.plans(driver, config, slot);
+        let plans = self.plans(slot);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (heap, (sharable, plan)) in plans {
-            let row = self.pools.heap_mut(heap);
+            let row = self.state.pools.heap_mut(heap);
             let prepared = row.prepare(plan, &sharable);
             let (others, shared) = row.others(id);
             // Numbers of memory are a heap's own.
@@ -195,10 +193,10 @@ impl State {
             let lies: Vec<Lies> = prepared.lies().chain(others).collect();
             for Lies { address, bytes, memory } in lies {
                 let memory = number(memory);
-                self.note(slot, Entry::Bound { address, bytes, memory, offset: 0 });
+                self.state.note(slot, Entry::Bound { address, bytes, memory, offset: 0 });
             }
             for (memory, bytes) in shared {
-                self.note(slot, Entry::Shared { memory: number(memory), bytes });
+                self.state.note(slot, Entry::Shared { memory: number(memory), bytes });
             }
             ready.push(Ready { heap, prepared, planning });
         }
@@ -209,40 +207,38 @@ impl State {
     ///
     /// # Errors
     /// [`Error::PlanOutOfMemory`], or the driver's: the capture cannot stand.
-    pub(super) fn bind_plans<D: Driver + ?Sized>(
+    pub(super) fn bind_plans(
         &mut self,
-        driver: &D,
-        config: &Config,
         slot: CaptureSlot,
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
-        let capture = self.recording(slot).id;
+        let capture = self.state.recording(slot).id;
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
-            self.touch(heap);
+            self.state.touch(heap);
             let plan = prepared.plan();
-            let pool = self.pools.pool_of(heap);
-            let scratch = self.pools.heap_mut(heap).scratch_of(capture);
+            let pool = self.state.pools.pool_of(heap);
+            let scratch = self.state.pools.heap_mut(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
             let started = Instant::now();
             let need = Need { bytes: new_bytes, pool, waits: false };
-            let bound = self.oom_ladder(driver, config, need, |state, attempt| {
-                let room = state.room(pool).saturating_add(scratch);
+            let bound = self.oom_ladder(need, |locked, attempt| {
+                let room = locked.state.room(pool).saturating_add(scratch);
                 if attempt == Attempt::Place || new_bytes > room {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
-                state.pools.heap_mut(heap).bind(driver, capture, &prepared).map(Some)
+                locked.state.pools.heap_mut(heap).bind(self.driver, capture, &prepared).map(Some)
             });
             match bound {
                 Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),
                 Err(error) if !error.is_out_of_memory() => return Err(error.into()),
                 Ok(None) | Err(_) => {
-                    let room = Some(self.room(pool).saturating_add(scratch));
+                    let room = Some(self.state.room(pool).saturating_add(scratch));
                     let room = room.filter(|&room| room < u64::MAX);
-                    let report = self.report_oom(driver, config, Purpose::Plan, need, None);
+                    let report = self.report_oom(Purpose::Plan, need, None);
                     let bytes = plan.bytes();
                     return Err(Error::PlanOutOfMemory { bytes, new_bytes, room, report });
                 }
@@ -253,50 +249,157 @@ impl State {
     }
 
     /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
-    pub(super) fn leave_grounds<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pools: &[PoolId],
-        capture: CaptureId,
-    ) {
-        for heap in self.planned_of(pools) {
-            self.pools.heap_mut(heap).leave_ground(driver, capture);
-            self.touch(heap);
+    pub(super) fn leave_grounds(&mut self, pools: &[PoolId], capture: CaptureId) {
+        for heap in self.state.planned_of(pools) {
+            self.state.pools.heap_mut(heap).leave_ground(self.driver, capture);
+            self.state.touch(heap);
         }
-    }
-
-    /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
-    /// Returns whether it has any.
-    pub(super) fn keep_grounds(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
-        let heaps = self.planned_of(pools);
-        heaps
-            .into_iter()
-            .fold(false, |any, heap| self.pools.heap_mut(heap).keep_ground(capture) | any)
     }
 
     /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more.
     /// Returns how much.
-    pub(super) fn sweep_planned<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pool: Option<PoolId>,
-    ) -> u64 {
+    pub(super) fn sweep_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
-        for heap in self.pools.planned_heaps(pool) {
-            let before = self.pools.heap_mut(heap).reserved();
-            self.pools.heap_mut(heap).sweep(driver);
-            gone += before - self.pools.heap_mut(heap).reserved();
-            self.touch(heap);
+        for heap in self.state.pools.planned_heaps(pool) {
+            let before = self.state.pools.heap_mut(heap).reserved();
+            self.state.pools.heap_mut(heap).sweep(self.driver);
+            gone += before - self.state.pools.heap_mut(heap).reserved();
+            self.state.touch(heap);
         }
         gone
-    }
-
-    fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
-        pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
     }
 }
 
 /// For the report of a capture: how long carrying a plan out took.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<D: Driver> Engine<D> {
+    /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
+    /// ever, whatever [`Settings::plan`](crate::settings::Settings::plan) says. What it has allocated
+    /// before stays where it is, so this is best called before anything is.
+    ///
+    /// Blocks of at least half the device's granularity then have addresses and no memory of their own
+    /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
+    /// outside the capture touches them, nor is anything of them registered or exported. Memory for
+    /// such uses comes from [`Engine::allocate_fixed`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`]; [`Error::CannotPlan`] where the device has no virtual memory
+    /// management.
+    pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
+        const CALL: &str = "plan_capture";
+        self.change(|locked| {
+            let unknown = Error::UnknownCapture { call: CALL, capture };
+            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            if options.is_some() && !can_plan(&self.driver, &self.config) {
+                return Err(Error::CannotPlan { capture });
+            }
+            let recording = locked.state.recording(slot);
+            if options.is_some() && recording.journal.is_none() {
+                // Without a record of all that was allocated nothing can be planned.
+                if recording.blocks > 0 {
+                    return Err(Error::CannotPlan { capture });
+                }
+                locked.state.begin_journal(slot);
+            }
+            locked.state.recording(slot).planning = options.map_or(Planning::Off, Planning::On);
+            Ok(())
+        })
+    }
+
+    /// What would be mapped where if a capture under way ended now, one plan for each of its pools that
+    /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
+    /// time to call [`Engine::plan_capture`] again with other bounds.
+    ///
+    /// Looks at the capture's streams first. Costs what the plan at the end does.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCapture`].
+    pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
+        const CALL: &str = "preview_plan";
+        self.change(|locked| {
+            let unknown = Error::UnknownCapture { call: CALL, capture };
+            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            locked.last_looks(slot);
+            let plans = locked.plans(slot);
+            Ok(plans
+                .into_iter()
+                .map(|(heap, plan)| (locked.state.pools.pool_of(heap), plan.1))
+                .collect())
+        })
+    }
+
+    /// Like [`Engine::allocate`], but while `stream` captures the block gets memory of its own, at once
+    /// and for good: it is never shared and never moved as long as a graph of the capture lives, whether
+    /// the block is freed or not. For memory that is registered with a communication library, exported
+    /// to other processes, or used by a kernel that goes on running. Takes whole units of the device's
+    /// granularity. Outside captures, and where the device has no virtual memory management, memory is
+    /// never moved, and it is the same as `allocate`: keep the block for as long as it must not be
+    /// shared.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_fixed(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<super::Block, Error> {
+        self.allocate_as(pool, bytes, stream, true, || false)
+    }
+}
+
+/// Memory that came at a capture's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PlanReport {
+    /// The pieces that the capture's graph uses, in bytes.
+    pub bytes: u64,
+    /// Of them those that are new: the rest is shared with other graphs of the pool.
+    pub new_bytes: u64,
+    /// The least that these blocks need, in whole units of the device's granularity and alone, in
+    /// bytes.
+    pub minimum_bytes: u64,
+    /// How many new bytes there are beyond what the least needs, because pieces that were there did
+    /// not fit.
+    pub excess_bytes: u64,
+    /// Pieces of memory.
+    pub pieces: usize,
+    /// How often they are mapped.
+    pub mappings: usize,
+    /// How long planning took, in nanoseconds.
+    pub planning_ns: u64,
+    /// How long carrying it out took, in nanoseconds.
+    pub binding_ns: u64,
+}
+
+impl PlanReport {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            bytes: plan.bytes(),
+            new_bytes: plan.new_bytes(),
+            minimum_bytes: plan.minimum_bytes,
+            excess_bytes: plan.excess_bytes,
+            pieces: plan.pieces.len(),
+            mappings: plan.mappings.len(),
+            planning_ns: 0,
+            binding_ns: 0,
+        }
+    }
+
+    /// Both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            new_bytes: self.new_bytes + other.new_bytes,
+            minimum_bytes: self.minimum_bytes + other.minimum_bytes,
+            excess_bytes: self.excess_bytes + other.excess_bytes,
+            pieces: self.pieces + other.pieces,
+            mappings: self.mappings + other.mappings,
+            planning_ns: self.planning_ns + other.planning_ns,
+            binding_ns: self.binding_ns + other.binding_ns,
+        }
+    }
 }

@@ -7,8 +7,8 @@
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
-use super::ledger::class;
 use super::names::{PoolId, PoolLabel};
+use super::peaks::class;
 use crate::heap::{Claim, Heap, Plan};
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::config::Config;
-use super::front::Lease;
 use super::history::Action;
 use super::names::PoolId;
 use super::report::Emptied;
-use super::state::State;
+use super::state::{Locked, State};
+use super::stream_cache::Lease;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::{Change, Heap, LaneIndex, Surplus};
 
@@ -25,133 +24,6 @@ impl Amount {
 }
 
 impl State {
-    /// Takes back what fronts have cached, as far as it is wanted. Returns whether there was any.
-    pub(super) fn take_back<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
-    ) -> bool {
-        let mut leases = Vec::new();
-        let fronts = Arc::clone(&self.fronts);
-        for mut front in fronts.used() {
-            if front.drain(&wanted, &mut leases) {
-                self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
-            }
-        }
-        self.end_leases(driver, leases)
-    }
-
-    /// The same, of the one front that a stream has, and of one class.
-    pub(super) fn take_back_own<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        (pool, stream): (PoolId, StreamHandle),
-        small: bool,
-    ) -> bool {
-        let mut leases = Vec::new();
-        let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
-        let fronts = Arc::clone(&self.fronts);
-        let mut front = fronts.of(stream);
-        if front.drain(wanted, &mut leases) {
-            self.unsettled |= !front.adjust_grants(&mut fronts.ledger());
-        }
-        drop(front);
-        self.end_leases(driver, leases)
-    }
-
-    fn end_leases<D: Driver + ?Sized>(&mut self, driver: &D, leases: Vec<Lease>) -> bool {
-        let any = !leases.is_empty();
-        for lease in leases {
-            let Some(block) = self.blocks.end_lease(lease.row) else { continue };
-            if let Some(pool) = self.pools.get_mut(block.pool) {
-                pool.remove_block();
-            }
-            self.free_cached(driver, block);
-        }
-        any
-    }
-
-    /// Asks every stream that has ordered something where it stands, without waiting, and frees
-    /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
-    /// was anything.
-    pub(super) fn settle_everything<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pool: Option<PoolId>,
-    ) -> bool {
-        let mut freed = self.take_back(driver, |of, _, _| pool.is_none_or(|pool| of == pool));
-        let lanes: Vec<LaneIndex> = self.lanes.all().collect();
-        for &lane in &lanes {
-            self.lanes.fence(driver, lane);
-        }
-        freed |= self.poll_deferred(driver, usize::MAX);
-        for heap in self.pools.heaps_of(pool) {
-            freed |= self.settle_heap(driver, heap);
-        }
-        for lane in lanes {
-            let mut heaps = self.pools.heaps();
-            if self.lanes.is_over(lane) && !heaps.any(|heap| heap.is_ordered(lane)) {
-                self.lanes.recycle(lane);
-            }
-        }
-        freed
-    }
-
-    /// Frees for everyone what streams have completed in a heap.
-    pub(super) fn settle_heap<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) -> bool {
-        let Self { lanes, pools, .. } = self;
-        let row = pools.heap_mut(heap);
-        let mut settled = false;
-        for lane in lanes.all() {
-            settled |= row.settle_lane(lane, lanes.completed(lane));
-        }
-        if settled {
-            self.touch(heap);
-            self.drop_uncached(driver, heap);
-        }
-        settled
-    }
-
-    /// Gives memory that is wholly free back to the driver, what was unused longest first, and
-    /// returns how much. Nothing is waited for. What the driver refuses to take stays.
-    pub(super) fn give_back<D: Driver + ?Sized>(&mut self, driver: &D, amount: Amount) -> u64 {
-        let mut gone = self.sweep_planned(driver, amount.pool);
-        let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
-        for heap in self.pools.heaps_of(amount.pool) {
-            // Of a suspended pool there is nothing to give back.
-            let row = self.pools.heap_mut(heap);
-            row.release_orphans(driver);
-            let found = row.surplus();
-            surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
-        }
-        // Of equals what lies highest: what is low is taken first again.
-        surplus.sort_by_key(|&(age, heap, it)| {
-            (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
-        });
-        for (_, heap, Surplus { id, .. }) in surplus {
-            if gone >= amount.most {
-                break;
-            }
-            let (bytes, _) = self.pools.heap_mut(heap).give_back(driver, id, amount.most - gone);
-            gone += bytes;
-            self.touch(heap);
-        }
-        gone
-    }
-
-    /// In a heap that caches nothing: gives back what has become free.
-    pub(super) fn drop_uncached<D: Driver + ?Sized>(&mut self, driver: &D, heap: u32) {
-        let row = self.pools.heap_mut(heap);
-        if !row.is_uncached() {
-            return;
-        }
-        for Surplus { id, .. } in row.surplus() {
-            // What the driver does not take stays for the next attempt.
-            let _ = row.give_back(driver, id, u64::MAX);
-        }
-        self.touch(heap);
-    }
-
     /// Notes in counts and history what a heap got from the driver and gave back.
     pub(super) fn note_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
@@ -181,27 +53,146 @@ impl State {
             }
         }
     }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Takes back what fronts have cached, as far as it is wanted. Returns whether there was any.
+    pub(super) fn take_back(
+        &mut self,
+        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
+    ) -> bool {
+        let mut leases = Vec::new();
+        let fronts = Arc::clone(&self.state.fronts);
+        for mut front in fronts.used() {
+            if front.drain(&wanted, &mut leases) {
+                self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            }
+        }
+        self.end_leases(leases)
+    }
+
+    /// The same, of the one front that a stream has, and of one class.
+    pub(super) fn take_back_own(
+        &mut self,
+        (pool, stream): (PoolId, StreamHandle),
+        small: bool,
+    ) -> bool {
+        let mut leases = Vec::new();
+        let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
+        let fronts = Arc::clone(&self.state.fronts);
+        let mut front = fronts.of(stream);
+        if front.drain(wanted, &mut leases) {
+            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        }
+        drop(front);
+        self.end_leases(leases)
+    }
+
+    fn end_leases(&mut self, leases: Vec<Lease>) -> bool {
+        let any = !leases.is_empty();
+        for lease in leases {
+            let Some(block) = self.state.blocks.end_lease(lease.row) else { continue };
+            if let Some(pool) = self.state.pools.get_mut(block.pool) {
+                pool.remove_block();
+            }
+            self.free_cached(block);
+        }
+        any
+    }
+
+    /// Asks every stream that has ordered something where it stands, without waiting, and frees
+    /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
+    /// was anything.
+    pub(super) fn settle_everything(&mut self, pool: Option<PoolId>) -> bool {
+        let mut freed = self.take_back(|of, _, _| pool.is_none_or(|pool| of == pool));
+        let lanes: Vec<LaneIndex> = self.state.lanes.all().collect();
+        for &lane in &lanes {
+            self.state.lanes.fence(self.driver, lane);
+        }
+        freed |= self.poll_deferred(usize::MAX);
+        for heap in self.state.pools.heaps_of(pool) {
+            freed |= self.settle_heap(heap);
+        }
+        for lane in lanes {
+            let mut heaps = self.state.pools.heaps();
+            if self.state.lanes.is_over(lane) && !heaps.any(|heap| heap.is_ordered(lane)) {
+                self.state.lanes.recycle(lane);
+            }
+        }
+        freed
+    }
+
+    /// Frees for everyone what streams have completed in a heap.
+    pub(super) fn settle_heap(&mut self, heap: u32) -> bool {
+        let State { lanes, pools, .. } = &mut *self.state;
+        let row = pools.heap_mut(heap);
+        let mut settled = false;
+        for lane in lanes.all() {
+            settled |= row.settle_lane(lane, lanes.completed(lane));
+        }
+        if settled {
+            self.state.touch(heap);
+            self.drop_uncached(heap);
+        }
+        settled
+    }
+
+    /// Gives memory that is wholly free back to the driver, what was unused longest first, and
+    /// returns how much. Nothing is waited for. What the driver refuses to take stays.
+    pub(super) fn give_back(&mut self, amount: Amount) -> u64 {
+        let mut gone = self.sweep_planned(amount.pool);
+        let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
+        for heap in self.state.pools.heaps_of(amount.pool) {
+            // Of a suspended pool there is nothing to give back.
+            let row = self.state.pools.heap_mut(heap);
+            row.release_orphans(self.driver);
+            let found = row.surplus();
+            surplus.extend(found.into_iter().map(|it| (row.age(it.since), heap, it)));
+        }
+        // Of equals what lies highest: what is low is taken first again.
+        surplus.sort_by_key(|&(age, heap, it)| {
+            (std::cmp::Reverse(age), heap, std::cmp::Reverse(it.address))
+        });
+        for (_, heap, Surplus { id, .. }) in surplus {
+            if gone >= amount.most {
+                break;
+            }
+            let (bytes, _) =
+                self.state.pools.heap_mut(heap).give_back(self.driver, id, amount.most - gone);
+            gone += bytes;
+            self.state.touch(heap);
+        }
+        gone
+    }
+
+    /// In a heap that caches nothing: gives back what has become free.
+    pub(super) fn drop_uncached(&mut self, heap: u32) {
+        let row = self.state.pools.heap_mut(heap);
+        if !row.is_uncached() {
+            return;
+        }
+        for Surplus { id, .. } in row.surplus() {
+            // What the self.driver does not take stays for the next attempt.
+            let _ = row.give_back(self.driver, id, u64::MAX);
+        }
+        self.state.touch(heap);
+    }
 
     /// Gives back everything that is free now.
-    pub(super) fn empty<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        keep: u64,
-    ) -> Emptied {
-        self.settle_everything(driver, None);
-        let before = self.pools.reserved_by_all();
-        self.sweep_planned(driver, None);
+    pub(super) fn empty(&mut self, keep: u64) -> Emptied {
+        self.settle_everything(None);
+        let before = self.state.pools.reserved_by_all();
+        self.sweep_planned(None);
         if before > keep {
             // A pool that loses memory says so: it is suspended.
-            let _ = self.trim_all(driver, config, None);
+            let _ = self.trim_all(None);
         }
-        self.destroy_leaving(driver);
-        let most = self.pools.reserved_by_all().saturating_sub(keep);
-        let gone = before.saturating_sub(self.pools.reserved_by_all());
-        let released = gone + self.give_back(driver, Amount { pool: None, most });
-        let awake = self.pools.heaps().filter(|heap| !heap.is_suspended());
+        self.destroy_leaving();
+        let most = self.state.pools.reserved_by_all().saturating_sub(keep);
+        let gone = before.saturating_sub(self.state.pools.reserved_by_all());
+        let released = gone + self.give_back(Amount { pool: None, most });
+        let awake = self.state.pools.heaps().filter(|heap| !heap.is_suspended());
         let waiting = awake.map(|heap| heap.waiting() + heap.ordered_bytes());
-        Emptied { released, waiting: waiting.sum(), reserved: self.pools.reserved_by_all() }
+        Emptied { released, waiting: waiting.sum(), reserved: self.state.pools.reserved_by_all() }
     }
 }

@@ -1,18 +1,17 @@
 //! What engine calls return.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::follow::Followed;
+use super::layout::Followed;
 use super::names::{BlockId, GraphId};
-use crate::driver::{CaptureId, NodeHandle, StreamHandle};
-use crate::journal::{BlockNumber, Journal};
+use crate::driver::CaptureId;
+use crate::journal::Journal;
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::Programmatic;
 use crate::uses::LateUse;
 
-use super::plan_report::PlanReport;
+use super::planned::PlanReport;
 
 /// A block that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,106 +122,4 @@ pub struct Emptied {
     pub waiting: u64,
     /// Still held.
     pub reserved: u64,
-}
-
-/// A free range as one stream sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FreeRange {
-    /// Where it lies.
-    pub address: u64,
-    /// Its size.
-    pub bytes: u64,
-    /// The last block that lay there, if any.
-    pub block: Option<BlockNumber>,
-    /// Why the stream may not take it; `None` where it may.
-    pub refusal: Option<Refusal>,
-}
-
-/// Why a stream may not take a free range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// This node must be completed first, and no path of edges that prove it leads from it to the
-    /// stream's terminals.
-    Marker {
-        /// The free marker that is missing.
-        node: NodeHandle,
-        /// The stream that owned the block.
-        owner: StreamHandle,
-    },
-    /// The policy gives it to its own stream only.
-    OwnStreamOnly {
-        /// The stream that owned the block.
-        owner: StreamHandle,
-    },
-    /// It is held back until a capture ends or outside work has completed.
-    Waiting(WaitReason),
-    /// This stream gave it back outside captures: it may take it at once, others when its work has
-    /// completed.
-    Ordered {
-        /// The stream.
-        owner: StreamHandle,
-    },
-    /// It belongs to another capture that is under way.
-    OtherCapture,
-    /// A graph of the pool uses it, and the stream is not capturing.
-    UsedByGraph,
-    /// Its pool is suspended: there is no memory behind it.
-    Suspended,
-    /// It was mapped ahead for captures under way: their growth takes it before more is mapped, and
-    /// what is left goes back to the driver.
-    Ahead,
-}
-
-/// Why a freed block is held back from everyone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitReason {
-    /// A stream that is not in the block's capture uses it.
-    OutsideStream(StreamHandle),
-    /// A stream that used it was set back, or went on behind an edge that proves nothing: its
-    /// users may escape the free markers.
-    Untrusted(StreamHandle),
-    /// A younger capture of the same pool is under way; it may be the body of a conditional node.
-    NestedCapture(CaptureId),
-    /// The policy holds blocks that several streams used until the capture's end.
-    Policy,
-    /// A capture that was under way beside it.
-    Capture(CaptureId),
-    /// Work of this stream, outside captures, that has not completed.
-    OutsideWork(StreamHandle),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Marker { node, owner } => {
-                write!(f, "marker {node:?} (block of {owner:?}) is not proven to precede")
-            }
-            Self::OwnStreamOnly { owner } => write!(f, "only its own {owner:?} may take it"),
-            Self::Waiting(WaitReason::OutsideStream(stream)) => {
-                write!(f, "{stream:?} uses it and is not in its capture")
-            }
-            Self::Waiting(WaitReason::Untrusted(stream)) => {
-                write!(f, "{stream:?} was set back or overtaken while it used it")
-            }
-            Self::Waiting(WaitReason::NestedCapture(capture)) => {
-                write!(f, "capture {} began in the same pool meanwhile", capture.0)
-            }
-            Self::Waiting(WaitReason::Policy) => write!(f, "the policy holds it until the end"),
-            Self::Waiting(WaitReason::Capture(capture)) => {
-                write!(f, "capture {} is still under way", capture.0)
-            }
-            Self::Waiting(WaitReason::OutsideWork(stream)) => {
-                write!(f, "work of {stream:?} that has not completed may use it")
-            }
-            Self::Ordered { owner } => {
-                write!(f, "what {owner:?} did with it may not have completed")
-            }
-            Self::OtherCapture => write!(f, "it belongs to another capture"),
-            Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
-            Self::Suspended => write!(f, "its pool is suspended"),
-            Self::Ahead => write!(f, "it is mapped ahead for growth in captures"),
-        }
-    }
 }

@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::block::{Blocks, Origin};
+use super::capture_state::{Keeper, Planning, Recording};
 use super::config::{Config, Flaw};
 use super::deferred::{Deferrals, Known};
-use super::fronts::Fronts;
 use super::history::Ring;
-use super::lanes::{this_thread, Lanes, Whereabouts};
-use super::ledger::{Gone, Tally};
+use super::live_blocks::{Blocks, Origin};
 use super::names::{GraphId, PoolId};
+use super::peaks::{Gone, Tally};
 use super::pools::{Pool, Pools};
-use super::recording::{Keeper, Planning, Recording};
 use super::statistics::Counts;
+use super::stream_cache::Fronts;
+use super::streams::{this_thread, Lanes, Whereabouts};
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
@@ -63,6 +63,13 @@ pub(super) struct State {
     /// The latest answer of the driver; kept for its capacity.
     pub(super) terminals: Vec<Dependency>,
     woken: Vec<Token>,
+}
+
+/// The engine with its lock held: what its calls do.
+pub(super) struct Locked<'a, D: Driver> {
+    pub(super) state: &'a mut State,
+    pub(super) driver: &'a D,
+    pub(super) config: &'a Config,
 }
 
 /// How a stream stands to one capture.
@@ -138,37 +145,6 @@ impl State {
             .map(|(row, _)| CaptureSlot::new(row))
     }
 
-    /// The row of a capture, new at its first sight, and known to use the pool from now on.
-    pub(super) fn enter<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        call: &'static str,
-        capture: CaptureId,
-        pool: PoolId,
-    ) -> Result<CaptureSlot, Error> {
-        if let Some(slot) = self.slot(capture) {
-            self.join_pool(driver, slot, pool);
-            return Ok(slot);
-        }
-        if self.lanes.has_ended(capture) {
-            return Err(Error::CaptureEnded { call, capture });
-        }
-        let terminals = std::mem::take(&mut self.terminals);
-        let slot = self.add_recording(config, capture);
-        self.join_pool(driver, slot, pool);
-        self.remember_capture(capture, pool, true);
-        // Whatever waits and is used in it can be told so from now on.
-        self.poll_deferred(driver, usize::MAX);
-        self.terminals = terminals;
-        if let Some(row) = self.pools.get(pool) {
-            if let Some(shared) = row.shared().filter(|_| row.captures() == 1) {
-                self.pools.heap_mut(shared).close_quiet();
-            }
-        }
-        Ok(slot)
-    }
-
     /// Takes a capture out of those under way, for good.
     pub(super) fn take_recording(&mut self, slot: CaptureSlot) -> Option<Recording> {
         let recording = self.recordings[slot.index()].take()?;
@@ -177,73 +153,6 @@ impl State {
             self.lanes.note_end(stream, recording.age, recording.id);
         }
         Some(recording)
-    }
-
-    fn add_recording(&mut self, config: &Config, id: CaptureId) -> CaptureSlot {
-        let trusted = if config.lacks(Flaw::EdgeKinds) {
-            Programmatic::Trust
-        } else {
-            config.settings.programmatic
-        };
-        self.next_age += 1;
-        let settings = &config.settings;
-        // What is planned is planned from the record.
-        let planned = settings.plan == PlanChoice::Exact;
-        let keeps = settings.check || config.journal || self.journals || planned;
-        let recording = Recording {
-            id,
-            age: self.next_age,
-            capture: Capture::new(trusted, !config.lacks(Flaw::SetBack)),
-            journal: keeps.then(Journal::new),
-            pools: SmallVec::new(),
-            blocks: 0,
-            held: Vec::new(),
-            left: Vec::new(),
-            keeper: Keeper::default(),
-            step: config.settings.growth_step_bytes.unwrap_or(0),
-            heeded: Moment::default(),
-            undone: None,
-            following: None,
-            planning: Planning::default(),
-            since: Instant::now(),
-            beside: false,
-            lost: None,
-        };
-        let vacant = self.recordings.iter().position(Option::is_none);
-        let row = vacant.unwrap_or(self.recordings.len());
-        if row == self.recordings.len() {
-            self.recordings.push(None);
-        }
-        self.recordings[row] = Some(recording);
-        CaptureSlot::new(row)
-    }
-
-    /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
-    pub(super) fn join_pool<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        slot: CaptureSlot,
-        pool: PoolId,
-    ) {
-        if self.recording(slot).pools.contains(&pool) {
-            return;
-        }
-        self.hold_ordered(driver, pool);
-        let row = self.pools.get(pool);
-        let planned = row.is_some_and(|row| row.config().plan.is_some());
-        if planned && self.recording(slot).blocks == 0 {
-            // What is planned is planned from the record.
-            self.begin_journal(slot);
-        }
-        self.note_strangers(slot, pool);
-        self.recording(slot).pools.push(pool);
-        let Some(row) = self.pools.get_mut(pool) else { return };
-        row.add_capture();
-        let beside = row.captures() > 1;
-        let recordings = self.recordings.iter_mut().flatten();
-        for recording in recordings.filter(|it| beside && it.pools.contains(&pool)) {
-            recording.beside = true;
-        }
     }
 
     /// Has a capture keep a record from now on, if it keeps none.
@@ -305,33 +214,6 @@ impl State {
         lane
     }
 
-    /// Takes over a capture from the thread that captured into it so far: whoever asks for memory in
-    /// it is the only one to capture into it now. What others left to be freed is freed.
-    pub(super) fn take_over<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        slot: CaptureSlot,
-    ) {
-        if self.keeper(slot) != self.recording(slot).keeper {
-            let capture = &self.recording(slot).capture;
-            let streams: SmallVec<[_; 16]> =
-                capture.streams().map(|stream| capture.stream_handle(stream)).collect();
-            for stream in streams {
-                self.claim_stream(stream);
-            }
-            self.recording(slot).keeper = self.keeper(slot);
-        }
-        if self.recording(slot).left.is_empty() {
-            return;
-        }
-        let left = std::mem::take(&mut self.recording(slot).left);
-        for block in left {
-            // Live until now, and no one else knows its name.
-            let _ = self.free(driver, config, block);
-        }
-    }
-
     /// What a capture's keeper is if the calling thread is it.
     fn keeper(&mut self, slot: CaptureSlot) -> Keeper {
         let (thread, changes) = (this_thread(), self.lanes.changes());
@@ -341,31 +223,6 @@ impl State {
     /// Whether the calling thread may look at every stream that a capture was seen on.
     pub(super) fn is_kept_here(&mut self, slot: CaptureSlot) -> bool {
         self.keeper(slot) == self.recording(slot).keeper
-    }
-
-    /// Takes in the terminals that the driver has just given for a stream of a capture.
-    pub(super) fn look<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        slot: CaptureSlot,
-        stream: StreamHandle,
-    ) -> StreamIndex {
-        let Self { pools, recordings, terminals, woken, .. } = self;
-        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
-        let journal = recording.journal.as_mut();
-        let index = recording.capture.look(driver, stream, terminals, journal, woken);
-        for token in woken.drain(..) {
-            let heap = pools.heap_mut(token.heap);
-            let Some(markers) = heap.markers(token) else { continue };
-            match recording.capture.unproven(index, markers) {
-                Some(marker) => recording.capture.watch(index, marker, token),
-                None => heap.learn(token, index),
-            }
-        }
-        if recording.capture.broken_since(index, recording.heeded) {
-            self.heed_set_back(slot, index, stream);
-        }
-        index
     }
 
     /// After a set-back: a live block of the stream whose place is not proven any more has been
@@ -381,87 +238,6 @@ impl State {
         if let Some(block) = undone {
             recording.undone.get_or_insert((block.number, stream));
         }
-    }
-
-    /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
-    pub(super) fn wait_or_learn(
-        &mut self,
-        config: &Config,
-        slot: CaptureSlot,
-        token: Token,
-        stream: StreamIndex,
-    ) {
-        let Self { pools, recordings, .. } = self;
-        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
-        let heap = pools.heap_mut(token.heap);
-        let Some(markers) = heap.markers(token) else { return };
-        match recording.capture.unproven(stream, markers) {
-            Some(marker) if !config.lacks(Flaw::Proof) => {
-                recording.capture.watch(stream, marker, token);
-            }
-            _ => heap.learn(token, stream),
-        }
-    }
-
-    /// Looks at a stream and says how it stands to a capture under way.
-    pub(super) fn standing<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        (slot, id): (CaptureSlot, CaptureId),
-        stream: StreamHandle,
-    ) -> Standing {
-        // Another thread's stream is not asked where it is: it may be capturing.
-        if !self.lanes.is_mine(stream) {
-            return Standing::Outside;
-        }
-        match driver.capture_status(stream, &mut self.terminals) {
-            Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
-                Standing::Inside(self.look(driver, slot, stream))
-            }
-            // If it was never seen in this capture, or that may be over, it is another that is ruined.
-            Ok(CaptureStatus::Invalidated)
-                if !self.late_ends && self.recording(slot).capture.stream(stream).is_some() =>
-            {
-                Standing::Invalidated
-            }
-            Ok(_) | Err(_) => Standing::Outside,
-        }
-    }
-
-    /// Rolls back the capture that a stream was last seen in: it is ruined.
-    pub(super) fn abandon_invalidated<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        stream: StreamHandle,
-    ) {
-        if self.late_ends {
-            // That one may be over, and have a graph.
-            return;
-        }
-        let rows = self.recordings.iter().enumerate();
-        let seen = rows.filter_map(|(row, recording)| {
-            let recording = recording.as_ref()?;
-            recording.capture.stream(stream)?;
-            Some((recording.age, row))
-        });
-        if let Some((_, row)) = seen.max() {
-            // Of a capture that is ruined nobody asks what else it lost.
-            let _ = self.end(driver, config, CaptureSlot::new(row), false);
-        }
-    }
-
-    /// Whether no stream that a capture under way was seen on captures for it any more.
-    pub(super) fn is_over<D: Driver + ?Sized>(&self, driver: &D, id: CaptureId) -> bool {
-        let Some(slot) = self.slot(id) else { return true };
-        let recording = self.recordings[slot.index()].as_ref();
-        let capture = &recording.expect("the slot of a capture under way").capture;
-        let mut streams = capture.streams().map(|stream| capture.stream_handle(stream));
-        streams.all(|stream| match self.lanes.ask(driver, stream) {
-            Whereabouts::Outside => true,
-            Whereabouts::Inside(other) => other != id,
-            Whereabouts::Barred | Whereabouts::Unclear => false,
-        })
     }
 
     /// Writes a fact into the journal of every capture that uses the pool, but for one.
@@ -494,5 +270,210 @@ impl State {
         if let Some(journal) = &mut self.recording(slot).journal {
             journal.push(entry);
         }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// The row of a capture, new at its first sight, and known to use the pool from now on.
+    pub(super) fn enter(
+        &mut self,
+        call: &'static str,
+        capture: CaptureId,
+        pool: PoolId,
+    ) -> Result<CaptureSlot, Error> {
+        if let Some(slot) = self.state.slot(capture) {
+            self.join_pool(slot, pool);
+            return Ok(slot);
+        }
+        if self.state.lanes.has_ended(capture) {
+            return Err(Error::CaptureEnded { call, capture });
+        }
+        let terminals = std::mem::take(&mut self.state.terminals);
+        let slot = self.add_recording(capture);
+        self.join_pool(slot, pool);
+        self.state.remember_capture(capture, pool, true);
+        // Whatever waits and is used in it can be told so from now on.
+        self.poll_deferred(usize::MAX);
+        self.state.terminals = terminals;
+        if let Some(row) = self.state.pools.get(pool) {
+            if let Some(shared) = row.shared().filter(|_| row.captures() == 1) {
+                self.state.pools.heap_mut(shared).close_quiet();
+            }
+        }
+        Ok(slot)
+    }
+
+    fn add_recording(&mut self, id: CaptureId) -> CaptureSlot {
+        let trusted = if self.config.lacks(Flaw::EdgeKinds) {
+            Programmatic::Trust
+        } else {
+            self.config.settings.programmatic
+        };
+        self.state.next_age += 1;
+        let settings = &self.config.settings;
+        // What is planned is planned from the record.
+        let planned = settings.plan == PlanChoice::Exact;
+        let keeps = settings.check || self.config.journal || self.state.journals || planned;
+        let recording = Recording {
+            id,
+            age: self.state.next_age,
+            capture: Capture::new(trusted, !self.config.lacks(Flaw::SetBack)),
+            journal: keeps.then(Journal::new),
+            pools: SmallVec::new(),
+            blocks: 0,
+            held: Vec::new(),
+            left: Vec::new(),
+            keeper: Keeper::default(),
+            step: self.config.settings.growth_step_bytes.unwrap_or(0),
+            heeded: Moment::default(),
+            undone: None,
+            following: None,
+            planning: Planning::default(),
+            since: Instant::now(),
+            beside: false,
+            lost: None,
+        };
+        let vacant = self.state.recordings.iter().position(Option::is_none);
+        let row = vacant.unwrap_or(self.state.recordings.len());
+        if row == self.state.recordings.len() {
+            self.state.recordings.push(None);
+        }
+        self.state.recordings[row] = Some(recording);
+        CaptureSlot::new(row)
+    }
+
+    /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
+    pub(super) fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
+        if self.state.recording(slot).pools.contains(&pool) {
+            return;
+        }
+        self.hold_ordered(pool);
+        let row = self.state.pools.get(pool);
+        let planned = row.is_some_and(|row| row.config().plan.is_some());
+        if planned && self.state.recording(slot).blocks == 0 {
+            // What is planned is planned from the record.
+            self.state.begin_journal(slot);
+        }
+        self.state.note_strangers(slot, pool);
+        self.state.recording(slot).pools.push(pool);
+        let Some(row) = self.state.pools.get_mut(pool) else { return };
+        row.add_capture();
+        let beside = row.captures() > 1;
+        let recordings = self.state.recordings.iter_mut().flatten();
+        for recording in recordings.filter(|it| beside && it.pools.contains(&pool)) {
+            recording.beside = true;
+        }
+    }
+
+    /// Takes over a capture from the thread that captured into it so far: whoever asks for memory in
+    /// it is the only one to capture into it now. What others left to be freed is freed.
+    pub(super) fn take_over(&mut self, slot: CaptureSlot) {
+        if self.state.keeper(slot) != self.state.recording(slot).keeper {
+            let capture = &self.state.recording(slot).capture;
+            let streams: SmallVec<[_; 16]> =
+                capture.streams().map(|stream| capture.stream_handle(stream)).collect();
+            for stream in streams {
+                self.state.claim_stream(stream);
+            }
+            self.state.recording(slot).keeper = self.state.keeper(slot);
+        }
+        if self.state.recording(slot).left.is_empty() {
+            return;
+        }
+        let left = std::mem::take(&mut self.state.recording(slot).left);
+        for block in left {
+            // Live until now, and no one else knows its name.
+            let _ = self.free(block);
+        }
+    }
+
+    /// Takes in the terminals that the driver has just given for a stream of a capture.
+    pub(super) fn look(&mut self, slot: CaptureSlot, stream: StreamHandle) -> StreamIndex {
+        let State { pools, recordings, terminals, woken, .. } = &mut *self.state;
+        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
+        let journal = recording.journal.as_mut();
+        let index = recording.capture.look(self.driver, stream, terminals, journal, woken);
+        for token in woken.drain(..) {
+            let heap = pools.heap_mut(token.heap);
+            let Some(markers) = heap.markers(token) else { continue };
+            match recording.capture.unproven(index, markers) {
+                Some(marker) => recording.capture.watch(index, marker, token),
+                None => heap.learn(token, index),
+            }
+        }
+        if recording.capture.broken_since(index, recording.heeded) {
+            self.state.heed_set_back(slot, index, stream);
+        }
+        index
+    }
+
+    /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
+    pub(super) fn wait_or_learn(&mut self, slot: CaptureSlot, token: Token, stream: StreamIndex) {
+        let State { pools, recordings, .. } = &mut *self.state;
+        let recording = recordings[slot.index()].as_mut().expect("the slot of a capture under way");
+        let heap = pools.heap_mut(token.heap);
+        let Some(markers) = heap.markers(token) else { return };
+        match recording.capture.unproven(stream, markers) {
+            Some(marker) if !self.config.lacks(Flaw::Proof) => {
+                recording.capture.watch(stream, marker, token);
+            }
+            _ => heap.learn(token, stream),
+        }
+    }
+
+    /// Looks at a stream and says how it stands to a capture under way.
+    pub(super) fn standing(
+        &mut self,
+        (slot, id): (CaptureSlot, CaptureId),
+        stream: StreamHandle,
+    ) -> Standing {
+        // Another thread's stream is not asked where it is: it may be capturing.
+        if !self.state.lanes.is_mine(stream) {
+            return Standing::Outside;
+        }
+        match self.driver.capture_status(stream, &mut self.state.terminals) {
+            Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
+                Standing::Inside(self.look(slot, stream))
+            }
+            // If it was never seen in this capture, or that may be over, it is another that is ruined.
+            Ok(CaptureStatus::Invalidated)
+                if !self.state.late_ends
+                    && self.state.recording(slot).capture.stream(stream).is_some() =>
+            {
+                Standing::Invalidated
+            }
+            Ok(_) | Err(_) => Standing::Outside,
+        }
+    }
+
+    /// Rolls back the capture that a stream was last seen in: it is ruined.
+    pub(super) fn abandon_invalidated(&mut self, stream: StreamHandle) {
+        if self.state.late_ends {
+            // That one may be over, and have a graph.
+            return;
+        }
+        let rows = self.state.recordings.iter().enumerate();
+        let seen = rows.filter_map(|(row, recording)| {
+            let recording = recording.as_ref()?;
+            recording.capture.stream(stream)?;
+            Some((recording.age, row))
+        });
+        if let Some((_, row)) = seen.max() {
+            // Of a capture that is ruined nobody asks what else it lost.
+            let _ = self.end(CaptureSlot::new(row), false);
+        }
+    }
+
+    /// Whether no stream that a capture under way was seen on captures for it any more.
+    pub(super) fn is_over(&self, id: CaptureId) -> bool {
+        let Some(slot) = self.state.slot(id) else { return true };
+        let recording = self.state.recordings[slot.index()].as_ref();
+        let capture = &recording.expect("the slot of a capture under way").capture;
+        let mut streams = capture.streams().map(|stream| capture.stream_handle(stream));
+        streams.all(|stream| match self.state.lanes.ask(self.driver, stream) {
+            Whereabouts::Outside => true,
+            Whereabouts::Inside(other) => other != id,
+            Whereabouts::Barred | Whereabouts::Unclear => false,
+        })
     }
 }

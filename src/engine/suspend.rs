@@ -8,8 +8,8 @@
 use super::history::Action;
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
-use super::state::State;
-use super::{Config, Engine, Error};
+use super::state::{Locked, State};
+use super::{Engine, Error};
 use crate::driver::{Driver, MemorySupport};
 use crate::snapshot::BlockState;
 
@@ -44,7 +44,7 @@ impl<D: Driver> Engine<D> {
     /// driver's what had gone by then is gone, if anything had the pool is suspended
     /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|state| state.suspend_pool(&self.driver, pool, false))
+        self.change(|locked| locked.suspend_pool(pool, false))
     }
 
     /// Like [`Engine::suspend_pool`], but what live blocks hold is lost too, and they stay live: at the
@@ -53,7 +53,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// As [`Engine::suspend_pool`], but for [`Error::PoolHasBlocks`].
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|state| state.suspend_pool(&self.driver, pool, true))
+        self.change(|locked| locked.suspend_pool(pool, true))
     }
 
     /// Maps memory again wherever a suspended pool had some. Returns how many bytes came back, 0 for
@@ -68,7 +68,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
     /// and what had come by then is given back.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.request(|state| state.resume_pool(&self.driver, &self.config, pool), || false)
+        self.request(|locked| locked.resume_pool(pool), || false)
     }
 
     /// Whether a pool is suspended.
@@ -90,123 +90,6 @@ impl State {
             return Err(Error::PoolSuspended { call, pool: self.pools.label(pool) });
         }
         Ok(())
-    }
-
-    fn suspend_pool<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        pool: PoolId,
-        discarding: bool,
-    ) -> Result<u64, Error> {
-        let heaps = self.pool(pool, SUSPEND)?.all_heaps();
-        let mapped = matches!(driver.memory_support(), MemorySupport::Mapped { .. });
-        if !mapped || self.pools.heap_mut(heaps[0]).is_uncached() {
-            return Err(Error::CannotSuspend { pool: self.pools.label(pool) });
-        }
-        let before = self.pools.reserved(pool);
-        let known = self.pools.is_suspended(pool);
-        if known && before == 0 {
-            return Ok(0);
-        }
-        heaps.iter().copied().for_each(|heap| self.touch(heap));
-        self.must_be_quiet(driver, pool)?;
-        // After stream caches hand nothing of it out any more.
-        let blocks = if discarding || known { Vec::new() } else { self.ungraphed(pool) };
-        if !blocks.is_empty() {
-            return Err(Error::PoolHasBlocks { pool: self.pools.label(pool), blocks });
-        }
-        if !known {
-            self.tell_leaving(&heaps);
-        }
-        heaps.iter().copied().for_each(|heap| self.pools.heap_mut(heap).shut());
-        let mut done = Ok(());
-        for &heap in &heaps {
-            done = done.and_then(|()| self.pools.heap_mut(heap).suspend(driver));
-        }
-        if done.is_err() {
-            self.reopen(&heaps);
-        }
-        done?;
-        Ok(before - self.pools.reserved(pool))
-    }
-
-    /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
-    /// first takes back what fronts have and asks every stream how far it is.
-    fn must_be_quiet<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) -> Result<(), Error> {
-        /// How often events are asked about: one that was recorded by the first look, on a stream that
-        /// is idle, takes the device a moment.
-        const LOOKS: usize = 256;
-        // Barred before all is taken back: what comes back to a front meanwhile could be handed out
-        // from there after this.
-        self.fronts.used().for_each(|mut front| front.bar(pool));
-        let (mut captures, mut waiting) = (0, 0);
-        for _ in 0..LOOKS {
-            self.settle_everything(driver, Some(pool));
-            let row = self.pool(pool, SUSPEND)?;
-            let heaps = row.all_heaps();
-            captures = row.captures();
-            let waits = |heap: u32| self.pools.heap(heap).unsettled();
-            waiting = heaps.iter().copied().map(waits).sum();
-            if captures > 0 || waiting == 0 {
-                break;
-            }
-        }
-        if captures + waiting > 0 {
-            let pool = self.pools.label(pool);
-            return Err(Error::PoolBusy { pool, captures, waiting });
-        }
-        Ok(())
-    }
-
-    /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
-    pub(super) fn shut<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId) {
-        let Ok(row) = self.pool(pool, SUSPEND) else { return };
-        let heaps = row.all_heaps();
-        self.fronts.used().for_each(|mut front| front.bar(pool));
-        self.take_back(driver, |of, _, _| of == pool);
-        if !self.pools.is_suspended(pool) {
-            self.tell_leaving(&heaps);
-        }
-        for &heap in &heaps {
-            self.pools.heap_mut(heap).shut();
-            self.touch(heap);
-        }
-    }
-
-    fn resume_pool<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-    ) -> Result<u64, Error> {
-        let heaps = self.pool(pool, RESUME)?.all_heaps();
-        if !self.pools.is_suspended(pool) {
-            return Ok(0);
-        }
-        heaps.iter().copied().for_each(|heap| self.touch(heap));
-        let bytes = self.missing(&heaps);
-        let need = Need { bytes, pool, waits: true };
-        let result = self.oom_ladder(driver, config, need, |state, attempt| {
-            if attempt == Attempt::Place || state.missing(&heaps) > state.room(pool) {
-                return Ok(None);
-            }
-            heaps.iter().try_for_each(|&heap| state.pools.heap_mut(heap).resume(driver)).map(Some)
-        });
-        if let Ok(Some(())) = result {
-            self.reopen(&heaps);
-            return Ok(bytes);
-        }
-        for &heap in &heaps {
-            // What cannot go now stays as it is, and goes or is used at the next call.
-            let _ = self.pools.heap_mut(heap).suspend(driver);
-        }
-        match result {
-            Err(error) if !error.is_out_of_memory() => Err(error.into()),
-            _ => {
-                let report = self.report_oom(driver, config, Purpose::Resume, need, None);
-                Err(Error::ResumeOutOfMemory(report))
-            }
-        }
     }
 
     /// What the driver has of the heaps' memory, in bytes.
@@ -256,6 +139,118 @@ impl State {
                     let (place, stream) = ((address, tenant.requested), Some(tenant.stream));
                     self.remember_from(action, place, stream, pool, tenant.frames.clone());
                 }
+            }
+        }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    fn suspend_pool(&mut self, pool: PoolId, discarding: bool) -> Result<u64, Error> {
+        let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
+        let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
+        if !mapped || self.state.pools.heap_mut(heaps[0]).is_uncached() {
+            return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
+        }
+        let before = self.state.pools.reserved(pool);
+        let known = self.state.pools.is_suspended(pool);
+        if known && before == 0 {
+            return Ok(0);
+        }
+        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
+        self.must_be_quiet(pool)?;
+        // After stream caches hand nothing of it out any more.
+        let blocks = if discarding || known { Vec::new() } else { self.state.ungraphed(pool) };
+        if !blocks.is_empty() {
+            return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
+        }
+        if !known {
+            self.state.tell_leaving(&heaps);
+        }
+        heaps.iter().copied().for_each(|heap| self.state.pools.heap_mut(heap).shut());
+        let mut done = Ok(());
+        for &heap in &heaps {
+            done = done.and_then(|()| self.state.pools.heap_mut(heap).suspend(self.driver));
+        }
+        if done.is_err() {
+            self.state.reopen(&heaps);
+        }
+        done?;
+        Ok(before - self.state.pools.reserved(pool))
+    }
+
+    /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
+    /// first takes back what fronts have and asks every stream how far it is.
+    fn must_be_quiet(&mut self, pool: PoolId) -> Result<(), Error> {
+        /// How often events are asked about: one that was recorded by the first look, on a stream that
+        /// is idle, takes the device a moment.
+        const LOOKS: usize = 256;
+        // Barred before all is taken back: what comes back to a front meanwhile could be handed out
+        // from there after this.
+        self.state.fronts.used().for_each(|mut front| front.bar(pool));
+        let (mut captures, mut waiting) = (0, 0);
+        for _ in 0..LOOKS {
+            self.settle_everything(Some(pool));
+            let row = self.state.pool(pool, SUSPEND)?;
+            let heaps = row.all_heaps();
+            captures = row.captures();
+            let waits = |heap: u32| self.state.pools.heap(heap).unsettled();
+            waiting = heaps.iter().copied().map(waits).sum();
+            if captures > 0 || waiting == 0 {
+                break;
+            }
+        }
+        if captures + waiting > 0 {
+            let pool = self.state.pools.label(pool);
+            return Err(Error::PoolBusy { pool, captures, waiting });
+        }
+        Ok(())
+    }
+
+    /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
+    pub(super) fn shut(&mut self, pool: PoolId) {
+        let Ok(row) = self.state.pool(pool, SUSPEND) else { return };
+        let heaps = row.all_heaps();
+        self.state.fronts.used().for_each(|mut front| front.bar(pool));
+        self.take_back(|of, _, _| of == pool);
+        if !self.state.pools.is_suspended(pool) {
+            self.state.tell_leaving(&heaps);
+        }
+        for &heap in &heaps {
+            self.state.pools.heap_mut(heap).shut();
+            self.state.touch(heap);
+        }
+    }
+
+    fn resume_pool(&mut self, pool: PoolId) -> Result<u64, Error> {
+        let heaps = self.state.pool(pool, RESUME)?.all_heaps();
+        if !self.state.pools.is_suspended(pool) {
+            return Ok(0);
+        }
+        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
+        let bytes = self.state.missing(&heaps);
+        let need = Need { bytes, pool, waits: true };
+        let result = self.oom_ladder(need, |locked, attempt| {
+            if attempt == Attempt::Place || locked.state.missing(&heaps) > locked.state.room(pool) {
+                return Ok(None);
+            }
+            heaps
+                .iter()
+                .try_for_each(|&heap| locked.state.pools.heap_mut(heap).resume(self.driver))
+                .map(Some)
+        });
+        if let Ok(Some(())) = result {
+            self.state.reopen(&heaps);
+            return Ok(bytes);
+        }
+        for &heap in &heaps {
+            // What cannot go now stays as it is, and goes or is used at the next call.
+            let _ = self.state.pools.heap_mut(heap).suspend(self.driver);
+        }
+        match result {
+            Err(error) if !error.is_out_of_memory() => Err(error.into()),
+            _ => {
+                let report = self.report_oom(Purpose::Resume, need, None);
+                Err(Error::ResumeOutOfMemory(report))
             }
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::history::Frames;
-use super::lanes::Mark;
 use super::names::{BlockId, PoolId, NO_FRONT};
+use super::streams::Mark;
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::{Before, CaptureSlot, RangeId};

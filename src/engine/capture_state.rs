@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::follow::Following;
-use super::lanes::Mark;
+use super::explain::WaitReason;
+use super::layout::Following;
 use super::names::{BlockId, PoolId};
-use super::report::WaitReason;
+use super::streams::Mark;
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, DriverError, StreamHandle};
 use crate::heap::RangeId;

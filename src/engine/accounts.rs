@@ -1,14 +1,14 @@
-//! Adding up.
+//! What has changed since it was counted last, and the sums for reports.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::ledger::{
+use super::names::PoolId;
+use super::peaks::{
     class, Amounts, Ledger, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS,
     REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
-use super::names::PoolId;
 use super::state::State;
 use super::statistics::Statistics;
 

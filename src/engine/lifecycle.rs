@@ -1,4 +1,4 @@
-//! Who owns pools: what orders their graphs, which the engine itself knows nothing of.
+//! Pools begin and end.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
         self.owners.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool);
         // A poisoned engine keeps what it has.
-        let _ = self.change(|state| {
-            state.leaving.push(pool);
-            state.destroy_leaving(&self.driver);
+        let _ = self.change(|locked| {
+            locked.state.leaving.push(pool);
+            locked.destroy_leaving();
             Ok(())
         });
     }

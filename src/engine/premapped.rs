@@ -13,10 +13,9 @@
 //! thread captures just then would fail. So it is done only where every stream of every capture of
 //! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
 
-use super::config::Config;
+use super::capture_state::Recording;
 use super::names::PoolId;
-use super::recording::Recording;
-use super::state::{Standing, State};
+use super::state::{Locked, Standing, State};
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
 
@@ -51,16 +50,36 @@ impl State {
         recordings.all(|recording| !recording.pools.contains(&pool) || recording.step > 0)
     }
 
+    fn settle_spare(&mut self, pool: PoolId) {
+        let Some(row) = self.pools.get(pool) else { return };
+        for heap in row.heaps() {
+            if self.pools.heap_mut(heap).spare() > 0 {
+                self.touch(heap);
+                self.pools.heap_mut(heap).settle_spare(None);
+            }
+        }
+    }
+
+    /// Settles the spare memory of the piece that a range lies in.
+    pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
+        if self.pools.heap_mut(heap).spare() > 0 {
+            self.touch(heap);
+            self.pools.heap_mut(heap).settle_spare(Some(range));
+        }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
     /// How much growth for a claim may map at once ahead of what is asked for, in bytes.
-    pub(super) fn step(&self, config: &Config, pool: PoolId, claim: Claim) -> u64 {
+    pub(super) fn step(&self, pool: PoolId, claim: Claim) -> u64 {
         match claim {
             // Else it could not be trimmed.
             Claim::Capture { capture, .. }
-                if self.is_mine_alone(pool, Some(capture))
-                    && self.may_exchange(pool)
-                    && !self.is_over_threshold(config) =>
+                if self.state.is_mine_alone(pool, Some(capture))
+                    && self.state.may_exchange(pool)
+                    && !self.is_over_threshold() =>
             {
-                let recording = self.recordings[capture.index()].as_ref();
+                let recording = self.state.recordings[capture.index()].as_ref();
                 recording.map_or(0, |recording| recording.step)
             }
             _ => 0,
@@ -68,41 +87,33 @@ impl State {
     }
 
     /// Whether what is spare would be given back before the next growth.
-    fn is_over_threshold(&self, config: &Config) -> bool {
-        let allowed = self.garbage_threshold(config);
-        allowed.is_some_and(|allowed| self.pools.reserved_by_all() > allowed)
+    fn is_over_threshold(&self) -> bool {
+        let allowed = self.garbage_threshold();
+        allowed.is_some_and(|allowed| self.state.pools.reserved_by_all() > allowed)
     }
 
     /// Gives the spare memory of a pool back before a capture ends; what cannot go is settled.
-    pub(super) fn trim_ended<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-        capture: CaptureSlot,
-    ) {
-        let may = self.may_exchange(pool) && self.is_mine_alone(pool, Some(capture));
-        if self.has_spare(pool) && may {
+    pub(super) fn trim_ended(&mut self, pool: PoolId, capture: CaptureSlot) {
+        let may = self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture));
+        if self.state.has_spare(pool) && may {
             // Whom a loss concerns is told at its capture's end.
-            let _ = self.trim(driver, config, pool);
+            let _ = self.trim(pool);
         }
-        self.settle_spare(pool);
+        self.state.settle_spare(pool);
     }
 
     /// The same before work outside captures is handed a place in a pool.
     ///
     /// # Errors
     /// The driver's, where memory of the pool is lost: it is suspended now.
-    pub(super) fn trim_for_outside<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-    ) -> Result<(), DriverError> {
-        if self.has_spare(pool) && self.may_exchange(pool) && self.is_mine_alone(pool, None) {
-            self.trim(driver, config, pool)?;
+    pub(super) fn trim_for_outside(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        if self.state.has_spare(pool)
+            && self.state.may_exchange(pool)
+            && self.state.is_mine_alone(pool, None)
+        {
+            self.trim(pool)?;
         }
-        self.settle_spare(pool);
+        self.state.settle_spare(pool);
         Ok(())
     }
 
@@ -111,18 +122,16 @@ impl State {
     ///
     /// # Errors
     /// The driver's, where memory of the pool that is named is lost: it is suspended now.
-    pub(super) fn trim_all<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        of: Option<PoolId>,
-    ) -> Result<bool, DriverError> {
+    pub(super) fn trim_all(&mut self, of: Option<PoolId>) -> Result<bool, DriverError> {
         let mut trimmed = false;
         let mut result = Ok(());
-        for pool in self.pools.ids() {
-            if self.has_spare(pool) && self.may_exchange(pool) && self.is_mine_alone(pool, None) {
+        for pool in self.state.pools.ids() {
+            if self.state.has_spare(pool)
+                && self.state.may_exchange(pool)
+                && self.state.is_mine_alone(pool, None)
+            {
                 trimmed = true;
-                let done = self.trim(driver, config, pool);
+                let done = self.trim(pool);
                 result =
                     result.and(done.or_else(
                         |error| {
@@ -138,51 +147,36 @@ impl State {
         result.map(|()| trimmed)
     }
 
-    fn trim<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        config: &Config,
-        pool: PoolId,
-    ) -> Result<(), DriverError> {
-        let Some(row) = self.pools.get(pool) else { return Ok(()) };
+    fn trim(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        let Some(row) = self.state.pools.get(pool) else { return Ok(()) };
         let heaps = row.heaps();
         let mut result = Ok(());
         for heap in heaps {
-            if self.pools.heap_mut(heap).spare() == 0 {
+            if self.state.pools.heap_mut(heap).spare() == 0 {
                 continue;
             }
-            let limit = self.room(pool);
-            self.pools.heap_mut(heap).prepare_trim(driver, limit);
+            let limit = self.state.room(pool);
+            self.state.pools.heap_mut(heap).prepare_trim(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            let touched = std::mem::take(&mut self.touched);
-            self.touch(heap);
-            self.account(config.statistics);
-            self.touched = touched;
-            self.touch(heap);
-            result = result.and(self.pools.heap_mut(heap).trim(driver));
+            let touched = std::mem::take(&mut self.state.touched);
+            self.state.touch(heap);
+            self.state.account(self.config.statistics);
+            self.state.touched = touched;
+            self.state.touch(heap);
+            result = result.and(self.state.pools.heap_mut(heap).trim(self.driver));
         }
         if let Err(error) = &result {
-            self.lose(driver, pool, error);
+            self.lose(pool, error);
         }
         result
     }
 
-    fn settle_spare(&mut self, pool: PoolId) {
-        let Some(row) = self.pools.get(pool) else { return };
-        for heap in row.heaps() {
-            if self.pools.heap_mut(heap).spare() > 0 {
-                self.touch(heap);
-                self.pools.heap_mut(heap).settle_spare(None);
-            }
-        }
-    }
-
     /// A pool has lost memory: nothing more of it is handed out, and no capture under way that
     /// uses it can stand.
-    fn lose<D: Driver + ?Sized>(&mut self, driver: &D, pool: PoolId, error: &DriverError) {
-        self.settle_spare(pool);
-        self.shut(driver, pool);
-        let recordings = self.recordings.iter_mut().flatten();
+    fn lose(&mut self, pool: PoolId, error: &DriverError) {
+        self.state.settle_spare(pool);
+        self.shut(pool);
+        let recordings = self.state.recordings.iter_mut().flatten();
         for Recording { lost, .. } in recordings.filter(|it| it.pools.contains(&pool)) {
             lost.get_or_insert_with(|| error.clone());
         }
@@ -190,28 +184,19 @@ impl State {
 
     /// Notes that a stream is about to be recorded for a block of a capture: if the stream is not
     /// known to be in the capture, the piece that the block lies in stays as it is.
-    pub(super) fn heed_use<D: Driver + ?Sized>(
+    pub(super) fn heed_use(
         &mut self,
-        driver: &D,
         capture: CaptureSlot,
         (heap, range): (u32, RangeId),
         stream: StreamHandle,
     ) {
-        if self.pools.heap_mut(heap).spare() == 0 {
+        if self.state.pools.heap_mut(heap).spare() == 0 {
             return;
         }
-        let id = self.recording(capture).id;
-        let inside = self.standing(driver, (capture, id), stream);
+        let id = self.state.recording(capture).id;
+        let inside = self.standing((capture, id), stream);
         if !matches!(inside, Standing::Inside(_)) {
-            self.keep_piece(heap, range);
-        }
-    }
-
-    /// Settles the spare memory of the piece that a range lies in.
-    pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.pools.heap_mut(heap).spare() > 0 {
-            self.touch(heap);
-            self.pools.heap_mut(heap).settle_spare(Some(range));
+            self.state.keep_piece(heap, range);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::Config;
+use super::explain::WaitReason;
 use super::history::Frames;
-use super::report::WaitReason;
-use super::state::State;
+use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::{RangeId, State as RangeState};
@@ -22,7 +22,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.change(|state| Ok(state.snapshot(&self.config)))
+        self.change(|locked| Ok(locked.snapshot()))
     }
 
     /// Keeps the latest `entries` events from now on, for snapshots; zero ends that. What was kept
@@ -31,8 +31,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn record_history(&self, entries: usize) -> Result<(), Error> {
-        self.change(|state| {
-            state.record_history(entries);
+        self.change(|locked| {
+            locked.state.record_history(entries);
             Ok(())
         })
     }
@@ -64,101 +64,6 @@ impl Stacks {
 }
 
 impl State {
-    fn snapshot(&mut self, config: &Config) -> Snapshot {
-        let mut stacks = Stacks::default();
-        let mut segments = Vec::new();
-        for row in self.pools.iter() {
-            for heap in row.all_heaps() {
-                self.segments(config, heap, &mut stacks, &mut segments);
-            }
-        }
-        segments.sort_by_key(|segment| segment.address);
-        let (trace, annotations, full) = self.events(config, &mut stacks);
-        // Viewers take the device's number for a position.
-        let mut device_traces = vec![Vec::new(); config.device as usize];
-        device_traces.push(trace);
-        Snapshot {
-            segments,
-            device_traces,
-            allocator_settings: settings(config, full),
-            external_annotations: annotations,
-        }
-    }
-
-    /// Adds a segment for each run of mapped memory of a heap; of a suspended one only for what it
-    /// still holds, in which there are no blocks any more.
-    fn segments(
-        &self,
-        config: &Config,
-        number: u32,
-        stacks: &mut Stacks,
-        segments: &mut Vec<Segment>,
-    ) {
-        let heap = self.pools.heap(number);
-        let pool = self.pools.pool_of(number);
-        let tenants = self.tenants(number);
-        let reasons = self.wait_reasons(number);
-        let empty = |address: u64, number: usize| Segment {
-            device: config.device,
-            address,
-            total_size: 0,
-            allocated_size: 0,
-            active_size: 0,
-            requested_size: 0,
-            stream: 0,
-            segment_type: if heap.is_small() { SegmentType::Small } else { SegmentType::Large },
-            segment_pool_id: (u64::from(pool.number()), 0),
-            is_expandable: heap.is_growable(number),
-            frames: Vec::new(),
-            blocks: Vec::new(),
-        };
-        if heap.is_suspended() {
-            segments.extend(heap.still_held().into_iter().map(|((address, size), number)| {
-                let (state, requested_size) = (BlockState::Inactive, 0);
-                let (frames, waiting) = (Vec::new(), None);
-                let block = Block { address, size, requested_size, state, frames, waiting };
-                Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
-            }));
-            return;
-        }
-        let mut open: Option<(usize, u64)> = None;
-        for (id, place, range_of) in heap.mapped() {
-            let (address, bytes) = place;
-            if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
-                segments.push(empty(address, range_of));
-            }
-            open = Some((range_of, address + bytes));
-            let Some(segment) = segments.last_mut() else { continue };
-            let tenant = tenants.get(&id);
-            let waiting = self.waiting_for(heap.state(id), reasons.get(&address));
-            let state = tenant.map_or(BlockState::Inactive, |tenant| tenant.state);
-            let requested = tenant.map_or(bytes, |tenant| tenant.requested.min(bytes));
-            segment.total_size += bytes;
-            if state.is_active() {
-                segment.active_size += bytes;
-                segment.requested_size += requested;
-            }
-            if state == BlockState::ActiveAllocated {
-                segment.allocated_size += bytes;
-            }
-            if let Some(tenant) = tenant.filter(|_| segment.stream == 0) {
-                segment.stream = tenant.stream.bits() as u64;
-            }
-            let frames = stacks.of(tenant.and_then(|tenant| tenant.frames.as_ref()));
-            let requested_size = if state.is_active() { requested } else { 0 };
-            let size = bytes;
-            segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
-        }
-        for ((address, size), _) in heap.spares() {
-            let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
-            let Some(segment) = segments.iter_mut().find(before) else { continue };
-            segment.total_size += size;
-            let (state, frames) = (BlockState::Inactive, Vec::new());
-            let spare = Block { address, size, requested_size: 0, state, frames, waiting: None };
-            segment.blocks.push(spare);
-        }
-    }
-
     /// Who is in a heap's ranges, or was there and is not quite gone.
     pub(super) fn tenants(&self, number: u32) -> Map<RangeId, Tenant> {
         let mut tenants = new_map();
@@ -228,6 +133,97 @@ impl State {
                 Some(markers.collect())
             }
             _ => None,
+        }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    fn snapshot(&mut self) -> Snapshot {
+        let mut stacks = Stacks::default();
+        let mut segments = Vec::new();
+        for row in self.state.pools.iter() {
+            for heap in row.all_heaps() {
+                self.segments(heap, &mut stacks, &mut segments);
+            }
+        }
+        segments.sort_by_key(|segment| segment.address);
+        let (trace, annotations, full) = self.events(&mut stacks);
+        // Viewers take the device's number for a position.
+        let mut device_traces = vec![Vec::new(); self.config.device as usize];
+        device_traces.push(trace);
+        Snapshot {
+            segments,
+            device_traces,
+            allocator_settings: settings(self.config, full),
+            external_annotations: annotations,
+        }
+    }
+
+    /// Adds a segment for each run of mapped memory of a heap; of a suspended one only for what it
+    /// still holds, in which there are no blocks any more.
+    fn segments(&self, number: u32, stacks: &mut Stacks, segments: &mut Vec<Segment>) {
+        let heap = self.state.pools.heap(number);
+        let pool = self.state.pools.pool_of(number);
+        let tenants = self.state.tenants(number);
+        let reasons = self.state.wait_reasons(number);
+        let empty = |address: u64, number: usize| Segment {
+            device: self.config.device,
+            address,
+            total_size: 0,
+            allocated_size: 0,
+            active_size: 0,
+            requested_size: 0,
+            stream: 0,
+            segment_type: if heap.is_small() { SegmentType::Small } else { SegmentType::Large },
+            segment_pool_id: (u64::from(pool.number()), 0),
+            is_expandable: heap.is_growable(number),
+            frames: Vec::new(),
+            blocks: Vec::new(),
+        };
+        if heap.is_suspended() {
+            segments.extend(heap.still_held().into_iter().map(|((address, size), number)| {
+                let (state, requested_size) = (BlockState::Inactive, 0);
+                let (frames, waiting) = (Vec::new(), None);
+                let block = Block { address, size, requested_size, state, frames, waiting };
+                Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
+            }));
+            return;
+        }
+        let mut open: Option<(usize, u64)> = None;
+        for (id, place, range_of) in heap.mapped() {
+            let (address, bytes) = place;
+            if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
+                segments.push(empty(address, range_of));
+            }
+            open = Some((range_of, address + bytes));
+            let Some(segment) = segments.last_mut() else { continue };
+            let tenant = tenants.get(&id);
+            let waiting = self.state.waiting_for(heap.state(id), reasons.get(&address));
+            let state = tenant.map_or(BlockState::Inactive, |tenant| tenant.state);
+            let requested = tenant.map_or(bytes, |tenant| tenant.requested.min(bytes));
+            segment.total_size += bytes;
+            if state.is_active() {
+                segment.active_size += bytes;
+                segment.requested_size += requested;
+            }
+            if state == BlockState::ActiveAllocated {
+                segment.allocated_size += bytes;
+            }
+            if let Some(tenant) = tenant.filter(|_| segment.stream == 0) {
+                segment.stream = tenant.stream.bits() as u64;
+            }
+            let frames = stacks.of(tenant.and_then(|tenant| tenant.frames.as_ref()));
+            let requested_size = if state.is_active() { requested } else { 0 };
+            let size = bytes;
+            segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
+        }
+        for ((address, size), _) in heap.spares() {
+            let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
+            let Some(segment) = segments.iter_mut().find(before) else { continue };
+            segment.total_size += size;
+            let (state, frames) = (BlockState::Inactive, Vec::new());
+            let spare = Block { address, size, requested_size: 0, state, frames, waiting: None };
+            segment.blocks.push(spare);
         }
     }
 }
