@@ -107,6 +107,11 @@ impl State {
 
     fn synchronize(&mut self, device: u32) -> Fallible<()> {
         self.forbid_captures_on(device)?;
+        self.complete_checked()
+    }
+
+    /// Completes all work; fails where some of it met memory that was not there.
+    pub(super) fn complete_checked(&mut self) -> Fallible<()> {
         self.complete_all();
         if self.execution.take_illegal() {
             return Err(Refusal::illegal_address());

@@ -269,6 +269,15 @@ impl SimDriver {
         self.lock().complete_all();
     }
 
+    /// Completes all work of all streams, and says what `synchronize` would, also while streams
+    /// capture.
+    ///
+    /// # Errors
+    /// An illegal address, where work met memory that was not there.
+    pub fn complete_all_checked(&self) -> Result<()> {
+        self.program("cuCtxSynchronize", State::complete_checked)
+    }
+
     /// Chooses the order of pending and later work among those that its edges allow. Work starts
     /// and ends when it is completed, not before.
     pub fn set_schedule_seed(&self, seed: u64) {
