@@ -146,6 +146,61 @@ int main(void) {
     CUDA(destroy_executable(executable));
     CUDA(destroy_graph(graph));
     OK(regraph_release_graph(engine, report.graph));
+
+    /* A graph of the library's own, captured twice and launched on two streams in turn. */
+    OK(regraph_begin_stream_capture(engine, pool, a, REGRAPH_CAPTURE_THREAD_LOCAL, &capture));
+    for (round = 0; round < 2; round++) {
+        if (round == 1) OK(regraph_repeat_stream_capture(engine, &capture));
+        OK(regraph_allocate(engine, pool, BYTES, a, &first));
+        CUDA(fill(first.address, 11, WORDS, a));
+        OK(regraph_allocate(engine, pool, BYTES, a, &second));
+        CUDA(copy(second.address, first.address, BYTES, a));
+        OK(regraph_free(engine, first.id));
+        OK(regraph_allocate(engine, pool, BYTES, a, &third));
+        CUDA(fill(third.address, 13, WORDS, a));
+        OK(regraph_free(engine, third.id));
+        if (round == 0) OK(regraph_free(engine, second.id));
+    }
+    OK(regraph_capture_minimum_bytes(engine, capture, &bytes));
+    CHECK(bytes == 2 * BYTES);
+    OK(regraph_finish_stream_capture(engine, capture, &report));
+    CHECK(report.verified && report.layout_blocks == 3 && report.layout_followed == 3);
+    CHECK(third.address == first.address);
+    OK(regraph_graph_get_handles(engine, report.graph, &graph, &executable));
+    CHECK(graph != NULL && executable != NULL);
+    for (round = 0; round < 10; round++) {
+        OK(regraph_launch_graph(engine, report.graph, round % 2 == 0 ? a : b));
+    }
+    OK(regraph_pool_follow(engine, pool, a));
+    CUDA(fill(second.address, 17, WORDS, a)); /* after the last launch */
+    CUDA(synchronize(a));
+    holds(second.address, 17);
+    OK(regraph_launch_graph(engine, report.graph, b));
+    OK(regraph_pool_synchronize(engine, pool));
+    holds(second.address, 11);
+    holds(third.address, 13);
+    OK(regraph_free(engine, second.id));
+    OK(regraph_launch_graph(engine, report.graph, b));
+    OK(regraph_release_graph(engine, report.graph)); /* while it runs */
+    OK(regraph_pool_synchronize(engine, pool));
+
+    /* An executable of the caller's, in the same order. */
+    CUDA(begin_capture(a, 1));
+    OK(regraph_begin_capture(engine, pool, a, &capture));
+    OK(regraph_allocate(engine, pool, BYTES, a, &first));
+    CUDA(fill(first.address, 19, WORDS, a));
+    CUDA(end_capture(a, &graph));
+    OK(regraph_end_capture(engine, capture, graph, &report));
+    CUDA(instantiate(&executable, graph, 0));
+    OK(regraph_launch_executable(engine, report.graph, executable, a));
+    OK(regraph_launch_executable(engine, report.graph, executable, b));
+    OK(regraph_pool_synchronize(engine, pool));
+    holds(first.address, 19);
+    OK(regraph_free(engine, first.id));
+    OK(regraph_release_graph(engine, report.graph));
+    CUDA(destroy_executable(executable));
+    CUDA(destroy_graph(graph));
+
     OK(regraph_retire_stream(engine, a));
     OK(regraph_retire_stream(engine, b));
     CUDA(destroy_event(fork));

@@ -119,6 +119,46 @@ fn the_cpp_example_says_what_it_is_to_say() {
     }
 }
 
+/// The programs of the README, with the variables that they leave out, on the simulated device.
+#[test]
+fn the_readmes_programs_run() {
+    let readme = std::fs::read_to_string(source("README.md")).unwrap();
+    let program = |language: &str| {
+        let text = readme.split(&format!("```{language}\n")).nth(1).unwrap();
+        text.split("```").next().unwrap().to_owned()
+    };
+    let c = program("c").replace(
+        "regraph_engine_create_cuda(0, NULL, &engine);",
+        "regraph_engine_create_sim(0, NULL, &engine); regraph_sim_create_stream(engine, &stream);",
+    );
+    let (include, body) = c.split_once("\n\n").unwrap();
+    let c = format!(
+        "{include}\n#include <stdio.h>\n\
+         static void launch_kernels(regraph_stream s, uint64_t a) {{ (void)s; (void)a; }}\n\
+         int main(void) {{\nregraph_engine *engine; regraph_pool pool; regraph_stream stream;\n\
+         regraph_capture_id capture; regraph_block block; regraph_capture_report report;\n\
+         {body}return report.blocks == 1 ? 0 : 1;\n}}\n"
+    );
+    let cpp = program("cpp").replace(
+        "regraph::engine::cuda(0);",
+        "regraph::engine::sim(); regraph_sim_create_stream(engine.raw(), &stream);",
+    );
+    let (include, body) = cpp.split_once("\n\n").unwrap();
+    let cpp = format!(
+        "{include}\nstatic void launch_kernels(regraph_stream, std::uint64_t, std::uint64_t) {{}}\n\
+         int main() {{\nregraph_stream stream = nullptr;\n\
+         {body}return graph.report().blocks == 2 && output.bytes() == 1 << 20 ? 0 : 1;\n}}\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    for (language, name, text) in
+        [(Language::C99, "readme.c", c), (Language::Cpp17, "readme.cpp", cpp)]
+    {
+        let source = folder.path().join(name);
+        std::fs::write(&source, text).unwrap();
+        build_and_run(language, &source, Linked::Shared);
+    }
+}
+
 #[test]
 fn threads_from_cpp() {
     let threads = source("tests/c/threads.cpp");

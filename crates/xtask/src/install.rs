@@ -139,10 +139,11 @@ impl Installed {
     }
 }
 
-/// Takes the debug symbols out of an archive, which cargo does for linked files only. Without the
-/// tool the archive is larger and works the same.
+/// Removes the debug symbols and the compiler's intermediate code from an archive, which cargo does
+/// for linked files only. Without the tool the archive is larger and works the same.
 fn strip(archive: &Path) {
-    let done = Command::new("strip").arg("--strip-debug").arg(archive).output();
+    let sections = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
+    let done = Command::new("strip").arg("--strip-debug").args(sections).arg(archive).output();
     if !done.is_ok_and(|done| done.status.success()) {
         eprintln!("note: `strip` could not be run; {} keeps debug symbols", archive.display());
     }
