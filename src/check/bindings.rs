@@ -25,7 +25,7 @@ pub(super) struct Part {
 /// One physical memory.
 pub(super) struct Memory {
     pub number: u64,
-    /// Whether other graphs overwrite it.
+    /// Whether a graph overwrites it that the host has freed no output of there.
     pub shared: bool,
 }
 
@@ -53,9 +53,12 @@ impl Bindings {
             });
             bindings.add(binding, memory)?;
         }
-        for &SharedMemory { memory, bytes } in &history.shared {
-            if let Some(memory) = numbers.get(memory) {
-                bindings.memories[memory as usize].shared = true;
+        let mut freed = history.outputs_freed.clone();
+        freed.sort_unstable();
+        for &SharedMemory { memory: number, bytes, graph } in &history.shared {
+            if let Some(memory) = numbers.get(number) {
+                let keeps = freed.binary_search(&(number, graph)).is_err();
+                bindings.memories[memory as usize].shared |= keeps;
                 bindings.require_within(memory, bytes)?;
             }
         }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::violation::Place;
-use crate::driver::StreamHandle;
+use crate::driver::{CaptureId, StreamHandle};
 
 /// Stands for an entry that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
@@ -104,11 +104,12 @@ pub(crate) struct Binding {
     pub offset: u64,
 }
 
-/// Physical memory that other graphs overwrite.
+/// Physical memory that another graph overwrites.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedMemory {
     pub memory: u64,
     pub bytes: u64,
+    pub graph: CaptureId,
 }
 
 /// The whole journal.
@@ -120,6 +121,8 @@ pub(crate) struct History {
     pub events: Vec<Event>,
     pub bindings: Vec<Binding>,
     pub shared: Vec<SharedMemory>,
+    /// Memory and graph where the host has freed what the graph's capture left there.
+    pub outputs_freed: Vec<(u64, CaptureId)>,
     /// Every look at any stream in host order: stream and look.
     pub looks: Vec<(u32, u32)>,
 }

@@ -99,7 +99,8 @@ pub(super) fn walk(
     Ok(())
 }
 
-/// A block that is in use beyond the capture lies on nothing that other graphs overwrite. No node
+/// A block that is in use beyond the capture lies on nothing that a graph overwrites, but for graphs
+/// whose output there the host has freed. No node
 /// can tell when a use outside the capture is over.
 fn require_unshared(
     block: &BlockHistory,

@@ -32,7 +32,8 @@
 //! - no block with users, and none that was not freed, lies on the memory of a standing block that
 //!   is not settled at the end;
 //! - no block that was not freed, or that something outside the capture uses, lies on memory that
-//!   other graphs overwrite.
+//!   another graph overwrites, unless the host has freed an output of that graph there: then the
+//!   host keeps the graph's launches apart from what it needs of the memory.
 //!
 //! Order, for each two blocks with users that held an address or a byte of memory one after the
 //! other:

@@ -182,8 +182,11 @@ impl Reader<'_> {
             Entry::Bound { address, bytes, memory, offset } => {
                 self.history.bindings.push(Binding { address, bytes, memory, offset });
             }
-            Entry::Shared { memory, bytes } => {
-                self.history.shared.push(SharedMemory { memory, bytes });
+            Entry::Shared { memory, bytes, graph } => {
+                self.history.shared.push(SharedMemory { memory, bytes, graph });
+            }
+            Entry::OutputFreed { memory, graph } => {
+                self.history.outputs_freed.push((memory, graph));
             }
         }
         Ok(())

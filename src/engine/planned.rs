@@ -16,7 +16,7 @@ use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
-use crate::heap::{Asker, CaptureSlot, Claim, Lies, Placed, Prepared, Sharable};
+use crate::heap::{Asker, CaptureSlot, Claim, Lies, Others, Placed, Prepared, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
@@ -170,7 +170,7 @@ impl<D: Driver> Locked<'_, D> {
             let sharable = if beside { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
             let mine = mine.held_to(journal, self.config.settings.reuse);
-            let plan = Plan::new(&mine, granularity, &sharable.bytes, &options);
+            let plan = Plan::for_pool(&mine, granularity, &sharable.held, &options);
             (heap, (sharable, plan))
         };
         heaps.into_iter().map(plan).collect()
@@ -187,16 +187,19 @@ impl<D: Driver> Locked<'_, D> {
         for (heap, (sharable, plan)) in plans {
             let row = self.state.pools.heap_mut(heap);
             let prepared = row.prepare(plan, &sharable);
-            let (others, shared) = row.others(id);
+            let Others { live, written, freed } = row.others(id);
             // Numbers of memory are a heap's own.
             let number = |memory: u64| u64::from(heap) << 40 | memory;
-            let lies: Vec<Lies> = prepared.lies().chain(others).collect();
+            let lies: Vec<Lies> = prepared.lies().chain(live).collect();
             for Lies { address, bytes, memory } in lies {
                 let memory = number(memory);
                 self.state.note(slot, Entry::Bound { address, bytes, memory, offset: 0 });
             }
-            for (memory, bytes) in shared {
-                self.state.note(slot, Entry::Shared { memory: number(memory), bytes });
+            for (graph, memory, bytes) in written {
+                self.state.note(slot, Entry::Shared { memory: number(memory), bytes, graph });
+            }
+            for (graph, memory) in freed {
+                self.state.note(slot, Entry::OutputFreed { memory: number(memory), graph });
             }
             ready.push(Ready { heap, prepared, planning });
         }

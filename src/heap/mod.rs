@@ -41,7 +41,7 @@ mod suspend;
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
-pub(crate) use planned::{Asker, Lies, Prepared, Sharable};
+pub(crate) use planned::{Asker, Lies, Others, Prepared, Sharable};
 pub(crate) use range::{CaptureSlot, LaneIndex, Marked, RangeId, State};
 pub(crate) use segment::unit;
 pub(crate) use spare::Bounds;
@@ -351,6 +351,9 @@ impl Heap {
     /// Takes an allocated range out of use without making it free for anyone.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
         self.ranges[id].block = Some(block);
+        if self.is_planned() {
+            self.note_freed(id);
+        }
         self.hold(id);
     }
 

@@ -5,7 +5,7 @@
 
 mod words;
 
-use crate::driver::{Dependency, NodeHandle, StreamHandle};
+use crate::driver::{CaptureId, Dependency, NodeHandle, StreamHandle};
 use words::Words;
 
 /// A block's number, unique while its engine lives.
@@ -101,14 +101,26 @@ pub enum Entry<'a> {
         /// Where in that memory the first address lies, in bytes.
         offset: u64,
     },
-    /// Other graphs of the pool overwrite this physical memory whenever they run: nothing that is in
-    /// use beyond the capture may lie on it. Wherever it comes in the journal, it holds for all of
-    /// the capture.
+    /// Another graph of the pool overwrites this physical memory whenever it runs: nothing that is in
+    /// use beyond the capture may lie on it, unless the same graph has an [`Entry::OutputFreed`]
+    /// there. Wherever it comes in the journal, it holds for all of the capture.
     Shared {
         /// The physical memory.
         memory: u64,
         /// Its size, in bytes.
         bytes: u64,
+        /// The graph, by its capture.
+        graph: CaptureId,
+    },
+    /// A block of another graph lay on this physical memory that the graph's capture did not free,
+    /// and the host has freed it since: from then on the host keeps apart the graph's launches and
+    /// what it needs of the memory. Wherever it comes in the journal, it holds for all of the
+    /// capture.
+    OutputFreed {
+        /// The physical memory.
+        memory: u64,
+        /// The graph, by its capture.
+        graph: CaptureId,
     },
 }
 

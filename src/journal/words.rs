@@ -2,7 +2,7 @@
 //! pays for fresh memory.
 
 use super::{BlockNumber, Entry};
-use crate::driver::{Dependency, NodeHandle, StreamHandle};
+use crate::driver::{CaptureId, Dependency, NodeHandle, StreamHandle};
 
 /// The kind of a fact: the low bits of its first word.
 const KIND_BITS: u32 = 5;
@@ -17,6 +17,7 @@ const STANDING: u64 = 7;
 const SETTLED: u64 = 8;
 const BOUND: u64 = 9;
 const SHARED: u64 = 10;
+const OUTPUT_FREED: u64 = 11;
 /// Beside the kind: the number is too great for the first word, and is the second.
 const WIDE: u64 = 16;
 
@@ -54,7 +55,12 @@ impl Words {
             Entry::Bound { address, bytes, memory, offset } => {
                 self.put(BOUND, memory, [0, address, bytes, offset]);
             }
-            Entry::Shared { memory, bytes } => self.put(SHARED, memory, [0, bytes]),
+            Entry::Shared { memory, bytes, graph } => {
+                self.put(SHARED, memory, [0, bytes, graph.0]);
+            }
+            Entry::OutputFreed { memory, graph } => {
+                self.put(OUTPUT_FREED, memory, [0, graph.0]);
+            }
         }
     }
 
@@ -147,7 +153,10 @@ impl<'a> Iterator for Entries<'a> {
                 bytes: self.word(),
                 offset: self.word(),
             },
-            SHARED => Entry::Shared { memory: number, bytes: self.word() },
+            SHARED => {
+                Entry::Shared { memory: number, bytes: self.word(), graph: CaptureId(self.word()) }
+            }
+            OUTPUT_FREED => Entry::OutputFreed { memory: number, graph: CaptureId(self.word()) },
             _ => Entry::Settled { block },
         })
     }

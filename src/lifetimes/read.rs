@@ -157,7 +157,8 @@ impl<'a> Reader<'a> {
             Entry::Standing { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }
-            | Entry::Shared { .. } => {}
+            | Entry::Shared { .. }
+            | Entry::OutputFreed { .. } => {}
         }
     }
 

@@ -10,49 +10,109 @@ use super::pieces::Layout;
 /// A part of a piece: its pages, and which of the held ones it is.
 pub(super) type Part = (u64, Option<u32>);
 
-/// Cuts each piece of the layout into held ones and a new rest. `held` are sizes in pages with their
-/// names; at most `spare` mappings are added.
-pub(super) fn fit(layout: &Layout, held: &[(u64, u32)], spare: usize) -> Vec<Vec<Part>> {
-    let mut uses = vec![0; layout.pieces.len()];
-    for (_, piece) in &layout.mappings {
-        uses[*piece as usize] += 1;
-    }
-    let mut by_size: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    for &(pages, name) in held.iter().rev() {
-        by_size.entry(pages).or_default().push(name);
-    }
-    let mut parts: Vec<Vec<Part>> = vec![Vec::new(); layout.pieces.len()];
-    // What is still without memory: by what is missing, then by what a cut costs.
-    let mut open: BTreeSet<(u64, usize, usize)> = BTreeSet::new();
-    for (piece, &(pages, lasting)) in layout.pieces.iter().enumerate() {
-        if lasting {
-            continue;
+/// Pieces that are there: their sizes in pages, and their names.
+pub(super) struct HeldPages {
+    /// Those that may hold what lasts.
+    pub lasting: Vec<(u64, u32)>,
+    pub others: Vec<(u64, u32)>,
+}
+
+/// Cuts each piece of the layout into held ones and a new rest, which may be divided. At most `spare` mappings are added.
+///
+/// What may hold what lasts goes there first. The rest of it serves what does not last, where nothing
+/// else is left: from then on it can hold what lasts no more.
+pub(super) fn fit(
+    layout: &Layout,
+    held: &HeldPages,
+    spare: usize,
+    divides: bool,
+) -> Vec<Vec<Part>> {
+    let mut fitting = Fitting::new(layout, spare);
+    let left = fitting.place(&held.lasting, true);
+    fitting.place(&held.others, false);
+    fitting.place(&left, false);
+    fitting.finish(divides)
+}
+
+struct Fitting<'a> {
+    layout: &'a Layout,
+    /// How many mappings may still be added.
+    spare: usize,
+    /// By piece: how often it is mapped, how many of its pages have no memory, and its parts.
+    uses: Vec<usize>,
+    missing: Vec<u64>,
+    parts: Vec<Vec<Part>>,
+}
+
+impl<'a> Fitting<'a> {
+    fn new(layout: &'a Layout, spare: usize) -> Self {
+        let mut uses = vec![0; layout.pieces.len()];
+        for (_, piece) in &layout.mappings {
+            uses[*piece as usize] += 1;
         }
-        match by_size.get_mut(&pages).and_then(Vec::pop) {
-            Some(name) => parts[piece].push((pages, Some(name))),
-            None => drop(open.insert((pages, uses[piece], piece))),
-        }
+        let missing = layout.pieces.iter().map(|piece| piece.0).collect();
+        Self { layout, spare, uses, missing, parts: vec![Vec::new(); layout.pieces.len()] }
     }
-    let mut spare = spare;
-    for (&pages, names) in by_size.iter().rev() {
-        for name in names.iter().rev() {
-            // Where the least is left over; a piece that is filled needs no cut for a rest.
-            let mut places = open.range((pages, 0, 0)..);
-            let place = places.find(|(left, uses, _)| *left == pages || *uses <= spare).copied();
-            let Some(place @ (left, uses, piece)) = place else { break };
-            open.remove(&place);
-            parts[piece].push((pages, Some(*name)));
-            if left > pages {
-                spare -= uses;
-                open.insert((left - pages, uses, piece));
+
+    fn put(&mut self, piece: usize, pages: u64, name: u32) {
+        self.parts[piece].push((pages, Some(name)));
+        self.missing[piece] -= pages;
+    }
+
+    /// Puts held pieces where something lasts, or where nothing does. Returns those left over.
+    fn place(&mut self, held: &[(u64, u32)], lasting: bool) -> Vec<(u64, u32)> {
+        let mut by_size: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for &(pages, name) in held.iter().rev() {
+            by_size.entry(pages).or_default().push(name);
+        }
+        // What is still without memory: by what is missing, then by what a cut costs.
+        let mut open: BTreeSet<(u64, usize, usize)> = BTreeSet::new();
+        for (piece, &(_, lasts)) in self.layout.pieces.iter().enumerate() {
+            let missing = self.missing[piece];
+            if lasts != lasting || missing == 0 {
+                continue;
+            }
+            match by_size.get_mut(&missing).and_then(Vec::pop) {
+                Some(name) => self.put(piece, missing, name),
+                None => drop(open.insert((missing, self.uses[piece], piece))),
             }
         }
-    }
-    for (parts, &(pages, _)) in parts.iter_mut().zip(&layout.pieces) {
-        let rest = pages - parts.iter().map(|part| part.0).sum::<u64>();
-        if rest > 0 {
-            parts.push((rest, None));
+        let mut left = Vec::new();
+        for (&pages, names) in by_size.iter().rev() {
+            for &name in names.iter().rev() {
+                // Where the least is left over; a piece that is filled needs no cut for a rest.
+                let mut places = open.range((pages, 0, 0)..);
+                let place =
+                    places.find(|(left, uses, _)| *left == pages || *uses <= self.spare).copied();
+                let Some(place @ (missing, uses, piece)) = place else {
+                    left.push((pages, name));
+                    continue;
+                };
+                open.remove(&place);
+                self.put(piece, pages, name);
+                if missing > pages {
+                    self.spare -= uses;
+                    open.insert((missing - pages, uses, piece));
+                }
+            }
         }
+        left
     }
-    parts
+
+    /// What is still missing is new; if it is to be divided, each part is a third of what is left.
+    fn finish(mut self, divides: bool) -> Vec<Vec<Part>> {
+        for (piece, parts) in self.parts.iter_mut().enumerate() {
+            let (mut rest, uses) = (self.missing[piece], self.uses[piece]);
+            while divides && rest > 1 && self.spare >= uses {
+                let part = rest.div_ceil(3);
+                parts.push((part, None));
+                rest -= part;
+                self.spare -= uses;
+            }
+            if rest > 0 {
+                parts.push((rest, None));
+            }
+        }
+        self.parts
+    }
 }

@@ -29,6 +29,7 @@ use crate::policy::PlanChoice;
 use crate::settings::Settings;
 
 use budget::Found;
+use held::HeldPages;
 use pages::Runs;
 
 /// What a plan may come to.
@@ -92,6 +93,15 @@ impl Options {
     }
 }
 
+/// A piece that is there already. Graphs that never run beside the planned one use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// Whether what is not freed may lie there too. Else only what is.
+    pub lasting: bool,
+}
+
 /// A piece of physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -99,8 +109,7 @@ pub struct Piece {
     pub bytes: u64,
     /// Which of the pieces that were there already it is; `None` for a new one.
     pub held: Option<u32>,
-    /// Whether something lies there that was not freed: no other graph may use it. Never one that was
-    /// there already.
+    /// Whether something lies there that was not freed: no other graph may use it while that is live.
     pub lasting: bool,
 }
 
@@ -135,46 +144,73 @@ pub struct Plan {
 impl Plan {
     /// Plans for a capture's blocks.
     ///
-    /// `granularity` is the device's; `held` are sizes of pieces that are there already, which graphs
-    /// that never run beside this one use for what is not to last; those that are no multiple of the
-    /// granularity are not used. The same input always leads to the same plan.
+    /// `granularity` is the device's, in bytes; `held` are pieces that are there already; those whose
+    /// sizes are no multiple of the granularity are not used. The same input always leads to the same
+    /// plan.
     ///
     /// # Panics
     /// Panics if the granularity is 0.
-    pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[u64], options: &Options) -> Self {
+    pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
+        Self::make(lifetimes, granularity, held, options, false)
+    }
+
+    /// The same with new pieces cut into ever smaller ones, each a third of what is left, as far as the
+    /// options allow so many mappings: later graphs whose blocks have other sizes can use them, since
+    /// sums of them come to every size up to the whole.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
+    pub fn for_pool(
+        lifetimes: &Lifetimes,
+        granularity: u64,
+        held: &[Held],
+        options: &Options,
+    ) -> Self {
+        Self::make(lifetimes, granularity, held, options, true)
+    }
+
+    fn make(
+        lifetimes: &Lifetimes,
+        granularity: u64,
+        held: &[Held],
+        options: &Options,
+        divides: bool,
+    ) -> Self {
         let runs = Runs::new(lifetimes, granularity);
         let budget = options.max_mappings.unwrap_or(usize::MAX);
         let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
         let Found { layout, minimum, over } = budget::within(&runs, budget, most);
         let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(granularity);
-        let named = held.iter().zip(0..).filter(|(bytes, _)| whole(**bytes));
-        let held: Vec<(u64, u32)> =
-            named.map(|(bytes, name)| (bytes / granularity, name)).collect();
+        let named = held.iter().zip(0..).filter(|(held, _)| whole(held.bytes));
+        let (lasting, others): (Vec<_>, Vec<_>) = named.partition(|(held, _)| held.lasting);
+        let pages = |held: Vec<(&Held, u32)>| -> Vec<(u64, u32)> {
+            held.into_iter().map(|(held, name)| (held.bytes / granularity, name)).collect()
+        };
+        let held = HeldPages { lasting: pages(lasting), others: pages(others) };
         let spare = budget.saturating_sub(layout.mappings.len());
-        let parts = held::fit(&layout, &held, spare);
+        let parts = held::fit(&layout, &held, spare, divides);
+        let (layout, held_by) = layout.parted(&parts, &runs);
 
-        let mut plan =
-            Self { minimum_bytes: minimum * granularity, over_budget: over, ..Self::default() };
-        let mut first = Vec::with_capacity(parts.len());
-        for (parts, &(_, lasting)) in parts.iter().zip(&layout.pieces) {
-            first.push(plan.pieces.len() as u32);
-            plan.pieces.extend(parts.iter().map(|&(pages, held)| Piece {
-                bytes: pages * granularity,
-                held,
-                lasting,
-            }));
-        }
-        for &(page, piece) in &layout.mappings {
-            let mut address = page * granularity;
-            for (part, name) in parts[piece as usize].iter().zip(first[piece as usize]..) {
-                plan.mappings.push(Mapping { address, piece: name });
-                address += part.0 * granularity;
-            }
-        }
+        let piece = |(&(pages, lasting), &held): (&(u64, bool), &Option<u32>)| Piece {
+            bytes: pages * granularity,
+            held,
+            lasting,
+        };
+        let mapping = |&(page, piece): &(u64, u32)| Mapping { address: page * granularity, piece };
+        let mut plan = Self {
+            pieces: layout.pieces.iter().zip(&held_by).map(piece).collect(),
+            mappings: layout.mappings.iter().map(mapping).collect(),
+            minimum_bytes: minimum * granularity,
+            excess_bytes: 0,
+            over_budget: over,
+        };
         let lasting = runs.runs().iter().filter(|run| !run.freed);
         let lasting: u64 = lasting.map(|run| run.pages).sum();
-        let there: u64 = held.iter().map(|held| held.0).sum();
-        let needed = lasting + (minimum - lasting).saturating_sub(there);
+        let sum = |held: &[(u64, u32)]| held.iter().map(|held| held.0).sum::<u64>();
+        let (for_lasting, for_others) = (sum(&held.lasting), sum(&held.others));
+        let there = for_others + for_lasting.saturating_sub(lasting);
+        let needed =
+            lasting.saturating_sub(for_lasting) + (minimum - lasting).saturating_sub(there);
         plan.excess_bytes = plan.new_bytes().saturating_sub(needed * granularity);
         plan
     }

@@ -1,5 +1,6 @@
 //! Where physical pages must be cut.
 
+use super::held::Part;
 use super::pages::Runs;
 use super::tape::Interval;
 use super::threads::Threads;
@@ -17,6 +18,26 @@ impl Layout {
     /// How many pages there are.
     pub fn pages(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.0).sum()
+    }
+
+    /// The same with each piece in parts, and which held piece each part is.
+    pub fn parted(&self, parts: &[Vec<Part>], runs: &Runs) -> (Self, Vec<Option<u32>>) {
+        let (mut parted, mut held) = (Self::default(), Vec::new());
+        let mut first = Vec::with_capacity(parts.len());
+        for parts in parts {
+            first.push(held.len() as u32);
+            held.extend(parts.iter().map(|part| part.1));
+            parted.pieces.extend(parts.iter().map(|part| (part.0, false)));
+        }
+        for &(page, piece) in &self.mappings {
+            let mut page = page;
+            for (part, name) in parts[piece as usize].iter().zip(first[piece as usize]..) {
+                parted.mappings.push((page, name));
+                page += part.0;
+            }
+        }
+        parted.mark(runs);
+        (parted, held)
     }
 
     /// Says which pieces last: those behind any run of these that is not given back. Where such a run

@@ -160,7 +160,8 @@ impl<'a> Writer<'a> {
             Entry::Standing { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }
-            | Entry::Shared { .. } => {}
+            | Entry::Shared { .. }
+            | Entry::OutputFreed { .. } => {}
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::super::Heap;
 use super::{Bound, Physical, Tenure};
 use crate::driver::{CaptureId, Driver, DriverError};
-use crate::plan::Plan;
+use crate::plan::{Held, Plan};
 
 /// Addresses that lie on physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +14,22 @@ pub(crate) struct Lies {
     pub(crate) memory: u64,
 }
 
-/// Pieces that plans may be told of: rows and sizes.
+/// Pieces that plans may be told of: their rows, and what plans are told.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sharable {
     rows: Vec<usize>,
-    pub(crate) bytes: Vec<u64>,
+    pub(crate) held: Vec<Held>,
+}
+
+/// What lies on memory that other graphs use.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Others {
+    /// Their live blocks.
+    pub(crate) live: Vec<Lies>,
+    /// Which graph overwrites which memory: the number of the memory, and its size.
+    pub(crate) written: Vec<(CaptureId, u64, u64)>,
+    /// On which memory the host has freed an output of which graph.
+    pub(crate) freed: Vec<(CaptureId, u64)>,
 }
 
 /// A plan with the numbers of its pieces.
@@ -60,17 +71,22 @@ impl Heap {
         })
     }
 
-    /// Pieces that graphs of the pool use and that hold nothing which must last.
+    /// Pieces that graphs of the pool use and that hold nothing which must last. What lasts may lie on
+    /// those that no graph overwrites but graphs whose output there the host has freed.
     pub(crate) fn sharable(&self) -> Sharable {
         let mut sharable = Sharable::default();
         let Some(planned) = &self.planned else { return sharable };
         let mut lasts = vec![false; planned.pieces.len()];
         // What only grounds that are over have may go before the plan is carried out.
         let mut stays = vec![false; planned.pieces.len()];
+        let mut overwritten = vec![false; planned.pieces.len()];
         for ground in &planned.grounds {
             for bound in &ground.bound {
                 lasts[bound.piece] |= ground.is_live((bound.address, bound.bytes));
-                stays[bound.piece] |= ground.tenure == Tenure::Graph;
+            }
+            for (row, freed) in ground.written() {
+                stays[row] = true;
+                overwritten[row] |= !freed;
             }
         }
         for (row, piece) in planned.pieces.iter().enumerate() {
@@ -79,30 +95,33 @@ impl Heap {
                 continue;
             };
             sharable.rows.push(row);
-            sharable.bytes.push(piece.bytes);
+            sharable.held.push(Held { bytes: piece.bytes, lasting: !overwritten[row] });
         }
         sharable
     }
 
-    /// Where live blocks of other captures and graphs lie, and which memory graphs overwrite:
-    /// number and size.
-    pub(crate) fn others(&self, but: CaptureId) -> (Vec<Lies>, Vec<(u64, u64)>) {
-        let (mut lies, mut shared) = (Vec::new(), Vec::new());
-        let Some(planned) = &self.planned else { return (lies, shared) };
-        let number = |row: usize| planned.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+    /// What other captures and graphs have in the pieces.
+    pub(crate) fn others(&self, but: CaptureId) -> Others {
+        let mut others = Others::default();
+        let Some(planned) = &self.planned else { return others };
+        let piece = |row: usize| {
+            planned.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
+        };
         for ground in planned.grounds.iter().filter(|ground| ground.capture != but) {
-            for &Bound { address, bytes, piece, .. } in &ground.bound {
+            for &Bound { address, bytes, piece: row, .. } in &ground.bound {
                 if ground.is_live((address, bytes)) {
-                    lies.push(Lies { address, bytes, memory: number(piece) });
+                    others.live.push(Lies { address, bytes, memory: piece(row).0 });
                 }
-                if ground.tenure == Tenure::Graph {
-                    shared.push((number(piece), bytes));
+            }
+            for (row, freed) in ground.written() {
+                let (memory, bytes) = piece(row);
+                others.written.push((ground.capture, memory, bytes));
+                if freed {
+                    others.freed.push((ground.capture, memory));
                 }
             }
         }
-        shared.sort_unstable();
-        shared.dedup();
-        (lies, shared)
+        others
     }
 
     /// Gives a plan's new pieces numbers.
@@ -186,9 +205,10 @@ impl Heap {
             let memory = memory.expect("captures end in pools that are awake");
             driver.map(mapping.address, bytes, memory)?;
             piece.mappings += 1;
-            let bound = Bound { address: mapping.address, bytes, piece: row, there: true };
             if let Some(ground) = planned.ground_mut(capture) {
-                ground.bound.push(bound);
+                let address = mapping.address;
+                let output = ground.is_output((address, bytes));
+                ground.bound.push(Bound { address, bytes, piece: row, there: true, output });
             }
             // Neighbours in one call.
             stretch = match stretch {

@@ -129,6 +129,7 @@ impl Heap {
             bytes: size,
             piece,
             there: true,
+            output: false,
         });
         Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Fixed)))
     }
@@ -178,7 +179,7 @@ impl Heap {
         let (address, bytes) = place;
         let ground = self.enter_ground(asker.capture, unit);
         let run = (how != Place::Fixed).then_some(asker.stream.index());
-        ground.live.insert(address, Live { bytes, run, followed: false });
+        ground.live.insert(address, Live { bytes, run, followed: false, freed: false });
         ground.held += bytes;
         ground.peak = ground.peak.max(ground.held);
         // For pictures alone.

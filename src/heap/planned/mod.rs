@@ -24,7 +24,7 @@ mod sweep;
 use std::collections::BTreeMap;
 
 use super::range::{RangeId, SegmentId, State};
-pub(crate) use bind::{Lies, Prepared, Sharable};
+pub(crate) use bind::{Lies, Others, Prepared, Sharable};
 pub(crate) use fresh::Asker;
 
 use super::{Heap, Plan, Splitting, Supply};
@@ -75,6 +75,8 @@ struct Bound {
     piece: usize,
     /// Whether it is mapped.
     there: bool,
+    /// Whether a block lay here that the capture did not free.
+    output: bool,
 }
 
 /// Where the next block of a stream goes.
@@ -108,6 +110,8 @@ struct Live {
     run: Option<usize>,
     /// Whether another block begins on its last page.
     followed: bool,
+    /// Whether its capture freed it, and something else still uses it.
+    freed: bool,
 }
 
 /// The addresses of one capture's blocks.
@@ -174,6 +178,24 @@ impl Ground {
         let below = self.live.range(..address + bytes).next_back();
         below.is_some_and(|(start, live)| start + live.bytes > address)
     }
+
+    /// Whether a part of a block lies here that the capture has not freed.
+    fn is_output(&self, (address, bytes): (u64, u64)) -> bool {
+        let below = self.live.range(..address + bytes).rev();
+        let mut here = below.take_while(|(start, live)| **start + live.bytes > address);
+        here.any(|(_, live)| !live.freed)
+    }
+
+    /// The rows of the pieces that its graph writes, each with whether the host has freed an output
+    /// that lay there.
+    fn written(&self) -> BTreeMap<usize, bool> {
+        let mut written = BTreeMap::new();
+        for bound in self.bound.iter().filter(|_| self.tenure == Tenure::Graph) {
+            let freed = bound.output && !self.is_live((bound.address, bound.bytes));
+            *written.entry(bound.piece).or_default() |= freed;
+        }
+        written
+    }
 }
 
 impl Heap {
@@ -197,6 +219,17 @@ impl Heap {
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
         ground.is_some_and(|it| it.tenure == Tenure::Capture && it.scratch.is_mapped())
+    }
+
+    /// Notes that the capture of a live block has freed it.
+    pub(super) fn note_freed(&mut self, id: RangeId) {
+        let address = self.ranges[id].address;
+        let Some(planned) = self.planned.as_mut() else { return };
+        let mut under_way =
+            planned.grounds.iter_mut().filter(|ground| ground.tenure == Tenure::Capture);
+        if let Some(live) = under_way.find_map(|ground| ground.live.get_mut(&address)) {
+            live.freed = true;
+        }
     }
 
     /// Live blocks of a capture here, in bytes.

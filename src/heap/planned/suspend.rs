@@ -51,7 +51,7 @@ impl Heap {
         }
         let memory = |row: usize| planned.pieces[row].as_ref().and_then(|piece| piece.memory);
         for bound in planned.grounds.iter_mut().flat_map(|ground| &mut ground.bound) {
-            let &mut Bound { address, bytes, piece, there } = bound;
+            let &mut Bound { address, bytes, piece, there, .. } = bound;
             let Some(memory) = memory(piece).filter(|_| !there) else { continue };
             driver.map(address, bytes, memory)?;
             if let Err(error) = driver.set_access(address, bytes) {

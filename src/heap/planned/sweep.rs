@@ -61,7 +61,7 @@ impl Heap {
         let is_over = ground.tenure == Tenure::Over;
         let mut rows = Vec::new();
         let all = std::mem::take(&mut ground.bound);
-        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there }| {
+        let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
             let fixed = planned.pieces[piece].as_ref().is_some_and(|piece| piece.fixed);
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { ground.is_live((address, bytes)) } else { fixed };

@@ -232,6 +232,12 @@ fn what_lasts_is_not_overwritten_by_others() {
     freed.clone().outside(2).legal(0);
     // A memory that nothing is bound to.
     freed.clone().shared(70, 1).legal(0);
+    // The host has freed what the one graph left there, but not what another writes there.
+    lasting.clone().output_freed(7, 0).legal(0);
+    lasting.clone().output_freed(8, 0).deny().unwrap_err();
+    overwritten(lasting.clone().output_freed(7, 1), 5);
+    overwritten(lasting.clone().output_freed(7, 0).shared_with(7, 2 * PAGE, 1), 5);
+    lasting.output_freed(7, 0).output_freed(7, 1).shared_with(7, 2 * PAGE, 1).legal(0);
 }
 
 #[test]

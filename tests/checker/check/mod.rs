@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arbtest::arbitrary::{Result as Drawn, Unstructured};
 use regraph::driver::{
-    CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle, GraphHandle,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
+    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result,
+    StreamHandle,
 };
 use regraph::internals::check::{check, Flaw, Summary, Violation};
 use regraph::internals::journal::{BlockNumber, Entry, Journal};
@@ -211,7 +212,16 @@ impl Scene {
     }
 
     fn shared(&mut self, memory: u64, bytes: u64) -> &mut Self {
-        self.journal.push(Entry::Shared { memory, bytes });
+        self.shared_with(memory, bytes, 0)
+    }
+
+    fn shared_with(&mut self, memory: u64, bytes: u64, graph: u64) -> &mut Self {
+        self.journal.push(Entry::Shared { memory, bytes, graph: CaptureId(graph) });
+        self
+    }
+
+    fn output_freed(&mut self, memory: u64, graph: u64) -> &mut Self {
+        self.journal.push(Entry::OutputFreed { memory, graph: CaptureId(graph) });
         self
     }
 
@@ -761,8 +771,10 @@ fn journals_give_back_what_they_were_given() {
         Entry::Settled { block: BlockNumber(1) },
         Entry::Bound { address: 1, bytes: 2, memory: 3, offset: u64::MAX },
         Entry::Bound { address: u64::MAX, bytes: 0, memory: last.0, offset: 0 },
-        Entry::Shared { memory: wide.0, bytes: 5 },
-        Entry::Shared { memory: 0, bytes: u64::MAX },
+        Entry::Shared { memory: wide.0, bytes: 5, graph: CaptureId(7) },
+        Entry::Shared { memory: 0, bytes: u64::MAX, graph: CaptureId(u64::MAX) },
+        Entry::OutputFreed { memory: wide.0, graph: CaptureId(7) },
+        Entry::OutputFreed { memory: 0, graph: CaptureId(0) },
         Entry::Free { block: wide },
     ];
     let mut journal = Journal::new();
@@ -873,7 +885,11 @@ mod naive {
     #[derive(Default)]
     struct Memory {
         bytes: BTreeMap<u64, (u64, u64)>,
-        shared: BTreeMap<u64, u64>,
+        /// By memory: its least size.
+        sizes: BTreeMap<u64, u64>,
+        /// Memory and graph.
+        shared: BTreeSet<(u64, CaptureId)>,
+        outputs_freed: BTreeSet<(u64, CaptureId)>,
     }
 
     impl Memory {
@@ -889,15 +905,19 @@ mod naive {
                             }
                         }
                     }
-                    Entry::Shared { memory, bytes } => {
-                        let size = all.shared.entry(memory).or_insert(bytes);
+                    Entry::Shared { memory, bytes, graph } => {
+                        let size = all.sizes.entry(memory).or_insert(bytes);
                         *size = bytes.min(*size);
+                        all.shared.insert((memory, graph));
+                    }
+                    Entry::OutputFreed { memory, graph } => {
+                        all.outputs_freed.insert((memory, graph));
                     }
                     _ => {}
                 }
             }
             for (memory, offset) in all.bytes.values() {
-                if all.shared.get(memory).is_some_and(|size| offset >= size) {
+                if all.sizes.get(memory).is_some_and(|size| offset >= size) {
                     wrong.insert(Wrong::Beyond(*memory));
                 }
             }
@@ -1025,7 +1045,7 @@ mod naive {
                     let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
                     found.expect("well-formed").3 = Some(at);
                 }
-                Entry::Bound { .. } | Entry::Shared { .. } => {}
+                Entry::Bound { .. } | Entry::Shared { .. } | Entry::OutputFreed { .. } => {}
             }
         }
 
@@ -1191,7 +1211,11 @@ mod naive {
             }
             if block.freed.is_none() || block.outside {
                 let of = different.iter().map(|byte| byte.0);
-                let of = of.filter(|memory_of| memory.shared.contains_key(memory_of));
+                let kept = |of: &u64| {
+                    let mut kept = memory.shared.difference(&memory.outputs_freed);
+                    kept.any(|(shared, _)| shared == of)
+                };
+                let of = of.filter(kept);
                 wrong.extend(of.map(|memory| Wrong::Overwritten(block.number, memory)));
             }
         }

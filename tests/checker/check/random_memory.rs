@@ -7,20 +7,25 @@ use super::*;
 /// A binding: address, bytes, memory, offset.
 type Binding = (u64, u64, u64, u64);
 
-fn with(scene: &Scene, bindings: &[Binding], shared: &[(u64, u64)]) -> Scene {
+fn with(scene: &Scene, bindings: &[Binding], shared: &[(u64, u64, u64, bool)]) -> Scene {
     let mut scene = scene.clone();
     for &(address, bytes, memory, offset) in bindings {
         scene.bound(address, bytes, memory, offset);
     }
-    for &(memory, bytes) in shared {
-        scene.shared(memory, bytes);
+    for &(memory, bytes, graph, output_freed) in shared {
+        scene.shared_with(memory, bytes, graph);
+        if output_freed {
+            scene.output_freed(memory, graph);
+        }
     }
     scene
 }
 
 /// The same with everything that binds somewhere else in the journal.
 fn shuffled(u: &mut Unstructured<'_>, scene: &Scene) -> Drawn<Scene> {
-    let binds = |entry: &Entry<'_>| matches!(entry, Entry::Bound { .. } | Entry::Shared { .. });
+    let binds = |entry: &Entry<'_>| {
+        matches!(entry, Entry::Bound { .. } | Entry::Shared { .. } | Entry::OutputFreed { .. })
+    };
     let mut early: Vec<Entry<'_>> = scene.journal.iter().filter(binds).collect();
     let mut shuffled = Scene { finished: scene.finished.clone(), ..Scene::new() };
     for entry in scene.journal.iter().filter(|entry| !binds(entry)) {
@@ -94,8 +99,9 @@ fn random_bindings_agree_with_the_naive_definition() {
         let bindings = any_bindings(u, reach)?;
         let mut shared = Vec::new();
         for memory in 0..6 {
-            if u.ratio(1, 12)? {
-                shared.push((memory, u.int_in_range(3..=8)?));
+            while u.ratio(1, 12)? {
+                let graph = u.int_in_range(0..=2)?;
+                shared.push((memory, u.int_in_range(3..=8)?, graph, u.arbitrary()?));
             }
         }
         let scene = with(&scene, &bindings, &shared);

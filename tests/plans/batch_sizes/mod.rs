@@ -7,7 +7,8 @@ mod models;
 use crate::common::{bench, Bench, MIB};
 use models::{Model, Pass, MODELS};
 use regraph::driver::StreamHandle;
-use regraph::engine::Config;
+use regraph::engine::{Config, PoolConfig};
+use regraph::plan::Options;
 
 const LARGEST: u64 = 128;
 
@@ -22,7 +23,13 @@ enum Output {
     Copied,
 }
 
-fn capture(b: &Bench, [main, side]: [StreamHandle; 2], model: Model, batch: u64, output: Output) {
+fn capture(
+    b: &Bench,
+    [main, side]: [StreamHandle; 2],
+    model: Model,
+    batch: u64,
+    output: Output,
+) -> usize {
     let capture = b.begin(main);
     b.launch(main);
     let result = model(&Pass { bench: b, main, side }, batch);
@@ -30,30 +37,48 @@ fn capture(b: &Bench, [main, side]: [StreamHandle; 2], model: Model, batch: u64,
         b.launch(main);
         b.engine.free(result.id).unwrap();
     }
-    assert!(b.finish(main, capture).verified);
+    let report = b.finish(main, capture);
+    assert!(report.verified);
+    let mappings = report.plan.map_or(0, |plan| plan.mappings);
     b.driver.complete_all();
     match output {
-        Output::Copied => return,
+        Output::Copied => return mappings,
         Output::Freed => {}
         Output::Busy => b.launch(main),
     }
     b.engine.free(result.id).unwrap();
+    mappings
 }
 
 /// What the pool holds after captures of these batch sizes, in bytes.
 fn reserved(model: Model, streams: usize, sizes: &[u64], output: Output) -> u64 {
-    let b = bench(Config::default());
+    reserved_with(model, streams, sizes, output, None).0
+}
+
+/// The same with a plan for each capture, and how often memory was mapped for all of them.
+fn reserved_with(
+    model: Model,
+    streams: usize,
+    sizes: &[u64],
+    output: Output,
+    options: Option<Options>,
+) -> (u64, usize) {
+    let mut b = bench(Config::default());
+    if let Some(options) = options {
+        b.pool = b.engine.create_pool(PoolConfig::default().plan(options));
+    }
+    let mut mappings = 0;
     let [main, second] = b.streams();
     let side = if streams == 1 { main } else { second };
     for &size in sizes {
-        capture(&b, [main, side], model, size, output);
+        mappings += capture(&b, [main, side], model, size, output);
     }
     for figures in
         [b.engine.statistics().unwrap().small_pool, b.engine.statistics().unwrap().large_pool]
     {
         assert_eq!((figures.allocation.current, figures.allocated_bytes.current), (0, 0));
     }
-    b.reserved()
+    (b.reserved(), mappings)
 }
 
 fn every() -> Vec<u64> {
@@ -176,6 +201,61 @@ fn table() {
                         "{name:10} {streams} {output:?} {which}: {alone} | {up} {down} {mixed:?}"
                     );
                 }
+            }
+        }
+    }
+}
+
+/// The batch sizes that inference servers capture: 1, 2, 4 and multiples of 8 up to 256.
+fn served() -> Vec<u64> {
+    [1, 2, 4].into_iter().chain((1..=32).map(|eighth| 8 * eighth)).collect()
+}
+
+/// Orders in which servers may capture them.
+fn orders() -> [Vec<u64>; 4] {
+    [served(), reversed(served()), shuffled(served(), 1), shuffled(served(), 2)]
+}
+
+/// A plan needs whole units of the device's granularity, so its pool may hold what the largest batch
+/// size alone holds with one, where that is more than without.
+#[test]
+fn with_plans_a_pool_holds_what_it_does_without() {
+    let models: [(&str, Model, usize); 3] = [
+        ("logits", models::logits, 1),
+        ("mlp 16384", models::mlp_16384, 2),
+        ("attention", models::attention, 1),
+    ];
+    let plan = || Some(Options::default());
+    for (name, model, streams) in models {
+        for output in [Output::Freed, Output::Copied] {
+            let (alone, _) = reserved_with(model, streams, &[256], output, plan());
+            for sizes in orders() {
+                let without = reserved(model, streams, &sizes, output).max(alone);
+                let (held, _) = reserved_with(model, streams, &sizes, output, plan());
+                let [held, without] = [held, without].map(|bytes| bytes / MIB);
+                assert!(held * 100 <= without * 105, "{name}, {output:?}: {held} MiB of {without}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints a table and asserts nothing"]
+fn table_of_plans() {
+    println!("model, streams, result: without a plan, then with one, and its mappings; MiB");
+    for (name, model) in MODELS {
+        for streams in [1, 2] {
+            for output in [Output::Freed, Output::Copied] {
+                let held = |options: Option<Options>| {
+                    orders().map(|sizes| {
+                        let (held, mappings) =
+                            reserved_with(model, streams, &sizes, output, options.clone());
+                        (held / MIB, mappings)
+                    })
+                };
+                let without = held(None).map(|(held, _)| held);
+                let with = held(Some(Options::default()));
+                println!("{name:10} {streams} {output:?}: {without:?} | {with:?}");
             }
         }
     }

@@ -55,7 +55,8 @@ impl Pass<'_> {
 /// A model: a forward pass of a batch, whose result is the block that is left.
 pub type Model = fn(&Pass<'_>, u64) -> Block;
 
-pub const MODELS: [(&str, Model); 7] = [
+pub const MODELS: [(&str, Model); 8] = [
+    ("logits", logits),
     ("mlp 1024", mlp_1024),
     ("mlp 2048", mlp_2048),
     ("mlp 4096", mlp_4096),
@@ -217,4 +218,21 @@ pub fn experts(pass: &Pass<'_>, batch: u64) -> Block {
         x = next;
     }
     x
+}
+
+/// Layers of a large language model, and logits of a whole vocabulary for each row.
+pub fn logits(pass: &Pass<'_>, batch: u64) -> Block {
+    let mut hidden = pass.run(batch * (16 << 10), pass.main);
+    for _ in 0..4 {
+        let wide = pass.run(batch * (112 << 10), pass.main);
+        let narrow = pass.run(batch * (56 << 10), pass.main);
+        pass.drop(wide);
+        let next = pass.run(batch * (16 << 10), pass.main);
+        pass.drop(narrow);
+        pass.drop(hidden);
+        hidden = next;
+    }
+    let logits = pass.run(batch * (512 << 10), pass.main);
+    pass.drop(hidden);
+    logits
 }

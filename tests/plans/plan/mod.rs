@@ -4,10 +4,12 @@ mod random;
 mod traces;
 mod valid;
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use random::{Shape, PAGE};
 use regraph::internals::lifetimes::Lifetimes;
-use regraph::plan::{Costs, Options, Plan};
+use regraph::plan::{Costs, Held, Options, Plan};
 
 fn shapes() -> impl Strategy<Value = Shape> {
     (any::<u64>(), 1..6usize, 1..400usize, 1..12u64, any::<bool>(), 0..40u32).prop_map(
@@ -53,15 +55,17 @@ proptest! {
     }
 
     #[test]
-    fn held_pages_are_all_used(shape in shapes(), held in 0..60usize) {
+    fn held_pages_are_all_used(shape in shapes(), held in 0..60usize, free in 0..60usize) {
         let lifetimes = random::lifetimes(&shape);
-        let held = vec![PAGE; held];
+        let pages = |count, lasting| vec![Held { bytes: PAGE, lasting }; count];
+        let held = [pages(held, false), pages(free, true)].concat();
         let plan = Plan::new(&lifetimes, PAGE, &held, &Options::default());
         valid::check(&plan, &lifetimes, PAGE, &held);
         let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
-        let rest = plan.minimum_bytes - lasting;
-        let there = held.len() as u64 * PAGE;
-        prop_assert_eq!(plan.new_bytes(), lasting + rest.saturating_sub(there));
+        let (there, free) = ((held.len() - free) as u64 * PAGE, free as u64 * PAGE);
+        let rest = (plan.minimum_bytes - lasting).saturating_sub(there);
+        let new = lasting.saturating_sub(free) + rest.saturating_sub(free.saturating_sub(lasting));
+        prop_assert_eq!(plan.new_bytes(), new);
         prop_assert_eq!(plan.excess_bytes, 0);
         prop_assert_eq!(plan.bytes(), plan.minimum_bytes);
     }
@@ -69,27 +73,63 @@ proptest! {
     #[test]
     fn held_pieces_of_any_size_are_used_where_they_fit(
         shape in shapes(),
-        sizes in prop::collection::vec(0..8u64, 0..40),
+        sizes in prop::collection::vec((0..8u64, any::<bool>()), 0..40),
         budget in prop::option::of(0..80usize),
     ) {
         let lifetimes = random::lifetimes(&shape);
-        let mut held: Vec<u64> = sizes.iter().map(|pages| pages * PAGE).collect();
-        held.push(PAGE + 1);
+        let sizes = sizes.iter().map(|&(pages, lasting)| (pages * PAGE, lasting));
+        let sizes = sizes.chain([(PAGE + 1, false), (PAGE + 1, true)]);
+        let held: Vec<Held> = sizes.map(|(bytes, lasting)| Held { bytes, lasting }).collect();
         let plan = Plan::new(&lifetimes, PAGE, &held, &options(budget, None));
         valid::check(&plan, &lifetimes, PAGE, &held);
-        let there: u64 = sizes.iter().sum::<u64>() * PAGE;
+        let there = |lasting| -> u64 {
+            let held = held.iter().filter(|held| held.lasting == lasting && held.bytes != PAGE + 1);
+            held.map(|held| held.bytes).sum()
+        };
         let lasting = valid::lasting(&lifetimes, PAGE) * PAGE;
-        let needed = lasting + (plan.minimum_bytes - lasting).saturating_sub(there);
+        let others = there(false) + there(true).saturating_sub(lasting);
+        let needed = lasting.saturating_sub(there(true))
+            + (plan.minimum_bytes - lasting).saturating_sub(others);
         prop_assert_eq!(plan.new_bytes(), needed + plan.excess_bytes);
         let budget = budget.unwrap_or(usize::MAX).max(valid::runs(&lifetimes, PAGE));
         prop_assert!(plan.mappings.len() <= budget);
     }
 
     #[test]
+    fn new_pieces_are_divided_so_that_sums_of_them_have_every_size(
+        shape in shapes(),
+        held in prop::collection::vec((1..8u64, any::<bool>()), 0..20),
+        budget in prop::option::of(0..200usize),
+    ) {
+        let lifetimes = random::lifetimes(&shape);
+        let held: Vec<Held> =
+            held.iter().map(|&(pages, lasting)| Held { bytes: pages * PAGE, lasting }).collect();
+        let whole = Plan::new(&lifetimes, PAGE, &held, &options(budget, None));
+        let plan = Plan::for_pool(&lifetimes, PAGE, &held, &options(budget, None));
+        valid::check(&plan, &lifetimes, PAGE, &held);
+        prop_assert_eq!((plan.bytes(), plan.new_bytes()), (whole.bytes(), whole.new_bytes()));
+        let most = budget.unwrap_or(usize::MAX).max(whole.mappings.len());
+        prop_assert!(plan.mappings.len() <= most);
+        if budget.is_none() {
+            let mut parts = plan.pieces.iter();
+            for piece in &whole.pieces {
+                let mut sizes = BTreeSet::from([0]);
+                while !sizes.contains(&piece.bytes) {
+                    let part = parts.next().unwrap();
+                    prop_assert_eq!((part.held, part.lasting), (piece.held, piece.lasting));
+                    sizes.extend(sizes.clone().iter().map(|size| size + part.bytes));
+                }
+                let every = (0..=piece.bytes / PAGE).map(|pages| pages * PAGE);
+                prop_assert!(piece.held.is_some() || sizes.into_iter().eq(every));
+            }
+        }
+    }
+
+    #[test]
     fn a_pool_of_pages_holds_what_its_largest_graph_needs(
         shapes in prop::collection::vec(shapes(), 1..8),
     ) {
-        let mut held: Vec<u64> = Vec::new();
+        let mut held: Vec<Held> = Vec::new();
         let (mut total, mut all_lasting, mut largest) = (0, 0, 0);
         for shape in shapes {
             let lifetimes = random::lifetimes(&shape);
@@ -100,7 +140,7 @@ proptest! {
             largest = largest.max(plan.minimum_bytes - lasting);
             total += plan.new_bytes();
             let new = plan.pieces.iter().filter(|piece| piece.held.is_none() && !piece.lasting);
-            held.extend(new.map(|piece| piece.bytes));
+            held.extend(new.map(|piece| Held { bytes: piece.bytes, lasting: false }));
         }
         prop_assert_eq!(total, all_lasting + largest);
     }
@@ -166,7 +206,12 @@ fn recorded_captures_with_fewer_mappings() {
 
 #[test]
 fn nothing_needs_nothing() {
-    let plan = Plan::new(&Lifetimes::new(3), PAGE, &[PAGE], &options(Some(0), None));
+    let plan = Plan::new(
+        &Lifetimes::new(3),
+        PAGE,
+        &[Held { bytes: PAGE, lasting: true }],
+        &options(Some(0), None),
+    );
     assert_eq!(plan, Plan::default());
     assert!(plan.estimate(&Costs::default(), 0).is_zero());
 }

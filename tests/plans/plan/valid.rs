@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regraph::internals::lifetimes::Lifetimes;
-use regraph::plan::Plan;
+use regraph::plan::{Held, Plan};
 
 /// The blocks of every page that has to be mapped.
 pub fn pages(lifetimes: &Lifetimes, page: u64) -> BTreeMap<u64, Vec<usize>> {
@@ -31,7 +31,7 @@ pub fn runs(lifetimes: &Lifetimes, page: u64) -> usize {
 }
 
 /// Checks everything that must hold of any plan.
-pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[u64]) {
+pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[Held]) {
     let expected = pages(lifetimes, page);
     let mut mapped: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     for mapping in &plan.mappings {
@@ -50,8 +50,9 @@ pub fn check(plan: &Plan, lifetimes: &Lifetimes, page: u64, held: &[u64]) {
     names.sort_unstable();
     assert!(names.is_sorted_by(|one, other| one < other), "a held piece is used once");
     for piece in &plan.pieces {
-        assert!(!(piece.lasting && piece.held.is_some()), "what lasts is new");
-        assert!(piece.held.is_none_or(|name| held[name as usize] == piece.bytes));
+        let Some(held) = piece.held.map(|name| held[name as usize]) else { continue };
+        assert!(held.lasting || !piece.lasting, "what lasts lies where it may");
+        assert_eq!(held.bytes, piece.bytes);
     }
 
     let mut users: BTreeMap<(u32, u64), Vec<&Vec<usize>>> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
+use regraph::driver::{CaptureId, Dependency, EdgeData, NodeHandle, StreamHandle};
 use regraph::internals::journal::{BlockNumber, Entry, Journal};
 use regraph_trace::{Operation, Trace};
 
@@ -212,7 +212,7 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
     journal.push(Entry::Free { block: block(4) });
     journal.push(Entry::Settled { block: block(1) });
     journal.push(Entry::Bound { address: 0, bytes: 1024, memory: 1, offset: 0 });
-    journal.push(Entry::Shared { memory: 1, bytes: 1024 });
+    journal.push(Entry::Shared { memory: 1, bytes: 1024, graph: CaptureId(1) });
     let trace = regraph_trace::from_journal(&journal, stream(60), 3).unwrap();
     assert_eq!(
         text(&trace),

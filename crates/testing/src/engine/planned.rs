@@ -1,6 +1,6 @@
 //! Captures that get their memory at their end, and pools without memory for a while.
 
-use super::world::{Launched, World};
+use super::world::{Block, Capture, Fate, Launched, World};
 use regraph::engine::Error;
 
 impl World {
@@ -72,5 +72,31 @@ impl World {
                 assert!(apart, "block {number} lies on block {live}, which is live");
             }
         }
+        for &number in own.iter().filter(|it| self.blocks[**it].freed.is_none()) {
+            for graph in (0..self.captures.len()).filter(|&graph| graph != capture) {
+                let kept = self.is_written(number, graph) && !self.has_lost_output(number, graph);
+                assert!(!kept, "launches of graph {graph} overwrite output {number}");
+            }
+        }
+    }
+
+    /// Whether a graph that may be launched has blocks where another capture's block lies.
+    fn is_written(&self, number: usize, graph: usize) -> bool {
+        let Capture { fate, released, .. } = self.captures[graph];
+        let of_graph = |it: &&Block| it.home == Some(graph) && !it.behind.is_empty();
+        let mut blocks = self.blocks.iter().filter(of_graph);
+        let launches = fate == Fate::Accepted && released.is_none();
+        launches && blocks.any(|it| it.meets(&self.blocks[number]))
+    }
+
+    /// Whether the host has freed an output of a graph after its capture, which lay on the same piece
+    /// of memory as a block.
+    fn has_lost_output(&self, number: usize, graph: usize) -> bool {
+        let ended = self.captures[graph].ended;
+        let lost = |it: &&Block| it.home == Some(graph) && it.freed.is_some() && it.freed > ended;
+        let pieces = |block: &Block| -> Vec<u32> { block.behind.iter().map(|it| it.0).collect() };
+        let here = pieces(&self.blocks[number]);
+        let mut lost = self.blocks.iter().filter(lost);
+        lost.any(|it| pieces(it).iter().any(|piece| here.contains(piece)))
     }
 }
