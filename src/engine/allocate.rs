@@ -73,6 +73,8 @@ impl<D: Driver> Locked<'_, D> {
         let found = match self.find_planned(request, claim) {
             Err(error) => Err(error),
             Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
+            // What is there already does, but nothing more comes for it.
+            Ok(Found::Never) if !request.fixed => Ok(self.place(claim, homes, bytes)),
             Ok(Found::Never) => Ok(None),
             Ok(Found::Unplanned) => match self.follow(request, claim) {
                 Some(place) => Ok(Some(place)),

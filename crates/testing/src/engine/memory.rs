@@ -115,6 +115,10 @@ impl World {
             tag: self.blocks.len() as u64 + 1,
             writer: None,
             behind: Vec::new(),
+            behind_first: match self.plan {
+                Some(_) => self.driver.behind(block.address, bytes).unwrap_or_default(),
+                None => Vec::new(),
+            },
         });
         self.judge_eager_users(self.blocks.len() - 1);
         let lain = self.free[pool].put(block.address, end, Lies::Live);

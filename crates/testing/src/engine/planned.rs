@@ -72,7 +72,10 @@ impl World {
                 assert!(apart, "block {number} lies on block {live}, which is live");
             }
         }
-        for &number in own.iter().filter(|it| self.blocks[**it].freed.is_none()) {
+        // What got its memory at once lies where earlier graphs may.
+        let planned_output =
+            |block: &Block| block.freed.is_none() && block.behind != block.behind_first;
+        for &number in own.iter().filter(|it| planned_output(&self.blocks[**it])) {
             for graph in (0..self.captures.len()).filter(|&graph| graph != capture) {
                 let kept = self.is_written(number, graph) && !self.has_lost_output(number, graph);
                 assert!(!kept, "launches of graph {graph} overwrite output {number}");

@@ -110,6 +110,8 @@ pub(super) struct Block {
     pub writer: Option<usize>,
     /// The physical memory behind it since its capture's end: memory, offset and bytes.
     pub behind: Vec<(u32, u64, u64)>,
+    /// The same when it was handed out.
+    pub behind_first: Vec<(u32, u64, u64)>,
 }
 
 impl Block {
