@@ -283,6 +283,67 @@ fn memory_and_events_do_not_disturb_a_capture() {
     }
 }
 
+/// What an engine asks while a stream captures: about a capture without nodes too, and about events
+/// that the stream recorded before, whether their work has completed or not.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn questions_do_not_disturb_a_capture() {
+    let gpu = gpu();
+    let streams = [gpu.create_stream().unwrap(), blocking_stream()];
+    for (mode, stream) in MODES.into_iter().flat_map(|mode| streams.map(|stream| (mode, stream))) {
+        for pending in [false, true] {
+            let earlier = gpu.create_event().unwrap();
+            let delay = if pending { 20_000_000 } else { 0 };
+            gpu.launch(stream, Work { delay, ..Work::default() }, false).unwrap();
+            gpu.record_event(earlier, stream).unwrap();
+            if !pending {
+                gpu.synchronize().unwrap();
+            }
+            gpu.begin_capture(stream, mode).unwrap();
+            let valid = |call: &str| {
+                let status = gpu.capture_of(stream).unwrap();
+                let active = matches!(status, CaptureStatus::Active { .. });
+                assert!(active, "{call} invalidated the capture: {mode:?}, pending {pending}");
+            };
+            let elsewhere = |call: &str, ask: &(dyn Fn() + Sync)| {
+                std::thread::scope(|scope| scope.spawn(ask).join().unwrap());
+                valid(call);
+                ask();
+                valid(call);
+            };
+            for _ in 0..2 {
+                let (_, graph, _) = gpu.active(stream);
+                valid("capture_status");
+                let mut nodes = Vec::new();
+                gpu.nodes(graph, &mut nodes).unwrap();
+                valid("nodes");
+                for &node in &nodes {
+                    gpu.node_kind(node).unwrap();
+                    gpu.predecessors(node);
+                    gpu.pointers(node, &mut Vec::new()).unwrap();
+                    let _ = gpu.kernel_name(node);
+                    valid("what a node is");
+                }
+                elsewhere("is_capturing", &|| assert!(gpu.is_capturing(stream).unwrap()));
+                elsewhere("query_event", &|| assert!(gpu.query_event(earlier).is_ok()));
+                elsewhere("synchronize_event", &|| gpu.synchronize_event(earlier).unwrap());
+                elsewhere("device_of_stream", &|| drop(gpu.device_of_stream(stream)));
+                elsewhere("a driver object", &|| drop(CudaProgram::new(0).unwrap()));
+                // The second time there is a node.
+                gpu.empty(stream);
+            }
+            gpu.destroy_event(earlier).unwrap();
+            valid("destroy_event");
+            let graph = gpu.end_capture(stream).unwrap();
+            gpu.destroy_graph(graph).unwrap();
+        }
+    }
+    gpu.synchronize().unwrap();
+    for stream in streams {
+        gpu.destroy_stream(stream).unwrap();
+    }
+}
+
 /// What the simulated driver says of `synchronize`.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
