@@ -189,7 +189,7 @@ impl Machine for Simulated<'_> {
     }
 
     fn launch(&self, _: &Kernel, _: [&Memory<SimDriver>; 3]) -> Result<(), Error> {
-        self.probe.engine().driver().submit(&self.stream, || Ok(()))
+        self.probe.engine().driver().submit(&self.stream, &[], || Ok(()))
     }
 }
 

@@ -248,7 +248,7 @@ impl Memory for Probed<'_> {
     }
 
     fn submit(&self, on: On, _: impl FnOnce(&Device) -> Result<()>) -> Result<()> {
-        self.capture.engine().driver().submit(&self.streams[on as usize], || Ok(()))
+        self.capture.engine().driver().submit(&self.streams[on as usize], &[], || Ok(()))
     }
 
     fn join(&self, on: On, other: On) -> Result<()> {

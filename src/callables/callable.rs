@@ -157,7 +157,7 @@ where
     /// called.
     pub fn call(
         &mut self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
         shape: &K,
         fill: impl FnOnce(&mut I) -> Result<(), E>,
     ) -> Result<&O, E> {
@@ -179,11 +179,7 @@ where
     ///
     /// # Errors
     /// Those of the parts and of captures.
-    pub fn shape(
-        &mut self,
-        stream: &(impl AsStream + ?Sized),
-        shape: &K,
-    ) -> Result<&mut Shape<D, I, O>, E> {
+    pub fn shape(&mut self, stream: impl AsStream, shape: &K) -> Result<&mut Shape<D, I, O>, E> {
         let shape = self.bucket.as_ref().map_or_else(|| shape.clone(), |bucket| bucket(shape));
         match self.shapes.iter().position(|(known, _)| *known == shape) {
             // The latest used first.

@@ -50,7 +50,7 @@ impl<D: HostApi, I, O> Shape<D, I, O> {
     ///
     /// # Panics
     /// If there is no such part.
-    pub fn launch(&self, part: usize, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn launch(&self, part: usize, stream: impl AsStream) -> Result<(), Error> {
         self.graphs[part].launch(stream)
     }
 }

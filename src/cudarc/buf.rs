@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use ::cudarc::driver::CudaStream;
+use ::cudarc::driver::{CudaContext, CudaStream, DeviceRepr};
 
 use super::owner::{Owner, User};
 use super::view::BufView;
@@ -146,6 +146,33 @@ impl<T> Buf<T> {
     #[inline]
     pub fn stream(&self) -> &Arc<CudaStream> {
         self.owner.stream()
+    }
+
+    /// The context that it belongs to.
+    #[inline]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        self.stream().context()
+    }
+
+    /// A copy of its own, of the same pool and on the same stream: what the stream's work so far makes
+    /// of this buffer. In a capture it is the graph that copies.
+    ///
+    /// # Errors
+    /// The engine's, cudarc's.
+    pub fn try_clone(&self) -> Result<Self, Error>
+    where
+        T: DeviceRepr,
+    {
+        let stream = self.stream();
+        let memory = match self.owner.memory() {
+            Some(memory) => Some(memory.pool().allocate(memory.bytes(), stream)?),
+            None => None,
+        };
+        let mut copy = Self::new(Owner::new(memory, stream.clone()), self.len);
+        if copy.num_bytes() > 0 {
+            stream.memcpy_dtod(self, &mut copy)?;
+        }
+        Ok(copy)
     }
 
     /// The engine's name of its block, as reports have it; none for a buffer without bytes.

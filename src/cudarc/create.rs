@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ::cudarc::driver::{CudaStream, DeviceRepr, ValidAsZeroBits};
+use ::cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
 
 use super::buf::Buf;
 use super::owner::Owner;
@@ -92,6 +92,18 @@ fn clone_htod<T: DeviceRepr>(
     Ok(buf)
 }
 
+fn clone_dtod<T: DeviceRepr>(
+    source: &impl Source,
+    stream: &Arc<CudaStream>,
+    values: &impl DevicePtr<T>,
+) -> Result<Buf<T>, Error> {
+    let mut buf = alloc(source, stream, values.len(), "clone_dtod")?;
+    if buf.num_bytes() > 0 {
+        stream.memcpy_dtod(values, &mut buf)?;
+    }
+    Ok(buf)
+}
+
 macro_rules! constructors {
     ($($source:ty),*) => {$(
         impl $source {
@@ -133,6 +145,19 @@ macro_rules! constructors {
                 values: &[T],
             ) -> Result<Buf<T>, Error> {
                 clone_htod(self, stream, values)
+            }
+
+            /// A buffer with a copy of what a `CudaSlice`, a view or another buffer holds, made on
+            /// `stream`; in a capture, by the graph. The slice's own memory stays cudarc's.
+            ///
+            /// # Errors
+            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`].
+            pub fn clone_dtod<T: DeviceRepr>(
+                &self,
+                stream: &Arc<CudaStream>,
+                values: &impl DevicePtr<T>,
+            ) -> Result<Buf<T>, Error> {
+                clone_dtod(self, stream, values)
             }
         }
     )*};

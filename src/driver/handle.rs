@@ -67,7 +67,8 @@ impl StreamHandle {
     }
 }
 
-/// Something that names a stream: a raw handle, or a host library's own type.
+/// Something that names a stream: a raw handle, or a host library's own type such as
+/// `Arc<CudaStream>`. Calls take it by value or by reference.
 pub trait AsStream {
     /// The stream's handle.
     fn as_stream(&self) -> StreamHandle;
@@ -77,6 +78,13 @@ impl AsStream for StreamHandle {
     #[inline]
     fn as_stream(&self) -> StreamHandle {
         *self
+    }
+}
+
+impl<S: AsStream + ?Sized> AsStream for &S {
+    #[inline]
+    fn as_stream(&self) -> StreamHandle {
+        (**self).as_stream()
     }
 }
 

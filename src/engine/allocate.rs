@@ -21,7 +21,7 @@ use super::state::{Locked, State};
 use super::stream_cache::{Front, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::NodeIndex;
-use crate::driver::{CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
+use crate::driver::{AsStream, CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
 use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -298,7 +298,13 @@ impl<D: Driver> Engine<D> {
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
     /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
     /// [`Error::PerThreadStream`]; the driver's.
-    pub fn allocate(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Block, Error> {
+    pub fn allocate(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+    ) -> Result<Block, Error> {
+        let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, false, || false)
     }
 
@@ -313,9 +319,10 @@ impl<D: Driver> Engine<D> {
         &self,
         pool: PoolId,
         bytes: u64,
-        stream: StreamHandle,
+        stream: impl AsStream,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
+        let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, false, last_resort)
     }
 

@@ -6,7 +6,7 @@ use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
 use super::state::Locked;
 use super::{Engine, Error};
-use crate::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, StreamHandle};
+use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, GraphHandle};
 use crate::journal::Journal;
 
 impl<D: Driver> Engine<D> {
@@ -22,7 +22,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`],
     /// [`Error::PoolSuspended`], or the driver's.
-    pub fn begin_capture(&self, pool: PoolId, stream: StreamHandle) -> Result<CaptureId, Error> {
+    pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
+        let stream = stream.as_stream();
         const CALL: &str = "begin_capture";
         self.change(|locked| {
             locked.state.must_be_awake(pool, CALL)?;
@@ -126,7 +127,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub fn captures_of(&self, stream: StreamHandle) -> Result<Vec<CaptureId>, Error> {
+    pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
+        let stream = stream.as_stream();
         let state = self.lock()?;
         let recordings = state.recordings.iter().flatten();
         let seen = recordings.filter(|recording| recording.capture.stream(stream).is_some());
@@ -192,7 +194,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.
-    pub fn observe(&self, stream: StreamHandle) -> Result<(), Error> {
+    pub fn observe(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         self.change(|locked| {
             match self.driver.capture_status(stream, &mut locked.state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {

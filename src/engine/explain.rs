@@ -6,7 +6,9 @@ use super::allocate::POLLED;
 use super::names::PoolId;
 use super::state::{Locked, State};
 use super::{Engine, Error};
-use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, NodeHandle, StreamHandle};
+use crate::driver::{
+    AsStream, CaptureId, CaptureStatus, Driver, ErrorKind, NodeHandle, StreamHandle,
+};
 use crate::heap::{Claim, State as RangeState};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
@@ -204,7 +206,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::UnknownPool`], [`Error::CaptureInvalidated`], or the driver's.
-    pub fn explain(&self, pool: PoolId, stream: StreamHandle) -> Result<Vec<FreeRange>, Error> {
+    pub fn explain(&self, pool: PoolId, stream: impl AsStream) -> Result<Vec<FreeRange>, Error> {
+        let stream = stream.as_stream();
         const CALL: &str = "explain";
         self.change(|locked| {
             locked.state.pool(pool, CALL)?;

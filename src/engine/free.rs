@@ -19,7 +19,7 @@ use super::stream_cache::Given;
 use super::streams::{Mark, Whereabouts};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, NodeIndex};
-use crate::driver::{CaptureId, Driver, ErrorKind, StreamHandle};
+use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, Freed};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -348,7 +348,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
-    pub fn record_stream(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+    pub fn record_stream(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         const CALL: &str = "record_stream";
         let stream = one_stream(stream, CALL)?;
         if self.record_in_front(block, stream, CALL)? {
@@ -364,7 +365,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::UnknownBlock`], [`Error::CaptureInvalidated`], [`Error::PerThreadStream`].
-    pub fn record_use(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+    pub fn record_use(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         const CALL: &str = "record_use";
         let stream = one_stream(stream, CALL)?;
         if self.record_in_front(block, stream, CALL)? {
@@ -394,7 +396,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::UnknownBlock`], [`Error::PerThreadStream`].
-    pub fn free_from(&self, block: BlockId, stream: StreamHandle) -> Result<(), Error> {
+    pub fn free_from(&self, block: BlockId, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         self.record_stream(block, stream)?;
         self.free(block)
     }

@@ -13,7 +13,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
-use crate::driver::{Driver, StreamHandle};
+use crate::driver::{AsStream, Driver, StreamHandle};
 use crate::logging;
 use crate::settings::Settings;
 use crate::sync::PoisonError;
@@ -176,7 +176,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::PerThreadStream`].
-    pub fn mark_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+    pub fn mark_stream(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         let stream = one_stream(stream, "mark_stream")?;
         self.change(|locked| {
             locked.state.claim_stream(stream);
@@ -194,7 +195,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::StreamInUse`]: the stream must live on, since it captures, or is in a capture that is
     /// under way here, or was recorded for a block that is live. [`Error::PerThreadStream`].
-    pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+    pub fn retire_stream(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = stream.as_stream();
         let stream = one_stream(stream, "retire_stream")?;
         self.change(|locked| locked.retire_stream(stream))
     }

@@ -15,7 +15,7 @@ use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
 use super::{Engine, Error};
-use crate::driver::{CaptureId, Driver, DriverError, MemorySupport, StreamHandle};
+use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
 use crate::heap::{Asker, CaptureSlot, Claim, Lies, Others, Placed, Prepared, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
@@ -348,8 +348,9 @@ impl<D: Driver> Engine<D> {
         &self,
         pool: PoolId,
         bytes: u64,
-        stream: StreamHandle,
+        stream: impl AsStream,
     ) -> Result<super::Block, Error> {
+        let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, true, || false)
     }
 }

@@ -39,11 +39,7 @@ impl<D: HostApi> Capture<D> {
     ///
     /// # Errors
     /// The driver's, or the engine's: then the stream does not capture.
-    pub fn begin(
-        pool: &Pool<D>,
-        stream: &(impl AsStream + ?Sized),
-        mode: CaptureMode,
-    ) -> Result<Self, Error> {
+    pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
         engine.mark_stream(stream)?;
@@ -57,7 +53,7 @@ impl<D: HostApi> Capture<D> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn adopt(pool: &Pool<D>, stream: &(impl AsStream + ?Sized)) -> Result<Self, Error> {
+    pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
         let stream = stream.as_stream();
         pool.shared().reap();
         let id = pool.engine().begin_capture(pool.id(), stream)?;
@@ -78,16 +74,13 @@ impl<D: HostApi> Capture<D> {
     ///
     /// # Errors
     /// [`Error::NotInCapture`], the engine's.
-    pub fn join(&self, pool: &Pool<D>, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn join(&self, pool: &Pool<D>, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         let mut pools = self.pools.borrow_mut();
         if pools.iter().any(|joined| Arc::ptr_eq(joined, pool.shared())) {
             return Ok(());
         }
-        match pool.engine().driver().capture_of(stream)? {
-            CaptureStatus::Active { capture, .. } if capture == self.id => {}
-            _ => return Err(Error::NotInCapture { call: "join", stream }),
-        }
+        self.must_hold(pool.shared(), stream, "join")?;
         pool.engine().begin_capture(pool.id(), stream)?;
         pools.push(pool.shared().clone());
         Ok(())
@@ -96,14 +89,12 @@ impl<D: HostApi> Capture<D> {
     /// A block from the capture's first pool, for `stream` to use from now on.
     ///
     /// # Errors
-    /// The engine's.
-    pub fn allocate(
-        &self,
-        bytes: u64,
-        stream: &(impl AsStream + ?Sized),
-    ) -> Result<Memory<D>, Error> {
-        let pool = self.pools.borrow()[0].clone();
-        let block = pool.engine().allocate(pool.id(), bytes, stream.as_stream())?;
+    /// [`Error::NotInCapture`] for a stream that is not in the capture: [`Pool::allocate`] serves
+    /// those. The engine's.
+    pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
+        let (pool, stream) = (self.pools.borrow()[0].clone(), stream.as_stream());
+        self.must_hold(&pool, stream, "allocate")?;
+        let block = pool.engine().allocate(pool.id(), bytes, stream)?;
         Ok(Memory::new(block, pool))
     }
 
@@ -111,14 +102,11 @@ impl<D: HostApi> Capture<D> {
     /// there at once ([`Engine::allocate_fixed`]).
     ///
     /// # Errors
-    /// The engine's.
-    pub fn allocate_fixed(
-        &self,
-        bytes: u64,
-        stream: &(impl AsStream + ?Sized),
-    ) -> Result<Memory<D>, Error> {
-        let pool = self.pools.borrow()[0].clone();
-        let block = pool.engine().allocate_fixed(pool.id(), bytes, stream.as_stream())?;
+    /// As for [`Capture::allocate`].
+    pub fn allocate_fixed(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
+        let (pool, stream) = (self.pools.borrow()[0].clone(), stream.as_stream());
+        self.must_hold(&pool, stream, "allocate_fixed")?;
+        let block = pool.engine().allocate_fixed(pool.id(), bytes, stream)?;
         Ok(Memory::new(block, pool))
     }
 
@@ -193,6 +181,21 @@ impl<D: HostApi> Capture<D> {
     /// The engine of the capture's first pool.
     pub fn engine(&self) -> Arc<Engine<D>> {
         self.pools.borrow()[0].engine().clone()
+    }
+
+    /// Refuses a stream that is not in the capture. One of a capture that is ruined is the engine's to
+    /// refuse, in its own words.
+    fn must_hold(
+        &self,
+        pool: &Shared<D>,
+        stream: StreamHandle,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        match pool.engine().driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, .. } if capture == self.id => Ok(()),
+            CaptureStatus::Invalidated if call != "join" => Ok(()),
+            _ => Err(Error::NotInCapture { call, stream }),
+        }
     }
 
     fn graph_under_capture(&self) -> Result<GraphHandle, Error> {
@@ -302,7 +305,7 @@ impl<D: HostApi> Engine<D> {
     /// of the capture but the blocks that `body` gave away.
     pub fn capture<R, E: From<Error>>(
         self: &Arc<Self>,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
         pool: &Pool<D>,
         mode: CaptureMode,
         body: impl FnOnce(&Capture<D>) -> Result<R, E>,

@@ -50,7 +50,7 @@ impl<D: HostApi> Graph<D> {
     ///
     /// # Errors
     /// As [`Lease::launch`].
-    pub fn launch(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn launch(&self, stream: impl AsStream) -> Result<(), Error> {
         self.lease.launch(stream, |stream| {
             let Some(pool) = self.lease.pools().next() else { return Ok(()) };
             Ok(pool.engine().driver().replay(self.executable, stream)?)

@@ -74,7 +74,7 @@ impl<D: HostApi> Lease<D> {
     /// behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(
         &self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
         launch: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some((first, _)) = self.pools.first() else { return launch(stream.as_stream()) };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::pool::Shared;
+use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{AsStream, HostApi};
 use crate::engine::{Block, BlockId, Engine};
@@ -41,6 +41,11 @@ impl<D: HostApi> Memory<D> {
         self.block.id
     }
 
+    /// The pool that it came from.
+    pub fn pool(&self) -> Pool<D> {
+        Pool::of(self.pool.clone())
+    }
+
     /// The engine that it came from.
     pub fn engine(&self) -> &Arc<Engine<D>> {
         self.pool.engine()
@@ -51,7 +56,7 @@ impl<D: HostApi> Memory<D> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn record_stream(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn record_stream(&self, stream: impl AsStream) -> Result<(), Error> {
         Ok(self.pool.engine().record_stream(self.block.id, stream.as_stream())?)
     }
 
@@ -60,7 +65,7 @@ impl<D: HostApi> Memory<D> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn record_use(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn record_use(&self, stream: impl AsStream) -> Result<(), Error> {
         Ok(self.pool.engine().record_use(self.block.id, stream.as_stream())?)
     }
 

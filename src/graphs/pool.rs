@@ -87,6 +87,10 @@ impl<D: HostApi> Pool<D> {
         Self(shared)
     }
 
+    pub(super) fn of(shared: Arc<Shared<D>>) -> Self {
+        Self(shared)
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared<D>> {
         &self.0
     }
@@ -106,11 +110,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// The engine's.
-    pub fn allocate(
-        &self,
-        bytes: u64,
-        stream: &(impl AsStream + ?Sized),
-    ) -> Result<Memory<D>, Error> {
+    pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
         let block = self.0.engine.allocate(self.0.id, bytes, stream.as_stream())?;
         Ok(Memory::new(block, self.0.clone()))
     }
@@ -147,7 +147,7 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::PoolSuspended`], since there are no inputs to fill then; [`Error::LaunchWhileCapturing`];
     /// [`Error::OrderLost`]; the driver's.
-    pub fn follow(&self, stream: &(impl AsStream + ?Sized)) -> Result<(), Error> {
+    pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;
         self.0.order().follow(&self.0.engine, self.0.id, launched)
     }

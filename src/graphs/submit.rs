@@ -1,20 +1,22 @@
-//! Work that a program launches where there is a device, and a simulated driver stands in for.
+//! Work on blocks: its uses are recorded, and a simulated driver stands in for a device.
 
 use std::sync::Arc;
 
-use super::Error;
+use super::{Capture, Error, Memory, Pool};
 use crate::driver::{AsStream, HostApi};
 
 /// A driver that takes work from programs which run the same with and without a device.
 pub trait Submit: HostApi {
-    /// Does `work`, which launches something on `stream`. A simulated driver does not call it: in a
-    /// capture it records an empty node instead.
+    /// Does `work`, which launches something on `stream` that uses the device memory in `ranges`,
+    /// each an address and a length in bytes. A simulated driver does not call it: in a capture it
+    /// records a kernel with these ranges instead.
     ///
     /// # Errors
     /// What `work` answers; on a simulated driver the driver's.
     fn submit<E: From<Error>>(
         &self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
+        ranges: &[(u64, u64)],
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E>;
 }
@@ -23,7 +25,8 @@ pub trait Submit: HostApi {
 impl Submit for crate::driver::cuda::CudaDriver {
     fn submit<E: From<Error>>(
         &self,
-        _: &(impl AsStream + ?Sized),
+        _: impl AsStream,
+        _: &[(u64, u64)],
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         work()
@@ -33,9 +36,74 @@ impl Submit for crate::driver::cuda::CudaDriver {
 impl<S: Submit> Submit for Arc<S> {
     fn submit<E: From<Error>>(
         &self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
+        ranges: &[(u64, u64)],
         work: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        (**self).submit(stream, work)
+        (**self).submit(stream, ranges, work)
     }
+}
+
+impl<D: Submit> Pool<D> {
+    /// Does `work`, which launches something on `stream` that uses `blocks`, and records these uses:
+    /// no block that is submitted with all work on it needs [`Memory::record_stream`].
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use regraph::driver::HostApi;
+    /// # use regraph::{Config, Engine, Error, Pool, PoolConfig};
+    /// # use regraph_sim::{SimConfig, SimDriver};
+    /// # fn main() -> Result<(), Error> {
+    /// # let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    /// # let pool = Pool::new(&engine, PoolConfig::default());
+    /// let (a, b) = (engine.driver().create_stream()?, engine.driver().create_stream()?);
+    /// let block = pool.allocate(1 << 20, a)?;
+    /// pool.submit(a, [&block], || Ok::<_, Error>(()))?; // launches a kernel that writes the block
+    /// engine.driver().wait(b, a)?;
+    /// pool.submit(b, [&block], || Ok::<_, Error>(()))?; // and one that reads it: `b` is recorded
+    /// drop(block);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The engine's, before `work` is called; what `work` answers.
+    pub fn submit<'a, E: From<Error>>(
+        &self,
+        stream: impl AsStream,
+        blocks: impl IntoIterator<Item = &'a Memory<D>>,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        submit(self.engine().driver(), stream, blocks, work)
+    }
+}
+
+impl<D: Submit> Capture<D> {
+    /// As [`Pool::submit`], in the capture: `stream` is a stream of it.
+    ///
+    /// # Errors
+    /// As for [`Pool::submit`].
+    pub fn submit<'a, E: From<Error>>(
+        &self,
+        stream: impl AsStream,
+        blocks: impl IntoIterator<Item = &'a Memory<D>>,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        submit(self.engine().driver(), stream, blocks, work)
+    }
+}
+
+fn submit<'a, D: Submit, E: From<Error>>(
+    driver: &D,
+    stream: impl AsStream,
+    blocks: impl IntoIterator<Item = &'a Memory<D>>,
+    work: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    let stream = stream.as_stream();
+    let mut ranges = Vec::new();
+    for block in blocks {
+        block.record_stream(stream)?;
+        ranges.push((block.address(), block.bytes()));
+    }
+    driver.submit(stream, &ranges, work)
 }

@@ -28,10 +28,11 @@ impl<D: HostApi> Pool<D> {
     /// of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
         mode: CaptureMode,
         mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
     ) -> Result<(Graph<D>, R), E> {
+        let stream = stream.as_stream();
         let first = Capture::begin(self, stream, mode)?;
         let result = body(&first)?;
         let layout = self.engine().layout_of(first.id()).map_err(Error::from)?;

@@ -5,6 +5,8 @@
 
 mod words;
 
+use std::fmt;
+
 use crate::driver::{CaptureId, Dependency, NodeHandle, StreamHandle};
 use words::Words;
 
@@ -125,7 +127,7 @@ pub enum Entry<'a> {
 }
 
 /// The record of one capture.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Journal {
     words: Words,
     count: usize,
@@ -157,5 +159,11 @@ impl Journal {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("entries", &self.count).finish_non_exhaustive()
     }
 }

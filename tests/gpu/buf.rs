@@ -471,6 +471,26 @@ fn a_stream_is_kept_until_it_is_retired() {
     retire_stream(&gpu.engine, refused.stream).unwrap();
 }
 
+/// Copies have memory of their own, also of what cudarc allocated, and in a capture.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn copies_are_equal_and_apart() {
+    let gpu = gpu();
+    assert_eq!(gpu.numbers().context(), &gpu.context);
+    let original = gpu.numbers();
+    let copy = original.try_clone().unwrap();
+    assert_ne!(copy.address(), original.address());
+    assert_eq!(gpu.a.clone_dtoh(&copy).unwrap(), numbers());
+    let slice = gpu.a.clone_htod(&numbers()).unwrap();
+    let taken = gpu.pool.clone_dtod(&gpu.a, &slice).unwrap();
+    drop(slice);
+    assert_eq!(gpu.a.clone_dtoh(&taken).unwrap(), numbers());
+    let (graph, output) = gpu.captured(|_| original.try_clone().unwrap());
+    graph.launch(&gpu.a).unwrap();
+    assert_eq!(gpu.a.clone_dtoh(&output).unwrap(), numbers());
+    assert_eq!(gpu.pool.clone_dtod::<f32>(&gpu.a, &output.slice(..0)).unwrap().len(), 0);
+}
+
 /// Buffers go to other threads, as their elements may.
 #[test]
 fn buffers_are_sent_and_shared() {

@@ -22,4 +22,5 @@ mod settings;
 mod sim_driver;
 mod sim_gates;
 mod snapshot;
+mod submitted;
 mod suspend;

@@ -12,10 +12,9 @@
 //!
 //! /// Captures a step of `rows` rows; the same on a device and in a probe.
 //! fn step<D: Submit>(pool: &Pool<D>, stream: StreamHandle, rows: u64) -> Result<(), Error> {
-//!     let driver = pool.engine().driver();
 //!     let body = |capture: &regraph::graphs::Capture<D>| {
 //!         let hidden = capture.allocate(rows * 16384, &stream)?;
-//!         driver.submit(&stream, || {
+//!         capture.submit(stream, [&hidden], || {
 //!             // launches a kernel that writes `hidden`
 //!             Ok::<_, Error>(())
 //!         })?;
@@ -40,7 +39,7 @@
 
 use std::sync::Arc;
 
-use crate::{Launch, SimConfig, SimDriver};
+use crate::{Kernel, KernelMemory, Launch, SimConfig, SimDriver};
 use regraph::driver::{AsStream, Driver, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolStatistics};
 use regraph::graphs::{Error, Pool, Submit};
@@ -48,15 +47,39 @@ use regraph::graphs::{Error, Pool, Submit};
 impl Submit for SimDriver {
     fn submit<E: From<Error>>(
         &self,
-        stream: &(impl AsStream + ?Sized),
+        stream: impl AsStream,
+        ranges: &[(u64, u64)],
         _: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let stream = stream.as_stream();
         // Outside captures nothing is left to be done: it would never complete by itself.
         if self.is_capturing(stream).map_err(Error::from)? {
-            self.launch_kernel(stream, Launch::default()).map_err(Error::from)?;
+            let kernel: Option<Arc<dyn Kernel>> =
+                (!ranges.is_empty()).then(|| Arc::new(Uses(ranges.into())) as _);
+            self.launch_kernel(stream, Launch { kernel, programmatic: false })
+                .map_err(Error::from)?;
         }
         Ok(())
+    }
+}
+
+/// A kernel that uses memory, whatever it does with it.
+#[derive(Debug)]
+struct Uses(Box<[(u64, u64)]>);
+
+impl Kernel for Uses {
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        self.0.to_vec()
+    }
+
+    fn start(&self, memory: &mut KernelMemory<'_>) {
+        for &(address, bytes) in &self.0 {
+            memory.read(address, bytes, |_, _| {});
+        }
+    }
+
+    fn end(&self, memory: &mut KernelMemory<'_>) {
+        self.start(memory);
     }
 }
 
