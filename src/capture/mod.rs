@@ -176,6 +176,13 @@ impl Capture {
         stream
     }
 
+    /// Enters into the journal that a stream's terminals are still those of the last look. What other
+    /// streams were seen to launch since is not this one's then.
+    pub fn confirm(&self, stream: StreamIndex, journal: &mut Journal) {
+        let Stream { handle, reach, .. } = &self.streams[stream.index()];
+        journal.push(Entry::Terminals { stream: *handle, terminals: reach.raw_terminals() });
+    }
+
     /// Whether every marker is completed before any next work of the stream starts.
     #[inline]
     pub fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {

@@ -200,7 +200,7 @@ impl<D: Driver> Engine<D> {
             match self.driver.capture_status(stream, &mut locked.state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {
                     if let Some(slot) = locked.state.slot(capture) {
-                        locked.look(slot, stream);
+                        locked.look_and_confirm(slot, stream);
                     }
                     Ok(())
                 }

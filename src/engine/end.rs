@@ -136,22 +136,29 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Looks once more at every stream that is still in the capture, so that the record says what
-    /// was launched since. Returns a stream whose capture is ruined.
+    /// was launched since, and by whom. Returns a stream whose capture is ruined.
     pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Option<StreamHandle> {
         let recording = self.state.recording(slot);
         let id = recording.id;
         let capture = &recording.capture;
         let streams: Vec<_> =
-            capture.streams().map(|stream| capture.stream_handle(stream)).collect();
-        for stream in streams {
+            capture.streams().map(|stream| (stream, capture.stream_handle(stream))).collect();
+        let mut inside = Vec::with_capacity(streams.len());
+        for (index, stream) in streams {
             match self.driver.capture_status(stream, &mut self.state.terminals) {
                 Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                     self.look(slot, stream);
+                    inside.push(index);
                 }
                 Ok(CaptureStatus::Invalidated) => return Some(stream),
                 // Ended already, or nobody can tell: the record stays as it is.
                 Ok(_) | Err(_) => {}
             }
+        }
+        let Recording { capture, journal, .. } = self.state.recording(slot);
+        if let Some(journal) = journal {
+            // What one was seen to launch is no launch of those that were looked at before it.
+            inside.into_iter().for_each(|stream| capture.confirm(stream, journal));
         }
         None
     }

@@ -93,7 +93,9 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Found::Unplanned);
         }
         if !self.can_bind(slot, pool, bytes) {
-            return Ok(Found::Never);
+            // Beyond the capacity nothing is added, but what the pool holds already may do.
+            let beyond = bytes > self.capacity(pool);
+            return Ok(if beyond && !fixed { Found::Unplanned } else { Found::Never });
         }
         let capture = self.state.recording(slot).id;
         let heap = self.state.pools.planned_heap(pool);

@@ -407,6 +407,15 @@ impl<D: Driver> Locked<'_, D> {
         index
     }
 
+    /// The same, entered into the record even where nothing has changed.
+    pub(super) fn look_and_confirm(&mut self, slot: CaptureSlot, stream: StreamHandle) {
+        let index = self.look(slot, stream);
+        let Recording { capture, journal, .. } = self.state.recording(slot);
+        if let Some(journal) = journal {
+            capture.confirm(index, journal);
+        }
+    }
+
     /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
     pub(super) fn wait_or_learn(&mut self, slot: CaptureSlot, token: Token, stream: StreamIndex) {
         let State { pools, recordings, .. } = &mut *self.state;

@@ -254,6 +254,24 @@ fn planned_blocks_that_can_never_have_memory_together_are_refused() {
     }
 }
 
+/// What the pool holds already needs no room.
+#[test]
+fn a_planned_block_beyond_the_limit_lies_in_memory_that_the_pool_holds() {
+    let bench = Bench::planned();
+    let before = bench.allocate(16 * MIB);
+    bench.engine.free(before.id).unwrap();
+    bench.engine.mark_stream(bench.s).unwrap();
+    bench.driver.complete_all();
+    bench.engine.set_memory_limit(Some(8 * MIB)).unwrap();
+    let capture = bench.begin();
+    let block = bench.allocate(16 * MIB);
+    assert_eq!(block.address, before.address);
+    bench.work(bench.s, &[], &[(&block, 1)]);
+    bench.engine.free(block.id).unwrap();
+    let (_, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+}
+
 /// The same where the blocks lie in several pools.
 #[test]
 fn planned_blocks_of_several_pools_share_the_device() {

@@ -145,7 +145,7 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
     /// into the logs.
     fn sort(self, needs: &[Need], logs: &mut [Log]) -> Vec<Mask> {
         let lasts: Vec<u32> = (0..self.streams.len()).map(|it| self.last_of_all(it)).collect();
-        let Self { source, sights, mut launched, all, .. } = self;
+        let Self { source, sights, streams, mut launched, all, .. } = self;
         // The streams that may have whole steps from here on, and where that changes.
         let (mut takes_all, mut until): (Mask, u32) = (0, 0);
         let mut found: Vec<Vec<(u32, u32)>> = Vec::new();
@@ -175,9 +175,15 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
                 let column = whole.trailing_zeros() as usize;
                 whole &= whole - 1;
                 let look = sights.of(node, column);
-                let new =
-                    look != 0 || source.first_seen[node as usize] > needs[column].step_0_after;
-                if look != UNSEEN && all[column][look as usize] && new {
+                if look == UNSEEN || !all[column][look as usize] {
+                    continue;
+                }
+                // What some look saw before the step began, nobody launched in it.
+                let begin = match look {
+                    0 => needs[column].step_0_after,
+                    look => streams[column].entry(look as usize - 1),
+                };
+                if source.first_seen[node as usize] > begin {
                     mine |= 1 << column;
                 }
             }

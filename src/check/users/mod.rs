@@ -5,7 +5,8 @@
 //! lay behind none that it had before. Where the terminals only moved on (every former terminal
 //! lies behind the new ones), a launch of the stream follows from its *first* launch since, and
 //! that one depends on all the former terminals directly; what follows from no such node came by a
-//! wait. Where they moved back, everything gained may be a launch.
+//! wait. Where they moved back, everything gained may be a launch, but for what some look saw before
+//! the step began.
 //!
 //! The steps of a log are numbered by the look that ends them. Step 0 ends at the first look: who
 //! launched that is not known, so it is asked node by node, and holds nothing where no block needs

@@ -7,6 +7,7 @@ use super::world::{must, Capture, Fate, Standing, Traits, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
 use regraph::engine::Error;
 use regraph::internals::check::Violation;
+use regraph::settings::Programmatic;
 use regraph_tagged::Program;
 
 /// Captures of one program, at most.
@@ -233,17 +234,23 @@ impl World {
         }
     }
 
-    /// The checker may refuse only what the host has done something unusual to.
-    fn judge_refusal(&self, capture: usize, violation: &Violation) {
-        let traits = self.family_traits(capture);
-        let stray = matches!(violation, Violation::Unattributed { .. });
-        if stray && self.captures[capture].traits.unseen {
+    /// The checker may refuse only a capture that the host has done something unusual to: it left
+    /// nodes that no look explains, or made edges that order less than the engine took them for.
+    fn judge_refusal(&mut self, capture: usize, violation: &Violation) {
+        if self.flaw.is_some() {
             return;
         }
-        let odd = traits.set_back || traits.edited || traits.launch_order;
-        let denied =
-            traits.programmatic && self.programmatic == regraph::settings::Programmatic::Deny;
-        assert!(odd || denied || self.flaw.is_some(), "a false alarm: {violation}");
+        let traits = self.family_traits(capture);
+        let denied = traits.programmatic && self.programmatic == Programmatic::Deny;
+        let excused = match violation {
+            Violation::Unattributed { .. } => traits.stray || self.captures[capture].traits.unseen,
+            Violation::NotOrdered { .. } if !self.ordered => {
+                denied || traits.launch_order || traits.removed || traits.set_back
+            }
+            _ => false,
+        };
+        assert!(excused, "a false alarm: {violation}");
+        self.finding.excused += 1;
     }
 
     /// Releases a graph that has run.

@@ -25,13 +25,39 @@ impl World {
         if self.captures[capture].seen.iter().all(Option::is_none) {
             return Ok(());
         }
+        if self.ordered {
+            // Else what other streams launched may be taken for this one's.
+            for member in self.members(capture) {
+                self.observe(member);
+            }
+        }
+        let strict = strict || self.ordered;
         self.look(stream, strict, pool);
+        let mut terminals = terminals.clone();
+        self.order_live_blocks(capture, stream, &mut terminals);
         self.tell(format_args!("set back of {stream} to {terminals:?}"));
         self.captures[capture].traits.set_back = true;
-        must(self.driver.set_terminals(self.streams[stream], terminals));
+        must(self.driver.set_terminals(self.streams[stream], &terminals));
         self.note_edges(stream);
         self.look(stream, strict, pool);
         Ok(())
+    }
+
+    /// What a stream launches next may use the blocks that it has in use, so it has to come after
+    /// their allocation.
+    fn order_live_blocks(&self, capture: usize, stream: usize, terminals: &mut Vec<Dependency>) {
+        for block in self.live().into_iter().filter(|_| self.ordered) {
+            let block = &self.blocks[block];
+            if block.home != Some(capture) || block.owner() != stream {
+                continue;
+            }
+            for &node in &block.terminals[stream] {
+                let now: Vec<NodeHandle> = terminals.iter().map(|it| it.node).collect();
+                if !self.captures[capture].nodes.reaches(&now, &[node]) {
+                    terminals.push(Dependency::full(node));
+                }
+            }
+        }
     }
 
     fn look(&mut self, stream: usize, strict: bool, pool: usize) {
@@ -66,7 +92,7 @@ impl World {
             must(self.driver.set_terminals(self.streams[stream], &[Dependency::full(node)]));
         } else {
             self.know_node(capture, node);
-            self.captures[capture].traits.edited = true;
+            self.captures[capture].traits.stray = true;
         }
         Ok(())
     }
@@ -85,6 +111,9 @@ impl World {
         }
         for stream in self.members(capture) {
             self.observe(stream);
+        }
+        if remove && self.ordered {
+            return Ok(());
         }
         let graph = self.captures[capture].graph;
         let later = 1 + usize::from(later) % (nodes.len() - 1);

@@ -121,6 +121,7 @@ impl World {
 
     pub(super) fn record_event(&mut self, u: &mut Unstructured<'_>, stream: usize) -> Result<()> {
         let kind = u.int_in_range(0..=9u8)?;
+        let kind = if self.ordered { 0 } else { kind };
         let handle = self.streams[stream];
         let event = match (kind, self.standing(stream)) {
             (_, Standing::Ruined(_)) => return Ok(()),

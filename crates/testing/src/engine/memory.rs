@@ -61,8 +61,9 @@ impl World {
         let block = match block {
             Ok(block) => block,
             Err(Error::OutOfMemory(_)) => {
+                let refused = fixed || self.exceeds_capacity(standing, bytes);
                 assert!(
-                    !fits || fixed,
+                    !fits || refused,
                     "a free range was large enough, and the request was refused"
                 );
                 self.note_seen(standing, pool, seen);
@@ -124,6 +125,17 @@ impl World {
         let lain = self.free[pool].put(block.address, end, Lies::Live);
         self.lain.push(lain);
         Ok(())
+    }
+
+    /// Whether a planned capture might not be able to bind a block beside all that it has live, or
+    /// that is held until its end: what its pool holds for others is of no use then.
+    fn exceeds_capacity(&self, standing: Standing, bytes: u64) -> bool {
+        let Standing::Inside(capture) = standing else { return false };
+        let blocks = self.blocks.iter().filter(|it| it.home == Some(capture)).map(|it| it.bytes);
+        // Pages of up to 2 MiB.
+        let all: u64 = blocks.chain([bytes]).map(|bytes| bytes.next_multiple_of(2 << 20)).sum();
+        let limit = self.engine.memory_limit().expect("no call has panicked");
+        self.plan.is_some() && all > limit.unwrap_or(u64::MAX).min(self.capacity)
     }
 
     fn is_seen(&self, standing: Standing, pool: usize) -> bool {
@@ -328,10 +340,10 @@ impl World {
         };
         if let Standing::Inside(capture) = standing {
             let traits = self.family_traits(capture);
-            let plain =
-                !(traits.programmatic || traits.launch_order || traits.set_back || traits.edited)
-                    && self.flaw.is_none()
-                    && self.programmatic != regraph::settings::Programmatic::Lag;
+            let edited = traits.stray || traits.edited;
+            let plain = !(traits.programmatic || traits.launch_order || traits.set_back || edited)
+                && self.flaw.is_none()
+                && self.programmatic != regraph::settings::Programmatic::Lag;
             if plain {
                 for range in &ranges {
                     self.judge_free_range(pool, stream, capture, range);

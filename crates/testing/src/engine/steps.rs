@@ -21,7 +21,7 @@ impl World {
         let stream = u.choose_index(self.streams.len())?;
         match kind {
             0..=21 => {
-                let early = self.wild == 1 && u.ratio(1, 3)?;
+                let early = self.wild == 1 && u.ratio(1, 3)? && !self.ordered;
                 self.launch(stream, early);
                 self.remember(stream);
             }

@@ -43,6 +43,9 @@ pub(super) struct Traits {
     pub programmatic: bool,
     pub launch_order: bool,
     pub set_back: bool,
+    /// A node was added that is behind no stream's terminals.
+    pub stray: bool,
+    /// Edges were added or removed.
     pub edited: bool,
     pub removed: bool,
     /// Some streams were not looked at before the driver ended it.
@@ -144,7 +147,12 @@ pub(super) struct World {
     pub reuse: Reuse,
     /// Of captures that get their memory at their end.
     pub plan: Option<Options>,
+    /// The most that a pool may hold, in bytes.
+    pub capacity: u64,
     pub flaw: Option<Flaw>,
+    /// Whether every edge that the program makes orders completely and stays, and streams that are set
+    /// back are seen to be.
+    pub ordered: bool,
     pub pools: Vec<PoolId>,
     pub streams: Vec<StreamHandle>,
     /// Never captures and never works: for questions that shall change nothing.
@@ -188,7 +196,7 @@ fn plan(byte: u8) -> Option<Options> {
 }
 
 impl World {
-    pub(super) fn new(u: &mut Unstructured<'_>, flaw: Option<Flaw>) -> Self {
+    pub(super) fn new(u: &mut Unstructured<'_>, flaw: Option<Flaw>, ordered: bool) -> Self {
         let mut next = || u.arbitrary::<u8>().unwrap_or_default();
         let policies = next();
         let programmatic = Programmatic::ALL[usize::from(policies) / 4 % 3];
@@ -236,7 +244,9 @@ impl World {
             programmatic,
             reuse,
             plan,
+            capacity: limit.unwrap_or(total_bytes).min(total_bytes),
             flaw,
+            ordered,
             streams: (0..streams).map(|_| must(driver.create_stream())).collect(),
             observer: must(driver.create_stream()),
             free: pools.iter().map(|_| FreeList::default()).collect(),
@@ -330,6 +340,7 @@ impl World {
             all.programmatic |= member.traits.programmatic;
             all.launch_order |= member.traits.launch_order;
             all.set_back |= member.traits.set_back;
+            all.stray |= member.traits.stray;
             all.edited |= member.traits.edited;
             all.removed |= member.traits.removed;
         }
