@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regraph::callables::{Callable, Options};
 use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Lease, Memory, Pool};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -93,6 +93,45 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
         drop((first, second, other, pool));
         assert_eq!(reserved(&engine), 0);
     }
+}
+
+/// A host that makes the engine's calls itself has the same order, by a lease of the graph's id.
+#[test]
+fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
+    let (driver, engine) = bench();
+    let (pool, other) = (new_pool(&engine), new_pool(&engine));
+    let stream = driver.create_stream().unwrap();
+    let reported = || {
+        driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        let capture = engine.begin_capture(pool.id(), stream).unwrap();
+        for pool in [&pool, &other] {
+            let block = engine.allocate(pool.id(), 2 * MIB, stream).unwrap();
+            engine.free(block.id).unwrap();
+        }
+        let graph = driver.end_capture(stream).unwrap();
+        let report = engine.end_capture(capture, graph).unwrap();
+        driver.destroy_graph(graph).unwrap();
+        report.graph
+    };
+    let graph = reported();
+    let lease = Lease::of(&engine, graph).unwrap();
+    lease.launch::<Error>(&stream, |_| Ok(())).unwrap();
+    driver.synchronize().unwrap();
+    other.suspend().unwrap();
+    let launched = lease.launch::<Error>(&stream, |_| Ok(()));
+    assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
+    other.resume().unwrap();
+    drop(lease);
+    assert!(matches!(engine.release_graph(graph), Err(Error::UnknownGraph { .. })), "released");
+    let gone = Lease::of(&engine, graph);
+    assert!(matches!(gone, Err(Error::UnknownGraph { .. })), "{gone:?}");
+
+    // Given up, it is the host's to release.
+    let graph = reported();
+    Lease::of(&engine, graph).unwrap().give_up();
+    engine.release_graph(graph).unwrap();
+    drop((pool, other));
+    assert_eq!(reserved(&engine), 0);
 }
 
 #[test]

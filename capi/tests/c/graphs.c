@@ -314,12 +314,63 @@ static void captures_that_fail(void) {
     regraph_engine_destroy(e);
 }
 
+/* One call to the driver fails, each in turn. Returns whether one did. */
+static bool with_a_failing_call(uint64_t skip) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_block block;
+    bool failed = true, captured = false;
+    OK(regraph_sim_fail_driver_call(e, skip));
+    if (regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture) == REGRAPH_OK) {
+        bool allocated = regraph_allocate(e, it.pool, 4 * MIB, it.a, &block) == REGRAPH_OK;
+        if (allocated) {
+            OK(regraph_sim_launch(e, it.a, false));
+            OK(regraph_free(e, block.id));
+        }
+        if (regraph_repeat_stream_capture(e, &capture) == REGRAPH_OK) {
+            if (regraph_finish_stream_capture(e, capture, &report) == REGRAPH_OK) {
+                captured = true;
+                failed = !allocated || regraph_launch_graph(e, report.graph, it.a) != REGRAPH_OK;
+            }
+        } else {
+            regraph_abandon_capture(e, capture); /* unknown if it has ended */
+        }
+    }
+    if (captured) OK(regraph_release_graph(e, report.graph));
+    {
+        regraph_capture_id under_way = 1;
+        /* The failure may come here; it comes once. */
+        if (regraph_sim_capture_info(e, it.a, &under_way, NULL) != REGRAPH_OK) {
+            failed = true;
+            OK(regraph_sim_capture_info(e, it.a, &under_way, NULL));
+        }
+        CHECK(under_way == 0);
+    }
+    OK(regraph_sim_synchronize(e));
+    /* One that has not come by then comes in one of these. */
+    if (regraph_pool_destroy(e, it.pool) != REGRAPH_OK) failed = true;
+    if (regraph_empty_cache(e, NULL) != REGRAPH_OK) failed = true;
+    if (!failed) CHECK(used(it) == 0);
+    regraph_engine_destroy(e);
+    return failed;
+}
+
+static void calls_to_the_driver_that_fail(void) {
+    uint64_t skip;
+    int failures = 0;
+    for (skip = 0; skip < 80; skip++) failures += with_a_failing_call(skip);
+    CHECK(failures > 10 && failures < 80);
+}
+
 int main(void) {
     the_library_owns_a_graph();
     graphs_of_a_pool_never_run_at_once();
     captured_twice();
     a_pool_is_given_up();
     captures_that_fail();
+    calls_to_the_driver_that_fail();
     printf("%d checks\n", checks);
     return 0;
 }
