@@ -1,4 +1,4 @@
-"""The allocator itself, in Rust. `regraph.torch` is its public door.
+"""The allocator itself, in Rust. `regraph.torch` is its public interface.
 
 Devices are CUDA device numbers, streams are raw handles, sizes are bytes. Everything that can
 fail raises a `RuntimeError` whose message says what happened.
@@ -62,7 +62,7 @@ def capture_failed(device: int, stream: int) -> None:
     """
 
 def captures(device: int) -> list[dict[str, Any]]:
-    """What the latest captures came to, oldest first.
+    """Reports of the latest captures, oldest first.
 
     Keys: pool (two numbers), nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
     known; computed when first asked for), mappings (`None` without a plan).
@@ -93,7 +93,7 @@ def record_history(entries: int) -> None:
     """Keeps the latest events, at most so many; 0 forgets them and keeps none."""
 
 def record_use(address: int, stream: int) -> None:
-    """Records that a stream uses a block up to now and no longer, until told again."""
+    """Marks the stream's current position as its last use of the block at an address."""
 
 def explain(device: int, stream: int) -> list[dict[str, Any]]:
     """What each free block waits for before a stream may take it.
@@ -108,4 +108,4 @@ def record_trace(path: str | None) -> None:
     """
 
 def out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
-    """Calls back before a request fails: device, requested size, device total, device free."""
+    """Has `observer` called when a request fails: device, bytes requested, total and free."""

@@ -28,7 +28,7 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config) -> bool {
-    // Set before anybody can ask.
+    // Set before the allocator can be used.
     let _ = CONFIGURED.set(config.settings.memory_fraction.unwrap_or(1.0));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.

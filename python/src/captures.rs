@@ -1,4 +1,4 @@
-//! What the Python half says of captures.
+//! Captures, as the Python half reports them.
 
 use std::path::PathBuf;
 
@@ -99,7 +99,7 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     })
 }
 
-/// What the latest captures came to, oldest first: pool (two numbers), nodes, blocks, reserved_bytes,
+/// Reports of the latest captures, oldest first: pool (two numbers), nodes, blocks, reserved_bytes,
 /// minimum_bytes (`None` where it is not known), mappings (`None` without a plan).
 #[pyfunction]
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
@@ -117,7 +117,7 @@ fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     captures.into_iter().map(row).collect()
 }
 
-/// Records that a stream's work so far includes its last use of a block.
+/// Marks the stream's current position as its last use of the block at an address.
 #[pyfunction]
 fn record_use(py: Python<'_>, address: usize, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);

@@ -1,4 +1,4 @@
-//! Keeps the library loadable with glibc 2.28, whatever glibc the building machine has.
+//! Keeps the library loadable with glibc 2.28, also when a machine with a newer glibc builds it.
 //!
 //! A linker binds each function to the newest version that the building machine's glibc has. Some
 //! functions that Rust's standard library calls were given a new version in glibc 2.29 to 2.34

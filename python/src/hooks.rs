@@ -159,7 +159,7 @@ impl From<Error> for Failure {
                 memory: true,
                 message: format!(
                     "CUDA out of memory. Tried to allocate {}. regraph: {report}",
-                    told(report.requested)
+                    readable(report.requested)
                 ),
             },
             None => Self { memory: false, message: error.to_string() },
@@ -168,7 +168,7 @@ impl From<Error> for Failure {
 }
 
 /// Bytes in a unit that suits them.
-fn told(bytes: u64) -> String {
+fn readable(bytes: u64) -> String {
     const KIB: f64 = 1024.0;
     let bytes = bytes as f64;
     match bytes {
@@ -196,7 +196,7 @@ fn throw(result: Result<(), Failure>) {
 
 fn tell(result: Result<(), Failure>) {
     if let Err(failure) = result {
-        // Nobody is left to be told that it could not be written.
+        // No caller is left that could handle a failed write.
         let _ = writeln!(std::io::stderr(), "regraph: {}", failure.message);
     }
 }

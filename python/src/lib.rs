@@ -40,13 +40,13 @@ fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
     }
     let said = settings_text.is_some_and(|text| text.contains("programmatic"));
     if !said {
-        // Libraries launch kernels so, cuBLAS among them. Each must heed what the kernel before it does
-        // with the memory that it is given: outside captures too, PyTorch gives a stream its memory
-        // back at once.
+        // cuBLAS and other libraries launch kernels programmatically. Such a kernel must wait for its
+        // predecessor before it touches memory that it was handed: outside captures too, PyTorch
+        // reuses a stream's freed memory on the stream at once.
         settings.programmatic = Programmatic::Trust;
     }
     let history = settings.history > 0;
-    // What lives at the end of the process is Python's to let go of; late uses are for tests.
+    // Python frees what is live at the end of the process; late uses are for tests.
     let config = Config::default().settings(settings).report_leaks(false).find_late_uses(false);
     if !allocator::start(config) {
         return Err(PyRuntimeError::new_err("regraph was started before in this process"));

@@ -121,7 +121,7 @@ void regraph_shim_begin_pool(int device, std::pair<unsigned long long, unsigned 
   regraph_hook_begin_pool(device, pool.first, pool.second, new Filter(std::move(filter)));
 }
 
-// Whether requests of a stream belong to a pool. What cannot be told does not.
+// Whether requests of a stream belong to a pool; not if the filter throws.
 bool regraph_shim_filter_takes(const void* filter, void* stream) {
   try {
     return (*static_cast<const Filter*>(filter))(stream);

@@ -43,7 +43,7 @@ pub(crate) fn path() -> Option<String> {
 /// A filter of PyTorch's, kept beyond the call that brought it.
 pub(crate) struct Filter(*mut c_void);
 
-// SAFETY: the function looks at the driver and at its own graph's number, from whatever thread asks.
+// SAFETY: the function reads the driver's state and its own graph's number, and may run on any thread.
 unsafe impl Send for Filter {}
 // SAFETY: as above.
 unsafe impl Sync for Filter {}
@@ -63,7 +63,7 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: this is its only owner.
         unsafe { regraph_shim_filter_drop(self.0) }
     }
 }

@@ -33,12 +33,12 @@ pub(crate) fn write(journal: &Journal, origin: StreamHandle) -> Result<(), Strin
             numbered(&target.path, target.written)
         }
     };
-    let told = |error: &dyn std::fmt::Display| {
+    let failed = |error: &dyn std::fmt::Display| {
         format!("the trace {} was not written: {error}", path.display())
     };
-    let trace = regraph_trace::from_journal(journal, origin, 0).map_err(|error| told(&error))?;
-    let file = File::create(&path).map_err(|error: io::Error| told(&error))?;
-    regraph_trace::write(&trace, BufWriter::new(file)).map_err(|error| told(&error))
+    let trace = regraph_trace::from_journal(journal, origin, 0).map_err(|error| failed(&error))?;
+    let file = File::create(&path).map_err(|error: io::Error| failed(&error))?;
+    regraph_trace::write(&trace, BufWriter::new(file)).map_err(|error| failed(&error))
 }
 
 /// The path of the `count`-th capture: `a.jsonl`, `a.2.jsonl`, `a.3.jsonl`, ...

@@ -1,4 +1,4 @@
-"""What must hold before PyTorch can be told to use another allocator."""
+"""What must hold before PyTorch can use another allocator."""
 
 import os
 import warnings
@@ -67,7 +67,7 @@ def require_hooks(allocator: Any) -> None:
 
 
 def warn_of_errors() -> None:
-    """Warns where running out of memory cannot be told as PyTorch tells it."""
+    """Warns if running out of memory cannot raise `torch.OutOfMemoryError`."""
     if not _native.throws_out_of_memory():
         warnings.warn(
             f"PyTorch {torch.__version__} has its errors under other names: running out of memory "

@@ -1,4 +1,4 @@
-"""Putting regraph in the place of PyTorch's allocator."""
+"""Replaces PyTorch's allocator by regraph."""
 
 import threading
 from typing import Any
@@ -17,14 +17,14 @@ _patches = Patches()
 
 
 def enable(*, settings: str | None = None, check: bool | None = None) -> None:
-    """Gives PyTorch's GPU memory to regraph, for as long as the process lives.
+    """Makes regraph PyTorch's allocator of GPU memory until the process ends.
 
     Call it once, before anything uses CUDA. A process made by 'spawn' starts afresh and calls it
     too; one made by 'fork' inherits it.
 
     Args:
-        settings: What `REGRAPH_ALLOC_CONF` could hold; `None` reads it from there.
-        check: Whether the checker judges each capture; `None` leaves that to the settings.
+        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable.
+        check: Whether the checker examines each capture; `None` leaves that to the settings.
 
     Raises:
         Error: It cannot be done here or now; PyTorch stays as it was.

@@ -1,4 +1,4 @@
-"""Why free memory may not be taken."""
+"""Why a stream may not reuse a free block yet."""
 
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ def explain(
 
     Args:
         device: The device; `None` is the current one.
-        stream: Who would take it, a stream or its raw handle; `None` is the device's current one.
+        stream: The stream that would reuse the block, or its raw handle; `None` is the device's
+            current stream.
         file: Where to print; `None` is standard output.
 
     Returns:

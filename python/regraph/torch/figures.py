@@ -1,7 +1,7 @@
 """Figures: PyTorch's own functions, which answer from regraph once it is enabled.
 
 Only the entry points under `torch.cuda.memory` are replaced. PyTorch's code for names, sums and
-tables runs unchanged, whoever calls it and whenever it was imported.
+tables runs unchanged, also for callers that imported it before.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What captures came to, against the least memory that they need."""
+"""Reports of finished captures: memory held, and the least memory that they need."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Capture(NamedTuple):
-    """What a capture came to."""
+    """The report of a finished capture."""
 
     pool: tuple[int, int]
     """The pool that its graph's memory is in, as `CUDAGraph.pool()` has it."""
@@ -23,7 +23,7 @@ class Capture(NamedTuple):
     reserved_bytes: int
     """What its pool held when it ended, for earlier graphs too."""
     minimum_bytes: int | None
-    """The least that its own blocks need, whoever places them, unless edges are added to the graph;
+    """The least that its own blocks need in any placement, unless edges are added to the graph;
     `None` where too little was recorded."""
     mappings: int | None
     """How often memory was mapped for it at its end; `None` where it had its memory before."""
@@ -40,7 +40,7 @@ class Capture(NamedTuple):
 
 
 def captures(device: "Device" = None) -> list[Capture]:
-    """What the latest captures came to, at most 32 of a device, oldest first.
+    """Returns the reports of a device's latest captures, 32 at most, oldest first.
 
     The least memory of each is computed when it is first asked for.
 
@@ -55,7 +55,7 @@ def captures(device: "Device" = None) -> list[Capture]:
 
 
 def of_device(index: int) -> list[Capture]:
-    """What the latest captures on a device came to."""
+    """The reports of the latest captures on a device."""
     return [_capture(**row) for row in _native.captures(index)]
 
 

@@ -44,7 +44,7 @@ _SETTINGS = (
 
 
 def install(patches: Patches) -> None:
-    """Replaces the doors to what cannot be served."""
+    """Replaces the functions of features that cannot be served."""
     memory = torch.cuda.memory
     if hasattr(memory, "MemPool"):
         patches.replace(memory.MemPool, "__init__", _refuse(_POOLS))

@@ -1,4 +1,4 @@
-"""Where a tensor's last use on a stream is, told before it is freed."""
+"""Marks the last use of a tensor on a stream, before the tensor is freed."""
 
 import torch
 
@@ -8,11 +8,11 @@ from regraph.torch.errors import Error
 
 
 def record_use(tensor: torch.Tensor, stream: torch.cuda.Stream | int | None = None) -> None:
-    """Records that a stream uses a tensor's memory up to here.
+    """Marks the stream's current position as its last use of a tensor's memory.
 
-    What the stream does after this call need not be waited for when the memory is given to others;
-    `Tensor.record_stream` has them wait for all that it did up to the free. Call it again where
-    the stream uses the tensor again.
+    A later owner of the memory waits for the stream's work up to this call. After
+    `Tensor.record_stream` it waits for all of the stream's work up to the free. Call this function
+    again after a later use.
 
     Args:
         tensor: A tensor on a GPU, whose memory is regraph's.
