@@ -7,17 +7,14 @@
 
 mod event;
 mod file;
-mod history;
 mod integer;
 mod segment;
 mod setting;
-mod validate;
 
 pub use event::{Action, Annotation, Stage, TraceEntry};
 pub use file::INPUT_LIMIT;
 pub use segment::{Block, BlockState, Frame, Segment, SegmentType, Waiting};
 pub use setting::Setting;
-pub use validate::{InvalidSnapshot, NUMBER_LIMIT};
 
 use std::collections::BTreeMap;
 

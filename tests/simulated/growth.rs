@@ -49,8 +49,8 @@ fn judge(b: &Bench) {
         all.active_bytes.current + all.inactive_split_bytes.current
     );
     let snapshot = b.engine.snapshot().unwrap();
-    snapshot.validate().unwrap();
-    snapshot.validate_history().unwrap();
+    regraph_trace::snapshot::validate(&snapshot).unwrap();
+    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
     let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
     assert_eq!(shown, all.reserved_bytes.current);
     if !b.engine.is_suspended(b.pool).unwrap() {

@@ -24,8 +24,8 @@ fn bench(settings: &str) -> (Arc<SimDriver>, SimEngine) {
 /// Checks a snapshot in every way there is, and against the figures.
 fn judge(engine: &SimEngine) -> Snapshot {
     let snapshot = engine.snapshot().expect("the engine is sound");
-    snapshot.validate().expect("the snapshot agrees with itself");
-    snapshot.validate_history().expect("the history leads to it");
+    regraph_trace::snapshot::validate(&snapshot).expect("the snapshot agrees with itself");
+    regraph_trace::snapshot::validate_history(&snapshot).expect("the history leads to it");
     let all = engine.statistics().expect("the engine is sound").all;
     let sum = |of: fn(&regraph::snapshot::Segment) -> u64| snapshot.segments.iter().map(of).sum();
     let (total, allocated): (u64, u64) = (sum(|it| it.total_size), sum(|it| it.allocated_size));

@@ -80,8 +80,8 @@ fn judge_figures(b: &Bench) {
         assert_eq!(figure.allocated - figure.freed, figure.current);
     }
     let snapshot = b.engine.snapshot().unwrap();
-    snapshot.validate().unwrap();
-    snapshot.validate_history().unwrap();
+    regraph_trace::snapshot::validate(&snapshot).unwrap();
+    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
     let shown: u64 = snapshot.segments.iter().map(|segment| segment.total_size).sum();
     assert_eq!(shown, all.reserved_bytes.current);
 }

@@ -14,6 +14,7 @@ use regraph::engine::Engine;
 /// A snapshot agrees with itself, and its history with what it leads to.
 fn judge_snapshot<D: Driver>(engine: &Engine<D>) {
     let snapshot = engine.snapshot().expect("no thread panicked");
-    snapshot.validate().expect("the snapshot agrees with itself");
-    snapshot.validate_history().expect("the history leads to the snapshot");
+    regraph_trace::snapshot::validate(&snapshot).expect("the snapshot agrees with itself");
+    regraph_trace::snapshot::validate_history(&snapshot)
+        .expect("the history leads to the snapshot");
 }

@@ -11,6 +11,7 @@ pub mod minimum;
 mod operation;
 mod read;
 mod rules;
+pub mod snapshot;
 mod write;
 
 pub use journal::{from_journal, JournalError};

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use example::{example, BASE, MIB};
-use regraph::snapshot::{Action, InvalidSnapshot, Snapshot, TraceEntry, Waiting};
+use regraph::snapshot::{Action, Snapshot, TraceEntry, Waiting};
+use regraph_trace::snapshot::InvalidSnapshot;
 use serde_json::{json, Value};
 
 fn json_of(snapshot: &Snapshot) -> Vec<u8> {
@@ -98,16 +99,16 @@ fn python_opens_both_forms() {
 
 #[test]
 fn the_example_is_valid() {
-    assert_eq!(example().validate(), Ok(()));
-    assert_eq!(example().validate_history(), Ok(()));
-    assert_eq!(Snapshot::default().validate(), Ok(()));
+    assert_eq!(regraph_trace::snapshot::validate(&example()), Ok(()));
+    assert_eq!(regraph_trace::snapshot::validate_history(&example()), Ok(()));
+    assert_eq!(regraph_trace::snapshot::validate(&Snapshot::default()), Ok(()));
 }
 
 /// What `validate` says of the example after a change.
 fn refusal(change: impl FnOnce(&mut Snapshot)) -> InvalidSnapshot {
     let mut snapshot = example();
     change(&mut snapshot);
-    snapshot.validate().unwrap_err()
+    regraph_trace::snapshot::validate(&snapshot).unwrap_err()
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn segments_must_be_disjoint_and_of_devices_with_a_trace() {
     let mut other_device = apart.segments[0].clone();
     other_device.device = 1;
     apart.segments.push(other_device);
-    assert_eq!(apart.validate(), Ok(()), "addresses of different devices");
+    assert_eq!(regraph_trace::snapshot::validate(&apart), Ok(()), "addresses of different devices");
     let refused = refusal(|s| s.segments[0].device = 2);
     assert_eq!(refused, InvalidSnapshot::NoTrace { device: 2 });
     let refused = refusal(|s| s.segments[0].address = 1 << 53);
@@ -177,8 +178,8 @@ fn entries_must_be_what_viewers_can_show() {
 fn history_with(action: Action, address: u64, size: u64) -> Option<&'static str> {
     let mut snapshot = example();
     snapshot.device_traces[0].push(TraceEntry::new(action, address, size, 0, 5000));
-    assert_eq!(snapshot.validate(), Ok(()));
-    match snapshot.validate_history() {
+    assert_eq!(regraph_trace::snapshot::validate(&snapshot), Ok(()));
+    match regraph_trace::snapshot::validate_history(&snapshot) {
         Ok(()) => None,
         Err(InvalidSnapshot::History { problem, .. }) => Some(problem),
         Err(other) => panic!("{other}"),

@@ -31,7 +31,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     };
     let file = File::open(&arguments.snapshot).map_err(|error| input(&error))?;
     let snapshot = Snapshot::read_json(file).map_err(|error| input(&error))?;
-    snapshot.validate().map_err(|error| input(&error))?;
+    regraph_trace::snapshot::validate(&snapshot).map_err(|error| input(&error))?;
     if let Some(path) = &arguments.pickle {
         File::create(path)
             .and_then(|file| snapshot.write_pickle(file))

@@ -16,7 +16,8 @@ impl World {
                 // The history does not tell where memory came at a capture's end.
                 Some(_) => {
                     let snapshot = self.engine.snapshot().expect("no thread panicked");
-                    snapshot.validate().expect("the snapshot agrees with itself");
+                    regraph_trace::snapshot::validate(&snapshot)
+                        .expect("the snapshot agrees with itself");
                 }
             }
         }

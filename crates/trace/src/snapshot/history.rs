@@ -2,31 +2,31 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, BlockState, InvalidSnapshot, Snapshot, TraceEntry};
+use regraph::snapshot::{Action, BlockState, Snapshot, TraceEntry};
 
-impl Snapshot {
-    /// Follows each device's trace backwards from the blocks and segments as they are, as viewers
-    /// do, and checks that every entry can have led to what comes after it. What happened before
-    /// the oldest entry need not be known. Call [`Snapshot::validate`] first.
-    ///
-    /// # Errors
-    /// The latest entry that cannot have happened: viewers fail there, or show what never was.
-    pub fn validate_history(&self) -> Result<(), InvalidSnapshot> {
-        for (device, trace) in self.device_traces.iter().enumerate() {
-            let mut memory = Memory::at_the_end(self, device);
-            for (index, entry) in trace.iter().enumerate().rev() {
-                let address = entry.addr.unwrap_or(0);
-                memory.undo(entry, address).map_err(|problem| InvalidSnapshot::History {
-                    device,
-                    entry: index,
-                    action: entry.action,
-                    address,
-                    problem,
-                })?;
-            }
+use super::InvalidSnapshot;
+
+/// Follows each device's trace backwards from the blocks and segments as they are, as viewers
+/// do, and checks that every entry can have led to what comes after it. What happened before
+/// the oldest entry need not be known. Call [`validate`](super::validate) first.
+///
+/// # Errors
+/// The latest entry that cannot have happened: viewers fail there, or show what never was.
+pub fn validate_history(snapshot: &Snapshot) -> Result<(), InvalidSnapshot> {
+    for (device, trace) in snapshot.device_traces.iter().enumerate() {
+        let mut memory = Memory::at_the_end(snapshot, device);
+        for (index, entry) in trace.iter().enumerate().rev() {
+            let address = entry.addr.unwrap_or(0);
+            memory.undo(entry, address).map_err(|problem| InvalidSnapshot::History {
+                device,
+                entry: index,
+                action: entry.action,
+                address,
+                problem,
+            })?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// A device's memory before some entry of its trace.
