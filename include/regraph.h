@@ -186,7 +186,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
     /**
-     * The stream does not capture.
+     * The stream does not capture, or is not in the capture that the call names.
      */
     REGRAPH_ERROR_NOT_CAPTURING = 37,
     /**
@@ -1061,8 +1061,8 @@ regraph_error regraph_pool_create(const struct regraph_engine *engine,
                                   struct regraph_pool *pool);
 
 /**
- * Creates a pool with a name, which stands in messages instead of the pool's number. `name` is UTF-8
- * and is copied; NULL means none.
+ * Creates a pool with a name, which stands in messages instead of the pool's number. `name` is
+ * UTF-8 and is copied; NULL means none.
  *
  * Threads: any.
  *
@@ -1422,6 +1422,34 @@ regraph_error regraph_begin_stream_capture(const struct regraph_engine *engine,
                                            regraph_stream stream,
                                            int32_t mode,
                                            regraph_capture_id *capture);
+
+/**
+ * Allocates a block of at least `bytes` from the pool of a capture of
+ * regraph_begin_stream_capture(), as regraph_allocate() does, for a stream of the capture. For a
+ * stream outside the capture regraph_allocate() returns a block that no graph uses; this call
+ * refuses it.
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; REGRAPH_ERROR_NOT_CAPTURING for a stream that is not in
+ * the capture: make it wait for an event of the capture first; those of regraph_allocate().
+ */
+regraph_error regraph_capture_allocate(const struct regraph_engine *engine,
+                                       regraph_capture_id capture,
+                                       uint64_t bytes,
+                                       regraph_stream stream,
+                                       struct regraph_block *block);
+
+/**
+ * The same with memory of its own, as regraph_allocate_fixed().
+ *
+ * Threads and errors: as regraph_capture_allocate().
+ */
+regraph_error regraph_capture_allocate_fixed(const struct regraph_engine *engine,
+                                             regraph_capture_id capture,
+                                             uint64_t bytes,
+                                             regraph_stream stream,
+                                             struct regraph_block *block);
 
 /**
  * Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,

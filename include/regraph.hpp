@@ -9,9 +9,9 @@
  * they are destroyed. A moved-from object may be destroyed or assigned to, and nothing else.
  *
  * Errors. A call that fails throws regraph::error, with the code of regraph.h and the message, or
- * regraph::out_of_memory, which is one. pool::try_allocate() returns the code instead. Destructors do
- * not throw. Without exceptions (-fno-exceptions) a failure writes its message to standard error and
- * aborts.
+ * regraph::out_of_memory, which is one. pool::try_allocate() returns the code instead. Destructors
+ * do not throw. Without exceptions (-fno-exceptions) a failure writes its message to standard error
+ * and aborts.
  *
  * Units. Sizes are bytes. Streams are CUstream, the same type as cudaStream_t.
  *
@@ -194,8 +194,8 @@ public:
         return bytes;
     }
 
-    /// Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the
-    /// limit.
+    /// Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes
+    /// the limit.
     void set_memory_limit(std::uint64_t bytes) const { detail::check(regraph_set_memory_limit(raw(), bytes)); }
 
     /// A snapshot as JSON: all memory of the engine, block by block.
@@ -352,8 +352,8 @@ private:
     regraph_capture_report report_;
 };
 
-/// A capture under way. If the object is destroyed before finish(), by an exception for instance, the
-/// stream's capture ends without a graph.
+/// A capture under way. If the object is destroyed before finish(), by an exception for instance,
+/// the stream's capture ends without a graph.
 class capture {
 public:
     capture(capture &&other) noexcept : pool_(std::move(other.pool_)), id_(other.id_) {}
@@ -367,17 +367,18 @@ public:
     }
     ~capture() { abandon(); }
 
-    /// A block of the capture's pool for `stream`. Throws as pool::allocate().
+    /// A block of the capture's pool for `stream`, which must be in the capture. Throws
+    /// REGRAPH_ERROR_NOT_CAPTURING for another stream, and the errors of pool::allocate().
     block allocate(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_allocate(pool_->engine->raw, pool_->raw, bytes, stream, &made));
+        detail::check(regraph_capture_allocate(pool_->engine->raw, id_, bytes, stream, &made));
         return {pool_, made};
     }
 
     /// A block whose memory is mapped at once, and not shared or moved while the graph lives.
     block allocate_fixed(std::uint64_t bytes, regraph_stream stream) const {
         regraph_block made{};
-        detail::check(regraph_allocate_fixed(pool_->engine->raw, pool_->raw, bytes, stream, &made));
+        detail::check(regraph_capture_allocate_fixed(pool_->engine->raw, id_, bytes, stream, &made));
         return {pool_, made};
     }
 
@@ -403,8 +404,8 @@ public:
         detail::check(code);
     }
 
-    /// Ends the capture and instantiates its graph. Throws REGRAPH_ERROR_REFUSED and the other errors
-    /// of regraph_finish_stream_capture(); the capture has ended then, without a graph.
+    /// Ends the capture and instantiates its graph. Throws REGRAPH_ERROR_REFUSED and the other
+    /// errors of regraph_finish_stream_capture(); the capture has ended then, without a graph.
     graph finish() {
         regraph_capture_report report{};
         const auto pool = std::move(pool_);
@@ -432,12 +433,12 @@ private:
     regraph_capture_id id_;
 };
 
-/// Memory that graphs share. Graphs of one pool never run at the same time: each launch waits for the
-/// one before, on any stream. Graphs that are to run at the same time need pools of their own.
+/// Memory that graphs share. Graphs of one pool never run at the same time: each launch waits for
+/// the one before, on any stream. Graphs that are to run at the same time need pools of their own.
 class pool {
 public:
-    /// An empty pool that may hold `max_bytes` bytes. `name` stands in messages; without one the pool's
-    /// number does.
+    /// An empty pool that may hold `max_bytes` bytes. `name` stands in messages; without one the
+    /// pool's number does.
     explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT, const char *name = nullptr)
         : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes, name)) {}
 
@@ -476,8 +477,8 @@ public:
     }
 
     /// The same, captured twice, so that the blocks lie close to the least memory: see
-    /// regraph_repeat_stream_capture(). `body` must submit the same work both times. Its first result
-    /// is destroyed before the second call.
+    /// regraph_repeat_stream_capture(). `body` must submit the same work both times. Its first
+    /// result is destroyed before the second call.
     template <class Body>
     auto record_twice(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
         capture begun = begin_capture(stream, mode);
@@ -494,8 +495,8 @@ public:
     /// Waits until no graph of the pool runs.
     void synchronize() const { detail::check(regraph_pool_synchronize(state_->engine->raw, state_->raw)); }
 
-    /// Gives the pool's memory back and keeps its addresses: see regraph_pool_suspend(). Returns the
-    /// bytes that were given back.
+    /// Gives the pool's memory back and keeps its addresses: see regraph_pool_suspend(). Returns
+    /// the bytes that were given back.
     std::uint64_t suspend() const {
         std::uint64_t bytes = 0;
         detail::check(regraph_pool_suspend(state_->engine->raw, state_->raw, &bytes));
@@ -509,8 +510,8 @@ public:
         return bytes;
     }
 
-    /// Maps memory again at a suspended pool's addresses. Returns the bytes that were mapped. Throws
-    /// REGRAPH_ERROR_RESUME_OUT_OF_MEMORY.
+    /// Maps memory again at a suspended pool's addresses. Returns the bytes that were mapped.
+    /// Throws REGRAPH_ERROR_RESUME_OUT_OF_MEMORY.
     std::uint64_t resume() const {
         std::uint64_t bytes = 0;
         detail::check(regraph_pool_resume(state_->engine->raw, state_->raw, &bytes));

@@ -61,7 +61,7 @@ pub enum regraph_error {
     REGRAPH_ERROR_CAPTURE_ENDED = 35,
     /// The graph is not one of this engine: it was released, or belongs to another engine.
     REGRAPH_ERROR_UNKNOWN_GRAPH = 36,
-    /// The stream does not capture.
+    /// The stream does not capture, or is not in the capture that the call names.
     REGRAPH_ERROR_NOT_CAPTURING = 37,
     /// An invalid operation has invalidated the capture. The engine has rolled it back.
     REGRAPH_ERROR_CAPTURE_INVALIDATED = 38,

@@ -8,9 +8,9 @@ use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{guard, Failure, Fallible};
 use crate::handles::{
-    capture as numbered, executable as launchable, raw_executable, raw_graph, regraph_capture_id,
-    regraph_executable, regraph_graph, regraph_graph_id, regraph_pool, regraph_stream,
-    stream as named,
+    capture as numbered, executable as launchable, raw_executable, raw_graph, regraph_block,
+    regraph_capture_id, regraph_executable, regraph_graph, regraph_graph_id, regraph_pool,
+    regraph_stream, stream as named,
 };
 
 /// Unsafe calls are forbidden to every thread that is not relaxed (CU_STREAM_CAPTURE_MODE_GLOBAL).
@@ -61,6 +61,63 @@ pub unsafe extern "C" fn regraph_begin_stream_capture(
         let begun =
             on!(engine, engine => engine.begin_stream_capture(pool.into(), named(stream), mode))?;
         out.put(begun.0);
+        Ok(())
+    })
+}
+
+/// Allocates a block of at least `bytes` from the pool of a capture of
+/// regraph_begin_stream_capture(), as regraph_allocate() does, for a stream of the capture. For a
+/// stream outside the capture regraph_allocate() returns a block that no graph uses; this call
+/// refuses it.
+///
+/// Threads: the one that captures.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE; REGRAPH_ERROR_NOT_CAPTURING for a stream that is not in
+/// the capture: make it wait for an event of the capture first; those of regraph_allocate().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_capture_allocate(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    bytes: u64,
+    stream: regraph_stream,
+    block: *mut regraph_block,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { allocate(engine, capture, bytes, stream, false, block) }
+}
+
+/// The same with memory of its own, as regraph_allocate_fixed().
+///
+/// Threads and errors: as regraph_capture_allocate().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_capture_allocate_fixed(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    bytes: u64,
+    stream: regraph_stream,
+    block: *mut regraph_block,
+) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { allocate(engine, capture, bytes, stream, true, block) }
+}
+
+/// # Safety
+/// The contract of all calls.
+unsafe fn allocate(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    bytes: u64,
+    stream: regraph_stream,
+    fixed: bool,
+    block: *mut regraph_block,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
+        let (capture, stream) = (numbered(capture), named(stream));
+        let made = on!(engine, engine => engine.capture_allocate(capture, bytes, stream, fixed))?;
+        out.put(made.into());
         Ok(())
     })
 }

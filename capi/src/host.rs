@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use regraph::driver::{
     CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
 };
-use regraph::engine::{self, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
+use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
 
 use crate::failure::{Failure, Fallible};
@@ -112,8 +112,25 @@ impl<D: HostApi> Host<D> {
         found.ok_or(Failure::Engine(engine::Error::UnknownCapture { call, capture }))
     }
 
-    /// Throws a capture away and begins another one in its place, which lies by what the first one
-    /// showed.
+    /// A block for a stream of a capture that the library began.
+    pub(crate) fn capture_allocate(
+        &self,
+        capture: CaptureId,
+        bytes: u64,
+        stream: StreamHandle,
+        fixed: bool,
+    ) -> Fallible<Block> {
+        let taken = self.take(capture, "capture_allocate")?;
+        let made = match fixed {
+            false => taken.capture.allocate(bytes, stream),
+            true => taken.capture.allocate_fixed(bytes, stream),
+        };
+        open(&self.captures).insert(capture, taken);
+        Ok(made?.into_block())
+    }
+
+    /// Abandons a capture and begins a second one in its place, whose blocks lie by the requests of
+    /// the first.
     pub(crate) fn repeat_stream_capture(&self, capture: CaptureId) -> Fallible<CaptureId> {
         let layout = self.engine.layout_of(capture)?;
         let StreamCapture { capture, pool, mode } = self.take(capture, "repeat_stream_capture")?;

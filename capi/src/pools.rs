@@ -28,8 +28,8 @@ pub unsafe extern "C" fn regraph_pool_create(
     unsafe { regraph_pool_create_named(engine, null(), max_bytes, pool) }
 }
 
-/// Creates a pool with a name, which stands in messages instead of the pool's number. `name` is UTF-8
-/// and is copied; NULL means none.
+/// Creates a pool with a name, which stands in messages instead of the pool's number. `name` is
+/// UTF-8 and is copied; NULL means none.
 ///
 /// Threads: any.
 ///

@@ -265,6 +265,35 @@ static void a_pool_is_given_up(void) {
     regraph_engine_destroy(e);
 }
 
+/* A stream outside the capture would get a block that is not the graph's. */
+static void blocks_of_a_capture(void) {
+    bench it = begin("");
+    regraph_engine *e = it.engine;
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_block block, fixed;
+    OK(regraph_begin_stream_capture(e, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    IS(REGRAPH_ERROR_NOT_CAPTURING, regraph_capture_allocate(e, capture, 4 * MIB, it.b, &block));
+    IS(REGRAPH_ERROR_NOT_CAPTURING, regraph_capture_allocate_fixed(e, capture, 4 * MIB, it.b, &block));
+    OK(regraph_capture_allocate(e, capture, 4 * MIB, it.a, &block));
+    OK(regraph_capture_allocate_fixed(e, capture, 4 * MIB, it.a, &fixed));
+    CHECK(block.address != fixed.address);
+    OK(regraph_sim_launch(e, it.a, false));
+    OK(regraph_free(e, block.id));
+    OK(regraph_sim_wait(e, it.b, it.a)); /* it joins */
+    OK(regraph_capture_allocate(e, capture, 4 * MIB, it.b, &block));
+    OK(regraph_sim_launch(e, it.b, false));
+    OK(regraph_sim_wait(e, it.a, it.b));
+    IS(REGRAPH_ERROR_ZERO_BYTES, regraph_capture_allocate(e, capture, 0, it.a, &fixed));
+    IS(REGRAPH_ERROR_NULL, regraph_capture_allocate(e, capture, 1, it.a, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_capture_allocate_fixed(NULL, capture, 1, it.a, &fixed));
+    OK(regraph_finish_stream_capture(e, capture, &report));
+    CHECK(report.blocks == 3);
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate(e, capture, 1, it.a, &fixed));
+    OK(regraph_free(e, block.id));
+    regraph_engine_destroy(e); /* one block is never freed */
+}
+
 static void captures_that_fail(void) {
     bench it = begin("check:False");
     regraph_engine *e = it.engine;
@@ -369,6 +398,7 @@ int main(void) {
     graphs_of_a_pool_never_run_at_once();
     captured_twice();
     a_pool_is_given_up();
+    blocks_of_a_capture();
     captures_that_fail();
     calls_to_the_driver_that_fail();
     printf("%d checks\n", checks);

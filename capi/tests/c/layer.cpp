@@ -147,6 +147,11 @@ static void captures_and_graphs() {
     e.trim();
     CHECK(p.statistics().all.reserved_bytes.current == 0);
 
+    // A stream that is not in the capture.
+    throws(REGRAPH_ERROR_NOT_CAPTURING, [&] {
+        p.record(a, [&](capture &c) { c.allocate(4 * MIB, b); });
+    });
+
     // A body without a result, with memory that comes at the end.
     graph planned = p.record(a, [&](capture &c) {
         c.plan();

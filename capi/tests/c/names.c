@@ -86,12 +86,15 @@ static void unknown_graph(bench it, regraph_graph_id graph) {
 static void unknown_capture(bench it, regraph_capture_id capture) {
     regraph_engine *e = it.engine;
     regraph_capture_id same = capture;
+    regraph_block block;
     uint64_t bytes = 77;
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_end_capture(e, capture, NULL, NULL));
     SAYS("not under way in this engine");
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_abandon_capture(e, capture));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_finish_stream_capture(e, capture, NULL));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_repeat_stream_capture(e, &same));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate(e, capture, 1, it.stream, &block));
+    IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_allocate_fixed(e, capture, 1, it.stream, &block));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_plan_capture(e, capture, NULL));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_minimum_bytes(e, capture, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_write_trace(e, capture, it.stream, "x"));
