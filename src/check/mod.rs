@@ -48,7 +48,7 @@
 //!   block's own stream what it launched between the allocation and the free, of other streams
 //!   that were named what they launched in that time and behind the allocation point, each cut
 //!   short by a last use; of a block that is live to the end also what no look saw.
-//! - a node that follows from no seen state of any stream may use every block, so it is refused
+//! - a node of no stream that the engine looked at in time may use every block, so it is refused
 //!   where blocks share addresses or memory.
 //!
 //! # What is not proved
@@ -128,9 +128,20 @@ pub fn check<D: Driver + ?Sized>(
     judge(journal, programmatic, driver, graph, false)
 }
 
-/// The same for hosts whose libraries add nodes of their own: with `foreign`, one that follows from no
-/// state that any stream was seen in uses no block, instead of any.
+/// The same for hosts whose libraries add nodes of their own: with `foreign`, a node that
+/// was launched on no stream that the engine looked at uses no block, instead of any.
 pub(crate) fn judge<D: Driver + ?Sized>(
+    journal: &Journal,
+    programmatic: Programmatic,
+    driver: &D,
+    graph: GraphHandle,
+    foreign: bool,
+) -> Result<Summary, Violation> {
+    let judged = judge_graph(journal, programmatic, driver, graph, foreign);
+    judged.map_err(|violation| violation.name_kernels(driver))
+}
+
+fn judge_graph<D: Driver + ?Sized>(
     journal: &Journal,
     programmatic: Programmatic,
     driver: &D,

@@ -132,6 +132,8 @@ impl<'a> Pairs<'a> {
         let Some(pair) = self.pairs.first() else { return Ok(()) };
         Err(Violation::Unattributed {
             node: self.graph.handle(node),
+            kernel: None,
+            after: self.attribution.stream_before(node, self.history),
             earlier: self.history.blocks[pair.earlier as usize].place,
             later: self.history.blocks[pair.later as usize].place,
             common: self.common(0),
@@ -151,6 +153,8 @@ impl<'a> Pairs<'a> {
             common: self.common(number),
             earlier_node: self.graph.handle(earlier),
             later_node: self.graph.handle(later),
+            earlier_kernel: None,
+            later_kernel: None,
         }
     }
 }

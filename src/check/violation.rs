@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::driver::{DriverError, NodeHandle, StreamHandle};
+use crate::driver::{Driver, DriverError, NodeHandle, StreamHandle};
 use crate::journal::BlockNumber;
 
 /// A block and where it lies.
@@ -109,10 +109,11 @@ pub enum Violation {
     /// Two blocks share an address or physical memory, and a user of the later one may start before a user of the
     /// earlier one has completed.
     #[error(
-        "{earlier} may be used by node {:#x}, and {later}, which {}, by node {:#x}: no path of the \
-         graph makes the second wait for the first to complete; if edges were removed or made \
-         programmatic after the blocks were handed out, put them back, or {}",
-        .earlier_node.bits(), .common.of_order(), .later_node.bits(), .common.remedy()
+        "{earlier} may be used by {}, and {later}, which {}, by {}: no path of the graph makes the \
+         second wait for the first to complete; if edges were removed or made programmatic after the \
+         blocks were handed out, put them back, or {}",
+        node_text(*.earlier_node, .earlier_kernel), .common.of_order(),
+        node_text(*.later_node, .later_kernel), .common.remedy()
     )]
     NotOrdered {
         /// The block that held it first.
@@ -125,6 +126,10 @@ pub enum Violation {
         earlier_node: NodeHandle,
         /// A possible user of the later block.
         later_node: NodeHandle,
+        /// The kernel that `earlier_node` launches, where the driver tells.
+        earlier_kernel: Option<String>,
+        /// The kernel that `later_node` launches, where the driver tells.
+        later_kernel: Option<String>,
     },
     /// A block with users outside the capture was followed where it had been inside the capture.
     #[error(
@@ -163,17 +168,22 @@ pub enum Violation {
         /// The node.
         node: NodeHandle,
     },
-    /// A node of the finished graph belongs to no stream that was looked at, so it may use any
-    /// block, and blocks share addresses or physical memory.
+    /// A node of the finished graph was launched on no stream that the engine looked at in time, so
+    /// it may use any block, and blocks share addresses or physical memory.
     #[error(
-        "node {:#x} follows from no state that any stream was seen in, so it may use {earlier} or \
-         {later}, which share {common}; have the engine look at a stream just before and just \
-         after its dependencies are set, and add nodes through captured streams",
-        .node.bits()
+        "{} was launched {}on a stream that the engine did not look at, so it may use {earlier} or \
+         {later}, which share {common}: record the stream with record_stream for the blocks that it \
+         uses, or join it to a stream of the capture before the capture ends; if the stream's \
+         dependencies were set by hand, call observe just before and just after",
+        node_text(*.node, .kernel), after_text(*.after)
     )]
     Unattributed {
-        /// The node that nobody accounts for.
+        /// The node.
         node: NodeHandle,
+        /// The kernel that it launches, where the driver tells.
+        kernel: Option<String>,
+        /// A stream whose work it comes after.
+        after: Option<StreamHandle>,
         /// The block that held it first.
         earlier: Place,
         /// The block that held it next.
@@ -256,6 +266,33 @@ pub enum Violation {
     /// A question to the driver failed.
     #[error("the finished graph cannot be read: {0}")]
     Driver(#[from] DriverError),
+}
+
+impl Violation {
+    /// Adds the names of the kernels that it speaks of, where the driver tells.
+    pub(super) fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
+        match &mut self {
+            Self::NotOrdered { earlier_node, later_node, earlier_kernel, later_kernel, .. } => {
+                *earlier_kernel = driver.kernel_name(*earlier_node);
+                *later_kernel = driver.kernel_name(*later_node);
+            }
+            Self::Unattributed { node, kernel, .. } => *kernel = driver.kernel_name(*node),
+            _ => {}
+        }
+        self
+    }
+}
+
+/// A node, for messages.
+fn node_text(node: NodeHandle, kernel: &Option<String>) -> String {
+    match kernel {
+        Some(kernel) => format!("node {:#x} (kernel {kernel})", node.bits()),
+        None => format!("node {:#x}", node.bits()),
+    }
+}
+
+fn after_text(stream: Option<StreamHandle>) -> String {
+    stream.map_or(String::new(), |stream| format!("after work of stream {:#x}, ", stream.bits()))
 }
 
 /// How a journal contradicts itself.

@@ -40,9 +40,12 @@ mod tails;
 pub(super) use block::User;
 pub(crate) use sights::first_sights;
 
+use fixedbitset::FixedBitSet;
+
 use super::graph::Graph;
 use super::history::{History, NEVER};
 use super::order::Order;
+use crate::driver::StreamHandle;
 use block::Users;
 use foreign::Foreign;
 use launches::Source;
@@ -61,7 +64,7 @@ pub(super) struct Attribution<'a> {
     /// By block.
     pub users: Vec<Users>,
     sighted: Sighted,
-    /// A node that follows from no state that any stream was seen in.
+    /// A node that was launched on no stream that the engine looked at in time.
     pub stray: Option<u32>,
 }
 
@@ -150,6 +153,24 @@ impl<'a> Attribution<'a> {
                 found(User { node, stream, look: look.unwrap_or(NONE) });
             });
         }
+    }
+
+    /// A stream that may have launched what a node depends on, for messages.
+    pub fn stream_before(&self, node: u32, history: &History) -> Option<StreamHandle> {
+        let mut open = vec![node];
+        let mut known = FixedBitSet::with_capacity(self.graph.len());
+        while let Some(node) = open.pop() {
+            for edge in
+                self.graph.any().of(node).iter().filter(|edge| !known.put(edge.from as usize))
+            {
+                let launched = |log: &Log| log.nodes.contains(&edge.from);
+                if let Some(stream) = self.logs.iter().position(launched) {
+                    return Some(history.streams[stream].handle);
+                }
+                open.push(edge.from);
+            }
+        }
+        None
     }
 
     /// Whether a user comes after a node, where looks show that: the node was behind a stream's

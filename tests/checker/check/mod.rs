@@ -382,6 +382,14 @@ fn stray_nodes_are_refused_where_addresses_are_shared() {
         matches!(answer, Err(Violation::Unattributed { node: n, .. }) if n == node(3)),
         "{answer:?}"
     );
+    assert_eq!(
+        answer.expect_err("stray").to_string(),
+        "node 0x1003 was launched after work of stream 0x50, on a stream that the engine did not look \
+         at, so it may use block 1 at 0x10000+4096 (stream 0x50) or block 2 at 0x10000+4096 (stream \
+         0x50), which share an address: record the stream with record_stream for the blocks that it \
+         uses, or join it to a stream of the capture before the capture ends; if the stream's \
+         dependencies were set by hand, call observe just before and just after"
+    );
     let mut alone = Scene::new();
     alone.node(0, &[]).node(1, &[0]).node(2, &[0]);
     alone.look(0, &[0]).allocate(1, 0).look(0, &[1]).legal(0);
