@@ -20,6 +20,8 @@ mod network;
 mod proof;
 mod rows;
 
+use std::ops::Range;
+
 use network::Network;
 use rows::within;
 
@@ -51,6 +53,10 @@ pub struct Items {
     items: Vec<Item>,
     known: Vec<u32>,
     needed: Vec<u32>,
+    /// By item: the chains outside which nothing is known, and nothing needed. Where launches prove
+    /// little there are as many chains as nodes, and an item knows few.
+    known_in: Vec<Range<u32>>,
+    needed_in: Vec<Range<u32>>,
 }
 
 impl Items {
@@ -71,6 +77,8 @@ impl Items {
         self.items.push(item);
         self.known.extend_from_slice(known);
         self.needed.extend(known.iter().zip(needed).map(|(known, needed)| *known.max(needed)));
+        self.known_in.push(chains_in(known));
+        self.needed_in.push(chains_in(&self.needed[self.needed.len() - self.chains..]));
     }
 
     /// How many numbers each has.
@@ -95,8 +103,32 @@ impl Items {
 
     /// Whether memory may go from one to another.
     pub fn precedes(&self, earlier: usize, later: usize) -> bool {
-        self.items[earlier].freed && within(self.needed(earlier), self.known(later))
+        self.items[earlier].freed && self.needs_within(earlier, later)
     }
+
+    /// Whether one knows all that another needs, freed or not.
+    #[inline]
+    pub(super) fn needs_within(&self, earlier: usize, later: usize) -> bool {
+        let Range { start, end } = self.needed_in[earlier].clone();
+        let chains = start as usize..end as usize;
+        within(&self.needed(earlier)[chains.clone()], &self.known(later)[chains])
+    }
+
+    /// Whether one knows all that another knows.
+    #[inline]
+    pub(super) fn knows_within(&self, earlier: usize, later: usize) -> bool {
+        let Range { start, end } = self.known_in[earlier].clone();
+        let chains = start as usize..end as usize;
+        within(&self.known(earlier)[chains.clone()], &self.known(later)[chains])
+    }
+}
+
+/// From the first chain with a number to the last.
+fn chains_in(numbers: &[u32]) -> Range<u32> {
+    let some = |number: &u32| *number > 0;
+    let start = numbers.iter().position(some).unwrap_or(0);
+    let end = numbers.iter().rposition(some).map_or(start, |last| last + 1);
+    start as u32..end as u32
 }
 
 /// Memory that an item gives to the first item of a row that may have it.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::rows::{within, Rows};
+use super::rows::Rows;
 use super::Items;
 
 /// What an item takes from another.
@@ -45,7 +45,7 @@ impl<'a> Network<'a> {
     /// Whether the item may give to that position.
     #[inline]
     pub(super) fn precedes(&self, item: usize, position: u32) -> bool {
-        within(self.items.needed(item), self.items.known(self.rows.item(position)))
+        self.items.needs_within(item, self.rows.item(position))
     }
 
     /// The first of these positions of one row that the item may give to, or their end.

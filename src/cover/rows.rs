@@ -27,7 +27,7 @@ pub(super) struct Rows {
     rows: Vec<u32>,
 }
 
-/// Whether somebody who knows `known` knows all of `needed`.
+/// Whether `known` holds all of `needed`, number by number.
 #[inline]
 pub(super) fn within(needed: &[u32], known: &[u32]) -> bool {
     // Some at a time, without a branch each.
@@ -53,8 +53,7 @@ impl Rows {
         let mut lengths: Vec<u32> = Vec::new();
         let mut rows = Vec::with_capacity(count);
         for (item, it) in items.items().iter().enumerate() {
-            let known = items.known(item);
-            let continues = |row: &u32| within(items.known(lasts[*row as usize] as usize), known);
+            let continues = |row: &u32| items.knows_within(lasts[*row as usize] as usize, item);
             let own = hinted.entry(it.row).or_default();
             let mut row = own.iter().rev().copied().find(continues);
             if row.is_none() && lasts.len() >= MANY {

@@ -414,3 +414,47 @@ fn memory_of_graphs_that_are_gone_is_there_for_others() {
     bench.runs_well(executable);
     bench.engine.release_graph(report.graph).unwrap();
 }
+
+/// Nothing is proven behind a programmatic edge, so there are as many chains of nodes as launches.
+/// Planning and the least memory take time that is quadratic at worst all the same.
+#[test]
+fn programmatic_launches_take_no_cubic_time() {
+    let once = |count: usize| {
+        let support = MemorySupport::Mapped { granularity: PAGE };
+        let driver = Arc::new(SimDriver::new(SimConfig { support, ..SimConfig::default() }));
+        let engine = Engine::new(driver.clone(), Config::default());
+        let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
+        let s = driver.create_stream().unwrap();
+        driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let capture = engine.begin_capture(pool, s).unwrap();
+        let blocks: Vec<Block> = (0..count)
+            .map(|_| {
+                let block = engine.allocate(pool, PAGE, s).unwrap();
+                driver.launch(s, Work::default(), true).unwrap();
+                block
+            })
+            .collect();
+        blocks.into_iter().for_each(|block| engine.free(block.id).unwrap());
+        let started = std::time::Instant::now();
+        let plans = engine.preview_plan(capture).unwrap();
+        let planning = started.elapsed();
+        assert_eq!(plans[0].1.bytes(), count as u64 * PAGE);
+        let graph = driver.end_capture(s).unwrap();
+        let report = engine.end_capture(capture, graph).unwrap();
+        let started = std::time::Instant::now();
+        report.minimum().unwrap();
+        (planning, started.elapsed())
+    };
+    let time = |count| {
+        let all = [(); 3].map(|()| once(count));
+        (
+            all.map(|it| it.0).into_iter().min().unwrap(),
+            all.map(|it| it.1).into_iter().min().unwrap(),
+        )
+    };
+    let (few, many) = (time(150), time(600));
+    // Four times as many: 16 times the work, where it was 64 times; on a busy machine.
+    let slack = std::time::Duration::from_millis(20);
+    assert!(many.0 < 40 * few.0 + slack, "planning: {few:?}, {many:?}");
+    assert!(many.1 < 40 * few.1 + slack, "least memory: {few:?}, {many:?}");
+}
