@@ -8,11 +8,11 @@ use clap::Args;
 use regraph_trace::certify::{check, Certificate};
 
 use super::failure::Failure;
-use super::load::load;
+use super::load::{self, load};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The trace, JSON Lines in format v1.
+    /// The trace, JSON Lines in format v1; `-` is standard input.
     trace: PathBuf,
     /// The certificates, one a line.
     file: PathBuf,
@@ -37,7 +37,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
             output,
             "no placement of capture {capture} of {} that adds no edges can use less than {} bytes \
              ({:.1} MiB): these {} blocks are pairwise unordered (programmatic {}, {} thresholds)",
-            arguments.trace.display(),
+            load::name(&arguments.trace),
             minimum_bytes,
             minimum_bytes as f64 / f64::from(1 << 20),
             certificate.antichain.len(),

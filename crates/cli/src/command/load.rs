@@ -1,27 +1,49 @@
-//! Reading the file that a command is given.
+//! Reading the trace that a command is given.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-use regraph_trace::{ReadError, Trace};
+use regraph_trace::{Operation, ReadError, Trace};
 
 use super::failure::Failure;
 
-/// The trace in a file.
+/// The trace in a file, or on standard input where the path is `-`.
 ///
 /// # Errors
-/// [`Failure::Input`] with the file's name and, where there is one, the line.
+/// [`Failure::Input`] with the file's name and, where there is one, the line; likewise for a trace
+/// without a capture.
 pub fn load(path: &Path) -> Result<Trace, Failure> {
-    let file = File::open(path).map_err(|error| {
-        Failure::Input(format!("{}: expected a trace: {error}", path.display()))
+    let name = name(path);
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::Input(format!("{name}: expected a trace: {error}"))
+    };
+    let input: Box<dyn Read> = if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|error| wrong(&error))?)
+    };
+    let trace = regraph_trace::read(BufReader::new(input)).map_err(|error| match error {
+        ReadError::Input { source, .. } => wrong(&source),
+        error => Failure::Input(format!("{name}: {error}")),
     })?;
-    regraph_trace::read(BufReader::new(file)).map_err(|error| {
-        Failure::Input(match error {
-            ReadError::Input { source, .. } => {
-                format!("{}: expected a trace: {source}", path.display())
-            }
-            error => format!("{}: {error}", path.display()),
-        })
-    })
+    let captures = |operation: &Operation| matches!(operation, Operation::Begin { .. });
+    if !trace.operations().iter().any(captures) {
+        return Err(wrong(&"it has no capture (no operation `begin`)"));
+    }
+    Ok(trace)
+}
+
+/// What messages call a file.
+pub fn name(path: &Path) -> String {
+    if is_stdin(path) {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// Whether a path stands for standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }

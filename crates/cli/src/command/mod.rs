@@ -6,6 +6,7 @@ mod failure;
 mod import_csv;
 mod load;
 mod plot;
+mod progress;
 mod replay;
 mod snapshot;
 mod sweep;

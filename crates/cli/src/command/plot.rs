@@ -1,5 +1,6 @@
 //! `regraph plot`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,11 +14,12 @@ use regraph_cli::replay::Options;
 use regraph_sim::{SimConfig, SimDriver};
 
 use super::failure::Failure;
-use super::load::load;
+use super::load::{self, load};
+use super::progress;
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The trace, JSON Lines in format v1.
+    /// The trace, JSON Lines in format v1; `-` is standard input.
     trace: PathBuf,
     /// Which streams may take a free block, a panel each: cross-stream, own-stream, deferred.
     #[arg(long, value_delimiter = ',', default_values_t = Reuse::ALL, value_name = "POLICIES")]
@@ -33,8 +35,9 @@ pub struct Arguments {
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
     let trace = load(&arguments.trace)?;
-    let name = arguments.trace.display().to_string();
+    let name = load::name(&arguments.trace);
     let mut series: Vec<Series> = Vec::new();
+    let spinner = progress::spinner(format!("running {name}"));
     for (index, policy) in arguments.policy.iter().enumerate() {
         if arguments.policy[..index].contains(policy) {
             continue;
@@ -47,7 +50,11 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         let run = Series::run(&driver, &trace, &options);
         series.push(run.map_err(|error| Failure::replay(&format!("{name}: {policy}"), &error))?);
     }
-    let title = arguments.trace.file_name().unwrap_or(arguments.trace.as_os_str());
+    spinner.finish_and_clear();
+    let title = match arguments.trace.file_name() {
+        Some(name) if !load::is_stdin(&arguments.trace) => name,
+        _ => OsStr::new("trace"),
+    };
     let page = plot::render(&title.to_string_lossy(), &trace, &series);
     let path = match &arguments.output {
         Some(path) => path.clone(),

@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use super::drivers::{with_driver, Choice, Job};
 use super::failure::Failure;
-use super::load::load;
+use super::load::{self, load};
+use super::progress;
 
 /// How long each node waits with tags on, in nanoseconds: long enough that nodes without an order
 /// between them overlap.
@@ -39,7 +40,7 @@ enum PlanChoice {
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The trace, JSON Lines in format v1.
+    /// The trace, JSON Lines in format v1; `-` is standard input.
     trace: PathBuf,
     /// The driver; by default CUDA if the machine has a GPU.
     #[arg(long, value_enum)]
@@ -135,7 +136,7 @@ impl LayoutSummary {
 impl Job for Run<'_> {
     fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
         let arguments = self.arguments;
-        let name = arguments.trace.display().to_string();
+        let name = load::name(&arguments.trace);
         let config = Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
         let options = Options {
             config,
@@ -149,18 +150,22 @@ impl Job for Run<'_> {
             },
             ..Options::default()
         };
+        let operations = self.trace.operations().len();
+        let spinner = progress::spinner(format!("replaying {operations} operations on {choice}"));
         let replayed = replay(driver, &self.trace, &options)
             .map_err(|error| Failure::replay(&name, &error))?;
         if let Some(path) = &arguments.placements {
             write_placements(path, &replayed.placements)
                 .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
         }
+        spinner.set_message("finding the least memory");
         let certificates = minimum::of_trace(&self.trace, arguments.programmatic);
         if let Some(path) = &arguments.certificate {
             write_certificates(path, &certificates)
                 .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
         }
         let least = minimum::of_pools(&self.trace, &certificates);
+        spinner.finish_and_clear();
         let summary = self.summary(name, choice, &replayed, least);
         let mut output = io::stdout().lock();
         if arguments.json {

@@ -53,7 +53,7 @@ fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()
     writeln!(
         output,
         "{:>6} {:>6} {:>9} {:>10} {:>10} {:>10} {:>10}",
-        "device", "type", "segments", "reserved", "allocated", "pending", "free"
+        "device", "type", "segments", "reserved", "allocated", "waiting", "free"
     )?;
     for device in 0..snapshot.device_traces.len() {
         for (kind, name) in [(SegmentType::Small, "small"), (SegmentType::Large, "large")] {
@@ -74,20 +74,30 @@ fn print_segments(snapshot: &Snapshot, output: &mut impl Write) -> io::Result<()
                 segments.len(),
                 total(|segment| segment.total_size),
                 total(|segment| segment.allocated_size),
-                total(|segment| segment.active_size - segment.allocated_size),
-                total(|segment| segment.total_size - segment.active_size),
+                total(waiting_bytes),
+                total(|segment| {
+                    segment.total_size - segment.allocated_size - waiting_bytes(segment)
+                }),
             )?;
         }
     }
     Ok(())
 }
 
+/// Whether a block that was freed waits for something.
+fn waits(block: &Block) -> bool {
+    block.waiting.is_some() || block.state == BlockState::ActivePendingFree
+}
+
+/// The blocks of a segment that wait, in bytes.
+fn waiting_bytes(segment: &Segment) -> u64 {
+    segment.blocks.iter().filter(|block| waits(block)).map(|block| block.size).sum()
+}
+
 /// The largest blocks that wait, and what for.
 fn print_waiting(snapshot: &Snapshot, most: usize, output: &mut impl Write) -> io::Result<()> {
     let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-    let mut waiting: Vec<&Block> = blocks
-        .filter(|block| block.waiting.is_some() || block.state == BlockState::ActivePendingFree)
-        .collect();
+    let mut waiting: Vec<&Block> = blocks.filter(|block| waits(block)).collect();
     if waiting.is_empty() {
         return Ok(());
     }

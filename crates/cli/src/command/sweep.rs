@@ -1,16 +1,16 @@
 //! `regraph sweep`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use regraph::settings::PlanChoice;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;
 
 use super::drivers::{with_driver, Choice, Job};
 use super::failure::Failure;
+use super::progress;
 
 /// How often a graph is launched for its time.
 const LAUNCHES: u32 = 11;
@@ -50,7 +50,7 @@ impl Job for Run<'_> {
             Choice::Cuda => LAUNCHES,
         };
         let workloads = Workload::all(self.arguments.sizes, self.arguments.seed);
-        let bar = progress(workloads.len());
+        let bar = progress::bar(workloads.len());
         let mut output = io::stdout().lock();
         if !self.arguments.json {
             bar.suspend(|| header(&mut output, choice, plan))?;
@@ -76,18 +76,6 @@ impl Job for Run<'_> {
         bar.finish_and_clear();
         Ok(())
     }
-}
-
-fn progress(length: usize) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(length as u64);
-    // A bar in the default style is as good where the template does not parse.
-    if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 const HEADINGS: [&str; 17] = [

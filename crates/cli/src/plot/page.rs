@@ -49,8 +49,7 @@ pub fn render(title: &str, trace: &Trace, series: &[Series]) -> String {
                 p #operation { "Point at a panel, or press the arrow keys on it, to read an operation." }
                 div.wide { (table(series, chart.unit)) }
                 p.note {
-                    "Peak allocated is each pool's own, summed over pools; the ratio is peak reserved \
-                     to it."
+                    "Peak allocated is each pool's own, summed over pools."
                     @if trace.operations().len() > POINTS {
                         " Curves are thinned to " (grouped(POINTS)) " points: of each stretch the \
                          lowest and the highest are kept."
@@ -106,7 +105,7 @@ fn table(series: &[Series], unit: Unit) -> Markup {
                     th scope="col" { "policy" }
                     th scope="col" { "peak reserved" }
                     th scope="col" { "peak allocated" }
-                    th scope="col" { "ratio" }
+                    th scope="col" { "reserved over allocated" }
                     th scope="col" { "highest waiting" }
                 }
             }
@@ -116,7 +115,7 @@ fn table(series: &[Series], unit: Unit) -> Markup {
                         th scope="row" { (series.name) }
                         td { (bytes(series.peak_reserved())) }
                         td { (bytes(series.peak_allocated)) }
-                        td { (series.ratio().map_or_else(|| "–".to_owned(), |r| format!("{r:.2}"))) }
+                        td { (series.reserved_over_allocated().map_or_else(|| "–".to_owned(), |r| format!("{r:.2}"))) }
                         td { (bytes(series.peak_waiting())) }
                     }
                 }

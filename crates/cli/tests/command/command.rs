@@ -1,5 +1,6 @@
 //! The command's manners: exit statuses, messages, output.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -97,6 +98,37 @@ fn a_missing_file_or_a_folder_is_status_2() {
         assert_eq!(output.status.code(), Some(2), "{path}");
         assert!(stderr(&output).contains(path), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_trace_without_a_capture_is_status_2() {
+    for path in ["/dev/null", &scratch("empty.jsonl", "").display().to_string()] {
+        for command in ["replay", "plot"] {
+            let output = regraph(&[command, path]);
+            assert_eq!(output.status.code(), Some(2), "{command} {path}");
+            assert!(stderr(&output).contains("it has no capture"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let run = |input: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_regraph"))
+            .args(["replay", "-", "--driver", "sim"])
+            .stdin(Stdio::from(File::open(input).unwrap()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.wait().unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let output = run(&trace("decoder_s1"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).starts_with("trace      standard input\n"), "{}", stdout(&output));
+    let output = run("/dev/null");
+    assert!(stderr(&output).contains("standard input: expected a trace"), "{}", stderr(&output));
 }
 
 #[test]
@@ -358,7 +390,7 @@ fn a_snapshot_is_summed_up_and_becomes_a_pickle() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let message = stdout(&output);
     let row = message.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>();
-    assert_eq!(row, ["0", "large", "1", "2.00", "1.00", "0.00", "1.00"]);
+    assert_eq!(row, ["0", "large", "1", "2.00", "1.00", "1.00", "0.00"]);
     assert!(message.contains("not proven, stream 0x10, marker 0x20"), "{message}");
     let pickled = std::fs::read(pickle).unwrap();
     assert_eq!((&pickled[..2], pickled.last()), (&b"\x80\x02"[..], Some(&b'.')));

@@ -370,7 +370,7 @@ fn the_commands_failures_have_their_statuses() {
     let folder = folder("plot_fails");
     let file = path("decoder_s1").display().to_string();
     std::fs::write(folder.join("bad.jsonl"), "{\"op\":\"allok\"}\n").unwrap();
-    std::fs::write(folder.join("own.html"), "").unwrap();
+    std::fs::copy(&file, folder.join("own.html")).unwrap();
     let cases: &[(&[&str], i32, &str)] = &[
         (&[], 2, "TRACE"),
         (&[&file, "--policy", "always"], 2, "expected one of cross-stream, own-stream, deferred"),
