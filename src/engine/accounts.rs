@@ -6,11 +6,47 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::peaks::{
-    class, Amounts, Ledger, Part, Tally, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS,
-    REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
+    class, Amounts, Counter, Gone, Part, Peaks, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED,
+    ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
 use super::state::State;
-use super::statistics::Statistics;
+use super::statistics::{Counts, Statistics};
+
+/// What is counted behind the engine's lock.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    /// What is counted here and not by a stream cache: by pool and class.
+    counters: Vec<Counter>,
+    /// What was counted in pools that are gone.
+    gone: Gone,
+    /// Heaps whose figures have changed since they were last counted.
+    touched: SmallVec<[u32; 8]>,
+    /// Whether a stream cache's figures may have exceeded their allowance.
+    may_have_peaked: bool,
+    counts: Counts,
+}
+
+impl Accounts {
+    /// Notes whether a stream cache counts no more than its allowance.
+    #[inline]
+    pub(super) fn heard(&mut self, within: bool) {
+        self.may_have_peaked |= !within;
+    }
+
+    /// What happened, to be counted.
+    pub(super) fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// Whether nothing is left to be counted of a heap; that then is to be.
+    pub(super) fn take_touched(&mut self) -> SmallVec<[u32; 8]> {
+        std::mem::take(&mut self.touched)
+    }
+
+    pub(super) fn put_back_touched(&mut self, touched: SmallVec<[u32; 8]>) {
+        self.touched = touched;
+    }
+}
 
 /// What is to be done with the peaks and sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +59,15 @@ impl State {
     /// Notes that a heap's figures have changed.
     #[inline]
     pub(super) fn touch(&mut self, heap: u32) {
-        if !self.touched.contains(&heap) {
-            self.touched.push(heap);
+        if !self.accounts.touched.contains(&heap) {
+            self.accounts.touched.push(heap);
         }
     }
 
     /// Counts what has changed. Every call that changes anything ends with this.
     pub(super) fn account(&mut self, counts: bool) {
-        while let Some(heap) = self.touched.pop() {
-            self.note_changes(heap);
+        while let Some(heap) = self.accounts.touched.pop() {
+            self.count_changes(heap);
             if self.pools.find_heap(heap).is_none() {
                 continue;
             }
@@ -43,10 +79,10 @@ impl State {
                     amounts[kind] = all[kind];
                 }
             }
-            self.set_tally(pool, class, amounts);
+            self.set_counter(pool, class, amounts);
         }
-        if std::mem::take(&mut self.unsettled) {
-            self.settle();
+        if std::mem::take(&mut self.accounts.may_have_peaked) {
+            self.sum_up();
         }
     }
 
@@ -54,37 +90,38 @@ impl State {
     /// on to be in the sums over all pools.
     pub(super) fn forget_figures(&mut self, pool: PoolId) {
         let row = pool.row();
-        let Self { fronts, tallies, gone, .. } = self;
-        let mut sum_up = |class: usize, tally: &mut Tally, ledger: &mut Ledger| {
-            debug_assert_eq!(tally.current, Amounts::default());
-            ledger.adjust(row, class, tally);
-            gone.add(class, &tally.risen);
+        let Self { caches, accounts: Accounts { counters, gone, .. }, .. } = self;
+        let mut sum_up = |class: usize, counter: &mut Counter, peaks: &mut Peaks| {
+            debug_assert_eq!(counter.current, Amounts::default());
+            peaks.adjust(row, class, counter);
+            gone.add(class, &counter.risen);
         };
-        for mut front in fronts.used() {
-            front.forget_pool(pool, |class, tally| sum_up(class, tally, &mut fronts.ledger()));
+        for mut cache in caches.used() {
+            cache.forget_pool(pool, |class, counter| sum_up(class, counter, &mut caches.peaks()));
         }
         for class in 0..2 {
-            let Some(tally) = tallies.get_mut(2 * row + class) else { continue };
-            tally.set(&Amounts::default());
-            sum_up(class, tally, &mut fronts.ledger());
-            *tally = Tally::default();
+            let Some(counter) = counters.get_mut(2 * row + class) else { continue };
+            counter.set(&Amounts::default());
+            sum_up(class, counter, &mut caches.peaks());
+            *counter = Counter::default();
         }
-        fronts.ledger().forget_pool(row);
+        caches.peaks().forget_pool(row);
     }
 
     #[inline]
-    fn set_tally(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
+    fn set_counter(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
         let row = 2 * pool.row() + class;
-        if self.tallies.len() <= row {
-            self.tallies.resize_with((row | 1) + 1, Tally::default);
+        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+        if counters.len() <= row {
+            counters.resize_with((row | 1) + 1, Counter::default);
         }
-        let tally = &mut self.tallies[row];
-        if !tally.set(&amounts) {
-            self.unsettled |= !self.fronts.ledger().grant_ahead(pool.row(), class, tally);
+        let counter = &mut counters[row];
+        if !counter.set(&amounts) {
+            *may_have_peaked |= !self.caches.peaks().allow_ahead(pool.row(), class, counter);
         }
     }
 
-    /// What a heap holds that no front counts.
+    /// What a heap holds that no stream cache counts.
     #[inline]
     fn amounts(&self, pool: PoolId, heap: u32) -> (usize, Amounts) {
         let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
@@ -114,46 +151,49 @@ impl State {
     }
 
     /// Adds everything up, with all locks held, and notes new peaks.
-    pub(super) fn settle(&mut self) -> Totals {
+    pub(super) fn sum_up(&mut self) -> Totals {
         self.with_totals(|_, _| {})
     }
 
     /// The figures of a pool, or of all.
     pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
         let pool = pool.map(PoolId::row);
-        let totals = self.settle();
-        let fronts = Arc::clone(&self.fronts);
-        let mut ledger = fronts.ledger();
-        let mut counts = self.counts;
-        counts.num_sync_all_streams = self.lanes.synchronized();
+        let totals = self.sum_up();
+        let caches = Arc::clone(&self.caches);
+        let mut peaks = caches.peaks();
+        let mut counts = self.accounts.counts;
+        counts.num_sync_all_streams = self.timelines.synchronized();
         Statistics {
-            all: ledger.figures(&totals, pool, Part::All),
-            small_pool: ledger.figures(&totals, pool, Part::Small),
-            large_pool: ledger.figures(&totals, pool, Part::Large),
+            all: peaks.figures(&totals, pool, Part::All),
+            small_pool: peaks.figures(&totals, pool, Part::Small),
+            large_pool: peaks.figures(&totals, pool, Part::Large),
             counts,
         }
     }
 
     pub(super) fn reset(&mut self, what: Reset) {
-        self.with_totals(|ledger, totals| match what {
-            Reset::Peaks => ledger.reset_peaks(totals),
-            Reset::Accumulated => ledger.reset_accumulated(totals),
+        self.with_totals(|peaks, totals| match what {
+            Reset::Peaks => peaks.reset_peaks(totals),
+            Reset::Accumulated => peaks.reset_accumulated(totals),
         });
+        if what == Reset::Accumulated {
+            self.accounts.counts = Counts::default();
+        }
     }
 
-    fn with_totals(&mut self, then: impl FnOnce(&mut Ledger, &Totals)) -> Totals {
-        let fronts = Arc::clone(&self.fronts);
-        let mut totals = Totals::new(&self.gone);
-        let mut guards: SmallVec<[_; 4]> = fronts.used().collect();
-        for (row, tally) in self.tallies.iter_mut().enumerate() {
-            totals.add(row / 2, row % 2, tally);
+    fn with_totals(&mut self, then: impl FnOnce(&mut Peaks, &Totals)) -> Totals {
+        let caches = Arc::clone(&self.caches);
+        let mut totals = Totals::new(&self.accounts.gone);
+        let mut guards: SmallVec<[_; 4]> = caches.used().collect();
+        for (row, counter) in self.accounts.counters.iter_mut().enumerate() {
+            totals.add(row / 2, row % 2, counter);
         }
-        for front in &mut guards {
-            front.add_up(&mut totals);
+        for cache in &mut guards {
+            cache.add_up(&mut totals);
         }
-        let mut ledger = fronts.ledger();
-        ledger.settle(&totals);
-        then(&mut ledger, &totals);
+        let mut peaks = caches.peaks();
+        peaks.raise(&totals);
+        then(&mut peaks, &totals);
         totals
     }
 }

@@ -18,7 +18,7 @@ use super::planned::Found;
 use super::pools::{is_small, Homes};
 use super::report::Block;
 use super::state::{Locked, State};
-use super::stream_cache::{Front, Taken};
+use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::NodeIndex;
 use crate::driver::{AsStream, CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
@@ -30,7 +30,7 @@ use crate::sync::{is_poisoned, MutexGuard};
 
 const CALL: &str = "allocate";
 
-/// How many lanes and waiting ranges are looked at before the heap grows: a bound on what one call
+/// How many timelines and waiting ranges are looked at before the heap grows: a bound on what one call
 /// costs.
 pub(super) const POLLED: usize = 32;
 
@@ -54,7 +54,7 @@ pub(super) struct Request {
 impl State {
     /// The claim of a stream that does not capture.
     fn outside(&mut self, stream: StreamHandle) -> Claim {
-        Claim::Outside { lane: Some(self.claim_stream(stream)) }
+        Claim::Outside { lane: Some(self.assign_stream(stream)) }
     }
 }
 
@@ -63,7 +63,7 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { pool, requested, bytes, .. } = request;
         let stream = request.stream;
         self.state.must_be_awake(pool, CALL)?;
-        let claim = self.claim(pool, stream)?;
+        let claim = self.requester(pool, stream)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, claim));
         }
@@ -100,14 +100,14 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
-    fn claim(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
+    fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
         match self.driver.capture_status(stream, &mut self.state.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => {
-                self.state.claim_stream(stream);
+                self.state.assign_stream(stream);
                 let slot = self.enter(CALL, capture, pool)?;
                 let index = self.look(slot, stream);
                 self.take_over(slot);
-                if self.state.slot(capture).is_none() {
+                if self.state.captures.slot(capture).is_none() {
                     return Err(Error::CaptureInvalidated { call: CALL, stream });
                 }
                 let share = self.config.settings.reuse == Reuse::CrossStream;
@@ -136,7 +136,7 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { pool, stream, bytes, .. } = request;
         let small = is_small(bytes);
         if let Claim::Outside { .. } = claim {
-            self.trim_for_outside(pool)?;
+            self.drop_premapped_for_eager(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own((pool, stream), small);
             self.poll_deferred(POLLED);
@@ -149,11 +149,11 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(Some(placed));
             }
         }
-        if self.settle_everything(Some(pool)) || self.config.lacks(Flaw::StreamOrder) {
+        if self.free_completed(Some(pool)) || self.config.lacks(Flaw::StreamOrder) {
             if self.config.lacks(Flaw::StreamOrder) {
-                let lanes: Vec<_> = self.state.lanes.all().collect();
-                for lane in lanes {
-                    self.state.pools.heap_mut(homes.first).settle_lane(lane, u64::MAX);
+                let timelines: Vec<_> = self.state.timelines.all().collect();
+                for timeline in timelines {
+                    self.state.pools.heap_mut(homes.first).settle_lane(timeline, u64::MAX);
                 }
             }
             if let Some(placed) = self.place(claim, homes, bytes) {
@@ -207,13 +207,12 @@ impl<D: Driver> Locked<'_, D> {
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
-        let State { pools, recordings, .. } = &mut *self.state;
+        let State { pools, captures, .. } = &mut *self.state;
         let searched = pools.heap_mut(heap);
         let Claim::Capture { capture: slot, stream, .. } = claim else {
             return run(searched, &mut |_| false);
         };
-        let recording = recordings[slot.index()].as_ref();
-        let capture = &recording.expect("a claim names a capture under way").capture;
+        let capture = &captures.get(slot).proof;
         let result = run(searched, &mut |markers| {
             capture.proves(stream, markers) || self.config.lacks(Flaw::Proof)
         });
@@ -226,22 +225,23 @@ impl<D: Driver> Locked<'_, D> {
     fn hand_out(&mut self, request: &Request, heap: u32, claim: Claim, placed: Placed) -> Block {
         let &Request { pool, stream, requested, ref frames, .. } = request;
         // Before the block: the history shows memory before what lies in it.
-        self.state.note_changes(heap);
+        self.state.count_changes(heap);
         let number = self.state.blocks.number();
         let Placed { range, address, bytes, before } = placed;
         let mine = match claim {
             Claim::Capture { capture, stream: index, .. } => {
-                let recording = self.state.recording(capture);
-                recording.blocks += 1;
-                let since = recording.capture.tick();
-                let home = Home { capture: recording.id, slot: capture, stream: index, since };
-                self.state.note(capture, Entry::Allocate { block: number, stream, address, bytes });
+                let capture_state = self.state.capture(capture);
+                capture_state.blocks += 1;
+                let since = capture_state.proof.tick();
+                let home = Home { capture: capture_state.id, slot: capture, stream: index, since };
+                let entry = Entry::Allocate { block: number, stream, address, bytes };
+                capture_state.write_journal(entry);
                 Some(home)
             }
             Claim::Outside { .. } => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
-        self.state.tell(pool, mine.map(|home| home.slot), standing);
+        self.state.write_journals(pool, mine.map(|home| home.slot), standing);
         let leased = mine.is_none() && self.config.settings.caching;
         let row = self.state.pools.get_mut(pool).expect("found before");
         row.add_block();
@@ -266,15 +266,15 @@ impl<D: Driver> Locked<'_, D> {
             frames: frames.clone().filter(|_| !leased),
         });
         if leased {
-            let fronts = Arc::clone(&self.state.fronts);
-            let mut front = fronts.of(stream);
-            fronts.note_used(front.number());
+            let caches = Arc::clone(&self.state.caches);
+            let mut cache = caches.of(stream);
+            caches.set_used(cache.number());
             let place = (address, bytes, requested);
-            id = front.enroll(id.slot, (pool, stream), place, frames.clone());
-            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+            id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
+            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
         }
         let place = (address, requested);
-        self.state.remember_from(Action::Allocate, place, Some(stream), pool, frames.clone());
+        self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames.clone());
         Block { id, address, bytes: requested }
     }
 }
@@ -347,14 +347,14 @@ impl<D: Driver> Engine<D> {
         let rounding = if caching { rounding } else { Rounding::default() };
         let bytes = rounding.round(requested.min(LARGEST));
         let frames = self.frames();
-        let front = self.front_of(stream)?;
-        if let Some(mut front) = front {
+        let cache = self.cache_of(stream)?;
+        if let Some(mut cache) = cache {
             let sizes = (bytes, requested);
-            let taken = front.take(&self.driver, (pool, stream), sizes, frames.clone());
-            if let Taken::Block { block, settle } = taken {
-                if settle && !front.grant(&mut self.fronts.ledger()) {
-                    drop(front);
-                    self.lock()?.settle();
+            let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone());
+            if let Taken::Block { block, may_peak } = taken {
+                if may_peak && !cache.allow(&mut self.caches.peaks()) {
+                    drop(cache);
+                    self.lock()?.sum_up();
                 }
                 return Ok(block);
             }
@@ -364,12 +364,12 @@ impl<D: Driver> Engine<D> {
         self.request(allocate, last_resort)
     }
 
-    /// The front of a stream, if fronts may hand out anything.
+    /// The stream cache of a stream, if stream caches may hand out anything.
     #[inline]
-    fn front_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, Front>>, Error> {
+    fn cache_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, StreamCache>>, Error> {
         if is_poisoned(&self.state) {
             return Err(Error::Poisoned);
         }
-        Ok(self.config.settings.caching.then(|| self.fronts.of(stream)))
+        Ok(self.config.settings.caching.then(|| self.caches.of(stream)))
     }
 }

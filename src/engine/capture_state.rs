@@ -1,4 +1,4 @@
-//! A capture under way, as the engine keeps it.
+//! Captures under way, as the engine keeps them.
 
 use std::time::Instant;
 
@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 use super::explain::WaitReason;
 use super::layout::Following;
 use super::names::{BlockId, PoolId};
-use super::streams::Mark;
+use super::streams::{Position, Timelines};
 use crate::capture::{Capture, Moment};
 use crate::driver::{CaptureId, DriverError, StreamHandle};
-use crate::heap::RangeId;
-use crate::journal::{BlockNumber, Journal};
+use crate::heap::{CaptureSlot, RangeId};
+use crate::journal::{BlockNumber, Entry, Journal};
 use crate::plan::Options;
 
 /// A block freed in the capture that cannot be proven free within it.
@@ -27,14 +27,14 @@ pub(super) struct Held {
     /// Streams outside the capture whose work may use it, and that had no mark yet.
     pub(super) outside: SmallVec<[StreamHandle; 2]>,
     /// Behind the work of such streams when the block was freed.
-    pub(super) marks: SmallVec<[Mark; 2]>,
+    pub(super) positions: SmallVec<[Position; 2]>,
     pub(super) reason: WaitReason,
 }
 
 /// The thread that all streams of a capture belong to, as long as no stream has gone to another thread
 /// since and none has joined the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Keeper {
+pub(super) struct CapturingThread {
     pub(super) thread: usize,
     pub(super) changes: u64,
     pub(super) streams: usize,
@@ -54,11 +54,11 @@ pub(super) enum Planning {
 
 /// A capture under way.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(super) struct CaptureState {
     pub(super) id: CaptureId,
     /// Captures in order of their first sight: a body is younger than its parent.
     pub(super) age: u64,
-    pub(super) capture: Capture,
+    pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Blocks allocated in it.
@@ -68,12 +68,12 @@ pub(super) struct Recording {
     /// frees them with its next request.
     pub(super) left: Vec<BlockId>,
     /// Who took the capture over last, and when.
-    pub(super) keeper: Keeper,
+    pub(super) capturing_thread: CapturingThread,
     /// How much it may map at once ahead of what it asks for, in bytes. Zero too where its graph may
     /// run before it is ended here.
     pub(super) step: u64,
     /// How far set-backs have been followed up.
-    pub(super) heeded: Moment,
+    pub(super) set_backs_seen: Moment,
     /// A block whose place rests on an order that a set-back has undone.
     pub(super) undone: Option<(BlockNumber, StreamHandle)>,
     /// The layout that its blocks are to lie by.
@@ -83,7 +83,144 @@ pub(super) struct Recording {
     pub(super) since: Instant,
     /// Whether another capture of one of its pools has been under way beside it: one may contain the
     /// other.
-    pub(super) beside: bool,
+    pub(super) concurrent: bool,
     /// Why memory that it may use is not there.
     pub(super) lost: Option<DriverError>,
+}
+
+/// What the engine knows of a capture by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CapturePhase {
+    /// Under way, as far as the engine knows.
+    UnderWay,
+    /// Ended or abandoned here; the driver may not have been told yet.
+    Ended,
+    /// Never heard of.
+    Unknown,
+}
+
+/// The captures under way.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    rows: Vec<Option<CaptureState>>,
+    /// How many there were so far.
+    made: u64,
+}
+
+const UNDER_WAY: &str = "the slot of a capture under way";
+
+impl Captures {
+    /// Adds a capture, which is made with its age.
+    pub(super) fn add(&mut self, make: impl FnOnce(u64) -> CaptureState) -> CaptureSlot {
+        self.made += 1;
+        let vacant = self.rows.iter().position(Option::is_none);
+        let row = vacant.unwrap_or(self.rows.len());
+        if row == self.rows.len() {
+            self.rows.push(None);
+        }
+        self.rows[row] = Some(make(self.made));
+        CaptureSlot::new(row)
+    }
+
+    /// Takes a capture out of those under way, for good.
+    pub(super) fn take(&mut self, slot: CaptureSlot) -> Option<CaptureState> {
+        self.rows[slot.index()].take()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: CaptureSlot) -> &CaptureState {
+        self.rows[slot.index()].as_ref().expect(UNDER_WAY)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: CaptureSlot) -> &mut CaptureState {
+        self.rows[slot.index()].as_mut().expect(UNDER_WAY)
+    }
+
+    pub(super) fn find(&self, slot: CaptureSlot) -> Option<&CaptureState> {
+        self.rows.get(slot.index())?.as_ref()
+    }
+
+    pub(super) fn slot(&self, id: CaptureId) -> Option<CaptureSlot> {
+        let row = self.rows.iter().position(|row| row.as_ref().is_some_and(|it| it.id == id));
+        row.map(CaptureSlot::new)
+    }
+
+    pub(super) fn slots(&self) -> Vec<CaptureSlot> {
+        self.with_slots().map(|(slot, _)| slot).collect()
+    }
+
+    pub(super) fn with_slots(&self) -> impl Iterator<Item = (CaptureSlot, &CaptureState)> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter_map(|(row, it)| Some((CaptureSlot::new(row), it.as_ref()?)))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &CaptureState> + Clone {
+        self.rows.iter().flatten()
+    }
+
+    /// Those that use a pool.
+    pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
+        self.rows.iter_mut().flatten().filter(move |it| it.pools.contains(&pool))
+    }
+
+    /// The numbers of those that use a pool.
+    pub(super) fn ids_of(&self, pool: PoolId) -> SmallVec<[CaptureId; 2]> {
+        self.iter().filter(|it| it.pools.contains(&pool)).map(|it| it.id).collect()
+    }
+
+    pub(super) fn ids(&self) -> Vec<CaptureId> {
+        self.iter().map(|it| it.id).collect()
+    }
+
+    /// Blocks that captures hold until they end.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
+        self.iter().flat_map(|it| &it.held)
+    }
+
+    /// What is known of a capture.
+    pub(super) fn phase(&self, id: CaptureId, timelines: &Timelines) -> CapturePhase {
+        if self.slot(id).is_some() {
+            CapturePhase::UnderWay
+        } else if timelines.has_ended(id) {
+            CapturePhase::Ended
+        } else {
+            CapturePhase::Unknown
+        }
+    }
+
+    /// The youngest that a stream was seen in.
+    pub(super) fn last_of(&self, stream: StreamHandle) -> Option<CaptureSlot> {
+        let seen = self.with_slots().filter(|(_, it)| it.proof.stream(stream).is_some());
+        seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot)
+    }
+
+    /// Writes a fact into the journal of every capture that uses a pool, but for one.
+    pub(super) fn write_journals(
+        &mut self,
+        pool: PoolId,
+        but: Option<CaptureSlot>,
+        entry: Entry<'_>,
+    ) {
+        for (row, it) in self.rows.iter_mut().enumerate() {
+            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
+            if but != Some(CaptureSlot::new(row)) {
+                it.write_journal(entry);
+            }
+        }
+    }
+}
+
+impl CaptureState {
+    /// Writes a fact into the capture's journal, where it keeps one.
+    pub(super) fn write_journal(&mut self, entry: Entry<'_>) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(entry);
+        }
+    }
+
+    /// The streams that it was seen on.
+    pub(super) fn streams(&self) -> SmallVec<[StreamHandle; 16]> {
+        self.proof.streams().map(|stream| self.proof.stream_handle(stream)).collect()
+    }
 }

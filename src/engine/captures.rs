@@ -27,14 +27,14 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "begin_capture";
         self.change(|locked| {
             locked.state.must_be_awake(pool, CALL)?;
-            locked.state.claim_stream(stream);
+            locked.state.assign_stream(stream);
             match self.driver.capture_status(stream, &mut locked.state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {
                     let slot = locked.enter(CALL, capture, pool)?;
                     locked.look(slot, stream);
                     locked.take_over(slot);
                     let ruined = Error::CaptureInvalidated { call: CALL, stream };
-                    locked.state.slot(capture).map(|_| capture).ok_or(ruined)
+                    locked.state.captures.slot(capture).map(|_| capture).ok_or(ruined)
                 }
                 CaptureStatus::None => Err(Error::NotCapturing { stream }),
                 CaptureStatus::Invalidated => {
@@ -85,8 +85,8 @@ impl<D: Driver> Engine<D> {
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
         self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "grow_ahead", capture };
-            let slot = locked.state.slot(capture).ok_or(unknown)?;
-            locked.state.recording(slot).step = bytes;
+            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            locked.state.capture(slot).step = bytes;
             Ok(())
         })
     }
@@ -101,9 +101,9 @@ impl<D: Driver> Engine<D> {
     /// graph's for good. [`Error::UnknownCapture`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         self.change(|locked| {
-            if let Some(slot) = locked.state.slot(capture) {
+            if let Some(slot) = locked.state.captures.slot(capture) {
                 // Its graph may have run: no memory of it is exchanged any more.
-                locked.state.recording(slot).step = 0;
+                locked.state.capture(slot).step = 0;
             }
             locked.end_capture(capture, None)
         })
@@ -118,7 +118,7 @@ impl<D: Driver> Engine<D> {
     pub fn captures_over(&self, pool: PoolId) -> Result<Vec<CaptureId>, Error> {
         self.change(|locked| {
             locked.state.pool(pool, "captures_over")?;
-            let captures = locked.state.under_way(pool);
+            let captures = locked.state.captures.ids_of(pool);
             Ok(captures.into_iter().filter(|&id| locked.is_over(id)).collect())
         })
     }
@@ -130,17 +130,17 @@ impl<D: Driver> Engine<D> {
     pub fn captures_of(&self, stream: impl AsStream) -> Result<Vec<CaptureId>, Error> {
         let stream = stream.as_stream();
         let state = self.lock()?;
-        let recordings = state.recordings.iter().flatten();
-        let seen = recordings.filter(|recording| recording.capture.stream(stream).is_some());
-        Ok(seen.map(|recording| recording.id).collect())
+        let captures = state.captures.iter();
+        let seen = captures.filter(|capture_state| capture_state.proof.stream(stream).is_some());
+        Ok(seen.map(|capture_state| capture_state.id).collect())
     }
 
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
-        let recording = state.recordings.iter().any(Option::is_some);
-        recording
+        let capture_state = state.captures.iter().next().is_some();
+        capture_state
     }
 
     /// Sets whether captures that begin from now on keep a journal ([`Engine::journal`]), even where
@@ -164,7 +164,7 @@ impl<D: Driver> Engine<D> {
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
-            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
             // What it lost it needs no more; the pool says that it is suspended.
             let _ = locked.end(slot, false);
             Ok(())
@@ -183,7 +183,7 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
         // A poisoned engine hands nothing out, but what its graphs use they still use.
         let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
-        state.graphs.get(&graph).cloned().unwrap_or_default()
+        state.graphs.pools_of(graph)
     }
 
     /// Looks at a stream, so that the engine knows its terminals as they are now.
@@ -199,7 +199,7 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             match self.driver.capture_status(stream, &mut locked.state.terminals)? {
                 CaptureStatus::Active { capture, .. } => {
-                    if let Some(slot) = locked.state.slot(capture) {
+                    if let Some(slot) = locked.state.captures.slot(capture) {
                         locked.look_and_confirm(slot, stream);
                     }
                     Ok(())
@@ -221,8 +221,8 @@ impl<D: Driver> Engine<D> {
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.lock()?;
         let unknown = Error::UnknownCapture { call: "journal", capture };
-        let slot = state.slot(capture).ok_or(unknown)?;
+        let slot = state.captures.slot(capture).ok_or(unknown)?;
         self.with(&mut state).last_looks(slot);
-        Ok(state.recording(slot).journal.clone())
+        Ok(state.capture(slot).journal.clone())
     }
 }

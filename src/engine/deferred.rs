@@ -14,11 +14,12 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
+use super::capture_state::{CapturePhase, Captures};
 use super::explain::WaitReason;
 use super::history::Action;
 use super::names::PoolId;
-use super::state::{known, Locked, State};
-use super::streams::{Lanes, Mark, Whereabouts};
+use super::state::{Locked, State};
+use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::heap::RangeId;
 use crate::journal::{BlockNumber, Entry};
@@ -33,7 +34,7 @@ pub(super) struct Deferred {
     pub(super) number: BlockNumber,
     /// Streams without a mark yet.
     pub(super) streams: SmallVec<[StreamHandle; 2]>,
-    pub(super) marks: SmallVec<[Mark; 2]>,
+    pub(super) positions: SmallVec<[Position; 2]>,
     /// Captures that must have ended.
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// Whether a graph of the pool uses the memory.
@@ -50,39 +51,53 @@ pub(super) struct Deferred {
     pub(super) users: SmallVec<[CaptureId; 1]>,
     /// Its own stream, where that was no reason to wait: what it submits comes after all that it
     /// did with the block, which it had done by this mark.
-    pub(super) own: Option<Mark>,
+    pub(super) own: Option<Position>,
     /// What was asked for, in bytes, where it is one block whose end the history has yet to tell.
     pub(super) requested: Option<u64>,
 }
 
-/// How a capture stands to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Under way, as far as the engine knows.
-    UnderWay,
-    /// Ended or abandoned here; the driver may not have been told yet.
-    Ended,
-    /// Never heard of.
-    Unknown,
-}
-
 impl Deferred {
+    /// A range that waits for nothing yet.
+    pub(super) fn new(
+        (pool, heap): (PoolId, u32),
+        range: RangeId,
+        number: BlockNumber,
+        graphs: bool,
+    ) -> Self {
+        Self {
+            pool,
+            heap,
+            range,
+            number,
+            streams: SmallVec::new(),
+            positions: SmallVec::new(),
+            captures: SmallVec::new(),
+            graphs,
+            captured: false,
+            unclear: false,
+            looked: false,
+            users: SmallVec::new(),
+            own: None,
+            requested: None,
+        }
+    }
+
     /// Takes another look; true once the range is free. The captures that one of its streams is
     /// found in are put into `users`: their graphs may use the memory, and each may be a part of
-    /// one of `beside`, the captures under way in the pool. `all` are those in any pool.
+    /// one of those under way in the pool.
     ///
     /// Errors of the driver leave it waiting: what cannot be shown is not free.
-    pub(super) fn poll<D: Driver + ?Sized>(
+    pub(super) fn poll<D: Driver>(
         &mut self,
         driver: &D,
-        lanes: &mut Lanes,
-        known: impl Fn(&Lanes, CaptureId) -> Known,
-        beside: &[CaptureId],
-        all: &[CaptureId],
+        timelines: &mut Timelines,
+        under_way: &Captures,
         users: &mut Vec<CaptureId>,
     ) -> bool {
-        self.captures.retain(|&mut capture| known(lanes, capture) == Known::UnderWay);
-        let Self { streams, marks, captures, captured, unclear, looked, users: by, .. } = self;
+        let (concurrent, all) = (under_way.ids_of(self.pool), under_way.ids());
+        self.captures
+            .retain(|&mut capture| under_way.phase(capture, timelines) == CapturePhase::UnderWay);
+        let Self { streams, positions, captures, captured, unclear, looked, users: by, .. } = self;
         let first = !*looked;
         *looked = true;
         let mut wait_for = |found: &[CaptureId]| {
@@ -92,64 +107,64 @@ impl Deferred {
                 }
             }
         };
-        streams.retain(|&mut stream| match lanes.ask(driver, stream) {
-            Whereabouts::Outside => match lanes.mark(driver, stream) {
+        streams.retain(|&mut stream| match timelines.ask(driver, stream) {
+            StreamStatus::Outside => match timelines.mark(driver, stream) {
                 Some(mark) => {
-                    marks.push(mark);
+                    positions.push(mark);
                     false
                 }
                 None => true,
             },
-            Whereabouts::Inside(capture) => {
-                match known(lanes, capture) {
-                    Known::UnderWay => {
+            StreamStatus::Inside(capture) => {
+                match under_way.phase(capture, timelines) {
+                    CapturePhase::UnderWay => {
                         users.push(capture);
                         if !by.contains(&capture) {
                             by.push(capture);
                         }
                         wait_for(&[capture]);
-                        wait_for(beside);
+                        wait_for(&concurrent);
                     }
-                    Known::Unknown => {
+                    CapturePhase::Unknown => {
                         // Nobody has said whose graph it will be.
                         *captured |= first;
-                        wait_for(beside);
+                        wait_for(&concurrent);
                     }
-                    Known::Ended => {}
+                    CapturePhase::Ended => {}
                 }
                 true
             }
-            Whereabouts::Barred => true,
-            Whereabouts::Unclear => {
+            StreamStatus::Barred => true,
+            StreamStatus::Unclear => {
                 // By the next look that may be over. Any capture under way may be the one.
                 *unclear = all.is_empty() && (first || *unclear);
                 *looked &= !first;
-                for &capture in all {
+                for &capture in &all {
                     users.push(capture);
                     if !by.contains(&capture) {
                         by.push(capture);
                     }
                 }
-                wait_for(all);
+                wait_for(&all);
                 true
             }
         });
-        marks.retain(|&mut mark| !lanes.is_reached(mark));
-        self.streams.is_empty() && self.marks.is_empty() && self.captures.is_empty()
+        positions.retain(|&mut mark| !timelines.is_reached(mark));
+        self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
     }
 
     /// The mark that it waits for, where it waits for marks alone.
-    pub(super) fn awaits(&self) -> Option<Mark> {
+    pub(super) fn awaits(&self) -> Option<Position> {
         let alone = self.streams.is_empty() && self.captures.is_empty();
-        self.marks.first().copied().filter(|_| alone)
+        self.positions.first().copied().filter(|_| alone)
     }
 
     /// What it waits for.
-    pub(super) fn reason(&self, lanes: &Lanes) -> WaitReason {
+    pub(super) fn reason(&self, timelines: &Timelines) -> WaitReason {
         if let Some(&capture) = self.captures.first() {
             return WaitReason::Capture(capture);
         }
-        let marked = self.marks.first().map(|mark| lanes.stream(mark.lane));
+        let marked = self.positions.first().map(|mark| timelines.stream(mark.timeline));
         match self.streams.first().copied().or(marked) {
             Some(stream) => WaitReason::OutsideWork(stream),
             None => unreachable!("what waits for nothing is free"),
@@ -163,13 +178,19 @@ pub(super) struct Deferrals {
     rows: Vec<Option<Deferred>>,
     vacant: Vec<u32>,
     /// Those that must be looked at, in the order in which that happens next; the rest is parked
-    /// at a lane.
-    pub(super) polled: VecDeque<u32>,
+    /// at a timeline.
+    polled: VecDeque<u32>,
 }
 
 impl Deferrals {
+    /// Takes one in, to be looked at later.
+    pub(super) fn add(&mut self, deferred: Deferred) {
+        let number = self.insert(deferred);
+        self.polled.push_back(number);
+    }
+
     /// Takes one in and gives it a number.
-    pub(super) fn insert(&mut self, deferred: Deferred) -> u32 {
+    fn insert(&mut self, deferred: Deferred) -> u32 {
         match self.vacant.pop() {
             Some(number) => {
                 self.rows[number as usize] = Some(deferred);
@@ -183,17 +204,17 @@ impl Deferrals {
     }
 
     /// Takes one out, for good or to be put back.
-    pub(super) fn take(&mut self, number: u32) -> Option<Deferred> {
+    fn take(&mut self, number: u32) -> Option<Deferred> {
         self.rows.get_mut(number as usize)?.take()
     }
 
     /// Puts back what [`Deferrals::take`] took out.
-    pub(super) fn put_back(&mut self, number: u32, deferred: Deferred) {
+    fn put_back(&mut self, number: u32, deferred: Deferred) {
         self.rows[number as usize] = Some(deferred);
     }
 
     /// Lets a number that was taken out be used again.
-    pub(super) fn forget(&mut self, number: u32) {
+    fn forget(&mut self, number: u32) {
         self.vacant.push(number);
     }
 
@@ -207,12 +228,6 @@ impl Deferrals {
 }
 
 impl State {
-    /// Lets a range wait, without a look at it.
-    pub(super) fn wait(&mut self, waiting: Deferred) {
-        let number = self.deferred.insert(waiting);
-        self.deferred.polled.push_back(number);
-    }
-
     /// Whether what a stream gives back in this pool may be kept for the stream's own order. While
     /// a capture uses the pool its record must name everything that stands there, so nothing may
     /// be merged.
@@ -232,7 +247,7 @@ impl<D: Driver> Locked<'_, D> {
         free
     }
 
-    /// Looks at up to `most` lanes and `most` of the ranges that wait for something else, frees
+    /// Looks at up to `most` timelines and `most` of the ranges that wait for something else, frees
     /// those that wait no longer, and tells the captures under way. Returns whether any was freed.
     pub(super) fn poll_deferred(&mut self, most: usize) -> bool {
         let terminals = std::mem::take(&mut self.state.terminals);
@@ -244,7 +259,7 @@ impl<D: Driver> Locked<'_, D> {
         // After that, since a look may have recorded an event that has completed by now.
         let mut ready = Vec::new();
         loop {
-            self.state.lanes.poll(self.driver, most, &mut ready);
+            self.state.timelines.poll(self.driver, most, &mut ready);
             if ready.is_empty() {
                 break;
             }
@@ -259,21 +274,17 @@ impl<D: Driver> Locked<'_, D> {
     /// Looks at a range that waits; true if it is free now, else it goes on waiting.
     fn look_at(&mut self, number: u32) -> bool {
         let Some(mut waiting) = self.state.deferred.take(number) else { return false };
-        let beside = self.state.under_way(waiting.pool);
         let mut users = Vec::new();
-        let all: Vec<_> =
-            self.state.recordings.iter().flatten().map(|recording| recording.id).collect();
-        let State { lanes, recordings, .. } = &mut *self.state;
-        let known = |lanes: &Lanes, capture| known(recordings, lanes, capture);
-        let mut free = waiting.poll(self.driver, lanes, known, &beside, &all, &mut users);
+        let State { timelines, captures, .. } = &mut *self.state;
+        let mut free = waiting.poll(self.driver, timelines, captures, &mut users);
         if !users.is_empty() {
             // In its row meanwhile: the captures' records are to name it.
             let pool = waiting.pool;
             self.state.deferred.put_back(number, waiting);
-            for slot in
-                users.into_iter().filter_map(|capture| self.state.slot(capture)).collect::<Vec<_>>()
-            {
-                self.join_pool(slot, pool);
+            for capture in users {
+                if let Some(slot) = self.state.captures.slot(capture) {
+                    self.join_pool(slot, pool);
+                }
             }
             let Some(again) = self.state.deferred.take(number) else { return false };
             waiting = again;
@@ -284,9 +295,9 @@ impl<D: Driver> Locked<'_, D> {
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
                 // from now on must come after the block's own stream too.
-                self.state.lanes.fence(self.driver, own.lane);
-                free = self.state.lanes.is_reached(own);
-                waiting.marks.extend((!free).then_some(own));
+                self.state.timelines.fence(self.driver, own.timeline);
+                free = self.state.timelines.is_reached(own);
+                waiting.positions.extend((!free).then_some(own));
             }
         }
         if free {
@@ -295,7 +306,7 @@ impl<D: Driver> Locked<'_, D> {
             return true;
         }
         match waiting.awaits() {
-            Some(mark) => self.state.lanes.park(mark, number),
+            Some(mark) => self.state.timelines.park(mark, number),
             None => self.state.deferred.polled.push_back(number),
         }
         self.state.deferred.put_back(number, waiting);
@@ -308,13 +319,15 @@ impl<D: Driver> Locked<'_, D> {
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         if let Some(requested) = requested {
             let (address, _) = self.state.pools.heap_mut(heap).extent(range);
-            self.state.remember(Action::Completed, (address, requested), None, pool);
+            self.state.record_event(Action::Completed, (address, requested), None, pool);
         }
         match waiting.own {
-            Some(own) => self.state.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch),
+            Some(own) => {
+                self.state.pools.heap_mut(heap).free_ordered(range, own.timeline, own.position)
+            }
             None => {
                 self.state.pools.heap_mut(heap).free_waiting(range, graphs);
-                self.state.tell(pool, None, Entry::Settled { block: number });
+                self.state.write_journals(pool, None, Entry::Settled { block: number });
             }
         }
         self.state.touch(heap);
@@ -325,25 +338,13 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn hold_ordered(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         for heap in row.heaps() {
-            for (range, lane, epoch) in self.state.pools.heap_mut(heap).hold_ordered() {
-                self.state.lanes.fence(self.driver, lane);
+            for (range, timeline, position) in self.state.pools.heap_mut(heap).hold_ordered() {
+                self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
-                self.state.wait(Deferred {
-                    pool,
-                    heap,
-                    range,
-                    number,
-                    streams: Default::default(),
-                    marks: [super::streams::Mark { lane, epoch }].into_iter().collect(),
-                    captures: Default::default(),
-                    graphs: false,
-                    captured: false,
-                    unclear: false,
-                    looked: false,
-                    users: Default::default(),
-                    own: None,
-                    requested: None,
-                });
+                let mark = Position { timeline, position };
+                let waiting = Deferred::new((pool, heap), range, number, false);
+                let positions = [mark].into_iter().collect();
+                self.state.deferred.add(Deferred { positions, ..waiting });
             }
             self.state.touch(heap);
         }

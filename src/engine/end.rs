@@ -1,14 +1,16 @@
-//! Ending captures, graphs and pools.
+//! Ending captures and graphs.
 
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use super::capture_state::{Held, Recording};
+use super::capture_state::{CaptureState, Held};
 use super::config::Flaw;
 use super::deferred::Deferred;
 use super::live_blocks::Origin;
 use super::names::{GraphId, PoolId};
+use super::planned::{PlanReport, Ready};
+use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::state::{Locked, State};
 use super::Error;
@@ -17,94 +19,147 @@ use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
 use crate::heap::CaptureSlot;
 use crate::logging;
-use crate::uses;
+use crate::uses::{self, LateUse};
+
+/// A capture whose streams were looked at for the last time.
+struct Looked {
+    id: CaptureId,
+    slot: CaptureSlot,
+    /// `None` where the graph cannot be named: it may have run already.
+    graph: Option<GraphHandle>,
+}
+
+/// A capture with plans for its blocks without memory, which its record names.
+struct Prepared {
+    looked: Looked,
+    plans: Vec<Ready>,
+    /// Whether it has such blocks.
+    unbound: bool,
+}
+
+/// A capture that the checker has judged, as far as it was to.
+struct Judged {
+    prepared: Prepared,
+    verdict: Result<(), Error>,
+    late_uses: Vec<LateUse>,
+}
+
+/// A capture whose blocks have their memory, if it was accepted.
+struct Bound {
+    judged: Judged,
+    plan: Option<PlanReport>,
+}
 
 impl State {
     /// A new graph's claim on its pools.
-    fn claim_pools(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
-        let graph = self.new_graph();
-        if self.keep_grounds(&pools, capture) {
-            self.grounds.insert(graph, capture);
-        }
+    fn add_graph_to(&mut self, pools: SmallVec<[PoolId; 1]>, capture: CaptureId) -> GraphId {
+        let planned = self.keep_planned(&pools, capture).then_some(capture);
         for &pool in &pools {
             if let Some(pool) = self.pools.get_mut(pool) {
                 pool.add_graph();
             }
             self.pools.share(pool);
         }
-        self.graphs.insert(graph, pools);
-        graph
+        self.graphs.add(GraphUse { pools, planned })
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Ends a capture, stage by stage: nothing of it is a graph's before it is judged, and nothing has
+    /// memory that was not judged.
     pub(super) fn end_capture(
         &mut self,
         id: CaptureId,
         graph: Option<GraphHandle>,
     ) -> Result<CaptureReport, Error> {
-        let unknown = Error::UnknownCapture { call: "end_capture", capture: id };
-        let slot = self.state.slot(id).ok_or(unknown)?;
-        // Where nobody can name the graph, the streams may be in other captures and threads by now.
+        let looked = self.look_last(id, graph)?;
+        let prepared = self.prepare(looked);
+        let judged = self.judge(prepared);
+        let bound = self.bind(judged);
+        self.conclude(bound)
+    }
+
+    fn look_last(&mut self, id: CaptureId, graph: Option<GraphHandle>) -> Result<Looked, Error> {
+        const CALL: &str = "end_capture";
+        let unknown = || Error::UnknownCapture { call: CALL, capture: id };
+        let slot = self.state.captures.slot(id).ok_or_else(unknown)?;
+        // Without a graph's name the streams may be in other captures and threads by now.
         if graph.is_some() {
             if let Some(stream) = self.last_looks(slot) {
                 let _ = self.end(slot, false);
-                return Err(Error::CaptureInvalidated { call: "end_capture", stream });
+                return Err(Error::CaptureInvalidated { call: CALL, stream });
             }
             self.take_over(slot);
-            self.state
-                .slot(id)
-                .ok_or(Error::UnknownCapture { call: "end_capture", capture: id })?;
+            self.state.captures.slot(id).ok_or_else(unknown)?;
         }
         // Before its pools are named: a block that waits may bring one in.
         self.poll_deferred(usize::MAX);
-        let ready = match graph {
-            Some(_) => self.prepare_plans(slot),
-            None => Vec::new(),
-        };
+        Ok(Looked { id, slot, graph })
+    }
+
+    fn prepare(&mut self, looked: Looked) -> Prepared {
+        let Looked { slot, graph, .. } = looked;
+        let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
-        let recording = self.state.recording(slot);
-        let queries = recording.capture.queries();
-        let (nodes, blocks) = (recording.capture.nodes(), recording.blocks);
-        let pools = recording.pools.clone();
-        let layout = recording.following.as_ref().map(|following| following.followed());
-        let mut judged = match (&recording.journal, recording.undone, graph) {
+        Prepared { looked, plans, unbound }
+    }
+
+    fn judge(&mut self, prepared: Prepared) -> Judged {
+        let Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+        let capture_state = self.state.captures.get(slot);
+        let recorded = capture_state.journal.as_ref().zip(graph);
+        let verdict = match (recorded, capture_state.undone) {
             // A plan hands memory out, so nothing else than its being judged will do.
-            (Some(journal), _, Some(graph)) if self.config.settings.check || unbound => {
+            (Some((journal, graph)), _) if self.config.settings.check || unbound => {
                 let (policy, foreign) =
                     (self.config.settings.programmatic, self.config.foreign_nodes);
                 check::judge(journal, policy, self.driver, graph, foreign)
                     .map(|_| ())
                     .map_err(|violation| Error::Refused(Box::new(violation)))
             }
-            (_, Some((block, stream)), _) => Err(Error::SetBack { stream, block }),
+            (_, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             _ if unbound => Err(Error::Unplanned { capture: id }),
             _ => Ok(()),
         };
-        let late_uses = match (&recording.journal, graph) {
-            (Some(journal), Some(graph)) if self.config.find_late_uses && judged.is_ok() => {
-                // What the checker could not read either, it has refused.
-                uses::find(journal, self.driver, graph).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        };
-        let refused = self.config.refuse_late_uses && !late_uses.is_empty();
-        let mut plan = None;
+        let recorded = recorded.filter(|_| self.config.find_late_uses && verdict.is_ok());
+        // What the checker could not read either, it has refused.
+        let found =
+            recorded.and_then(|(journal, graph)| uses::find(journal, self.driver, graph).ok());
+        Judged { prepared, verdict, late_uses: found.unwrap_or_default() }
+    }
+
+    fn bind(&mut self, mut judged: Judged) -> Bound {
+        let Prepared { looked: Looked { slot, .. }, plans, unbound } = &mut judged.prepared;
         // One that has lost memory is rolled back, and its pool may be suspended.
-        let lost = self.state.recording(slot).lost.is_some();
-        if judged.is_ok() && !refused && unbound && !lost {
-            match self.bind_plans(slot, ready) {
+        let lost = self.state.capture(*slot).lost.is_some();
+        let late = self.config.refuse_late_uses && !judged.late_uses.is_empty();
+        let mut plan = None;
+        if judged.verdict.is_ok() && !late && *unbound && !lost {
+            match self.bind_plans(*slot, std::mem::take(plans)) {
                 Ok(report) => plan = report,
-                Err(error) => judged = Err(error),
+                Err(error) => judged.verdict = Err(error),
             }
         }
-        let good = judged.is_ok() && !refused;
-        let journal = self.state.recording(slot).journal.take();
-        // A graph that nobody can name may have run already: its memory stays its own.
-        let ended = self.end(slot, good || graph.is_none());
-        if let Err(error) = judged {
+        Bound { judged, plan }
+    }
+
+    /// Hands the memory to a graph, or rolls the capture back.
+    fn conclude(&mut self, Bound { judged, plan }: Bound) -> Result<CaptureReport, Error> {
+        let Judged { prepared, verdict, late_uses } = judged;
+        let Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+        let capture_state = self.state.capture(slot);
+        let dependency_queries = capture_state.proof.queries();
+        let (nodes, blocks) = (capture_state.proof.nodes(), capture_state.blocks);
+        let pools = capture_state.pools.clone();
+        let layout = capture_state.following.as_ref().map(|following| following.followed());
+        let journal = capture_state.journal.take();
+        let refused = self.config.refuse_late_uses && !late_uses.is_empty();
+        // A graph that cannot be named may have run already: its memory stays its own.
+        let accepted = verdict.is_ok() && !refused || graph.is_none();
+        let ended = self.end(slot, accepted);
+        if let Err(error) = verdict {
             if graph.is_none() {
-                self.state.claim_pools(pools, id);
+                self.state.add_graph_to(pools, id);
             }
             return Err(error);
         }
@@ -117,14 +172,13 @@ impl<D: Driver> Locked<'_, D> {
             let headline = format!("capture {id}: {count} uses of blocks later than was recorded:");
             logging::warn_list(&headline, &late_uses);
         }
-        let verified = (self.config.settings.check || unbound) && graph.is_some();
         Ok(CaptureReport {
             capture: id,
-            graph: self.state.claim_pools(pools, id),
+            graph: self.state.add_graph_to(pools, id),
             nodes,
             blocks,
-            verified,
-            dependency_queries: queries,
+            verified: (self.config.settings.check || unbound) && graph.is_some(),
+            dependency_queries,
             late_uses,
             record: journal.map(|journal| {
                 let programmatic = self.config.settings.programmatic;
@@ -138,27 +192,23 @@ impl<D: Driver> Locked<'_, D> {
     /// Looks once more at every stream that is still in the capture, so that the record says what
     /// was launched since, and by whom. Returns a stream whose capture is ruined.
     pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Option<StreamHandle> {
-        let recording = self.state.recording(slot);
-        let id = recording.id;
-        let capture = &recording.capture;
-        let streams: Vec<_> =
-            capture.streams().map(|stream| (stream, capture.stream_handle(stream))).collect();
-        let mut inside = Vec::with_capacity(streams.len());
-        for (index, stream) in streams {
+        let capture_state = self.state.capture(slot);
+        let id = capture_state.id;
+        let mut inside = Vec::new();
+        for stream in capture_state.streams() {
             match self.driver.capture_status(stream, &mut self.state.terminals) {
                 Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
-                    self.look(slot, stream);
-                    inside.push(index);
+                    inside.push(self.look(slot, stream));
                 }
                 Ok(CaptureStatus::Invalidated) => return Some(stream),
                 // Ended already, or nobody can tell: the record stays as it is.
                 Ok(_) | Err(_) => {}
             }
         }
-        let Recording { capture, journal, .. } = self.state.recording(slot);
+        let CaptureState { proof, journal, .. } = self.state.capture(slot);
         if let Some(journal) = journal {
             // What one was seen to launch is no launch of those that were looked at before it.
-            inside.into_iter().for_each(|stream| capture.confirm(stream, journal));
+            inside.into_iter().for_each(|stream| proof.confirm(stream, journal));
         }
         None
     }
@@ -173,11 +223,11 @@ impl<D: Driver> Locked<'_, D> {
         // While it is still known: whatever waits and is used in it belongs to its graph.
         self.poll_deferred(usize::MAX);
         // No graph with blocks in it has run yet.
-        for pool in self.state.recording(slot).pools.clone() {
-            self.trim_ended(pool, slot);
+        for pool in self.state.capture(slot).pools.clone() {
+            self.drop_premapped_at_end(pool, slot);
         }
-        let Some(recording) = self.state.take_recording(slot) else { return Ok(()) };
-        let Recording { id, pools, held, lost, left, .. } = recording;
+        let Some(capture_state) = self.state.take_capture(slot) else { return Ok(()) };
+        let CaptureState { id, pools, held, lost, left, .. } = capture_state;
         accepted &= lost.is_none();
         for block in left {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
@@ -189,7 +239,7 @@ impl<D: Driver> Locked<'_, D> {
             self.free_outside(block);
         }
         if let Some(&pool) = pools.first() {
-            self.state.remember_capture(id, pool, false);
+            self.state.record_capture(id, pool, false);
         }
         for block in self.state.blocks.iter_mut() {
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
@@ -206,7 +256,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &pools {
-            let beside = if hold { self.state.under_way(pool) } else { SmallVec::new() };
+            let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
             let Some(row) = self.state.pools.get_mut(pool) else { continue };
             row.remove_capture();
             let last = row.captures() == 0;
@@ -215,52 +265,34 @@ impl<D: Driver> Locked<'_, D> {
                     self.state.pools.heap_mut(heap).open_all();
                 }
                 self.state.pools.heap_mut(heap).restart_steps();
-                let waiting =
-                    self.state.pools.heap_mut(heap).end_capture(slot, accepted, !beside.is_empty());
+                let waiting = self.state.pools.heap_mut(heap).end_capture(
+                    slot,
+                    accepted,
+                    !concurrent.is_empty(),
+                );
                 for (range, graphs) in waiting {
                     let number = self.state.blocks.number();
-                    self.state.wait(Deferred {
-                        pool,
-                        heap,
-                        range,
-                        number,
-                        streams: SmallVec::new(),
-                        marks: SmallVec::new(),
-                        captures: beside.clone(),
-                        graphs,
-                        captured: false,
-                        unclear: false,
-                        looked: false,
-                        users: SmallVec::new(),
-                        own: None,
-                        requested: None,
-                    });
+                    let captures = concurrent.clone();
+                    let waiting = Deferred::new((pool, heap), range, number, graphs);
+                    self.state.deferred.add(Deferred { captures, ..waiting });
                 }
                 self.state.touch(heap);
             }
         }
-        for Held { heap, range, block, requested, graphs, outside, marks, .. } in held {
+        for Held { heap, range, block, requested, graphs, outside, positions, .. } in held {
             let pool = self.state.pools.pool_of(heap);
-            self.state.wait(Deferred {
-                pool,
-                heap,
-                range,
-                number: block,
+            let waiting = Deferred::new((pool, heap), range, block, graphs || accepted);
+            self.state.deferred.add(Deferred {
                 streams: outside,
-                marks,
-                captures: self.state.under_way(pool),
-                graphs: graphs || accepted,
-                captured: false,
-                unclear: false,
-                looked: false,
-                users: SmallVec::new(),
-                own: None,
+                positions,
+                captures: self.state.captures.ids_of(pool),
                 requested: Some(requested),
+                ..waiting
             });
         }
         self.poll_deferred(usize::MAX);
         if !accepted {
-            self.leave_grounds(&pools, id);
+            self.leave_planned(&pools, id);
             for pool in pools {
                 self.forget_graphs(pool);
             }
@@ -269,9 +301,10 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn release_graph(&mut self, graph: GraphId) -> Result<(), Error> {
-        let pools = self.state.graphs.remove(&graph).ok_or(Error::UnknownGraph { graph })?;
-        if let Some(capture) = self.state.grounds.remove(&graph) {
-            self.leave_grounds(&pools, capture);
+        let found = self.state.graphs.remove(graph);
+        let GraphUse { pools, planned } = found.ok_or(Error::UnknownGraph { graph })?;
+        if let Some(capture) = planned {
+            self.leave_planned(&pools, capture);
         }
         for pool in pools {
             if let Some(row) = self.state.pools.get_mut(pool) {
@@ -306,60 +339,5 @@ impl<D: Driver> Locked<'_, D> {
                 block.origin = Origin::Past;
             }
         }
-    }
-
-    pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
-        self.state.pool(id, "destroy_pool")?;
-        self.settle_everything(Some(id));
-        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
-        let waiting = self.state.deferred.iter().filter(|waiting| waiting.pool == id).count();
-        let ordered: usize =
-            heaps.iter().map(|&heap| self.state.pools.heap_mut(heap).ordered_ranges()).sum();
-        let waiting = waiting + ordered;
-        let pool = self.state.pool(id, "destroy_pool")?;
-        if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {
-            return Err(Error::PoolInUse {
-                pool: pool.label(),
-                blocks: pool.blocks(),
-                captures: pool.captures(),
-                graphs: pool.graphs(),
-                waiting,
-            });
-        }
-        let mut result = Ok(());
-        for heap in self.state.pool(id, "destroy_pool")?.all_heaps() {
-            self.state.pools.heap_mut(heap).note_close();
-            self.state.note_changes(heap);
-        }
-        for heap in self.state.pools.remove(id) {
-            result = result.and(heap.close(self.driver));
-        }
-        self.state.forget_figures(id);
-        Ok(result?)
-    }
-
-    /// Destroys those of the leaving pools that nothing uses any more.
-    pub(super) fn destroy_leaving(&mut self) {
-        let mut leaving = std::mem::take(&mut self.state.leaving);
-        leaving.retain(|&id| {
-            let Some(pool) = self.state.pools.get(id) else { return false };
-            // Blocks of fronts that were freed count until they are taken back.
-            if pool.captures() + pool.graphs() > 0 {
-                return true;
-            }
-            matches!(self.destroy_pool(id), Err(Error::PoolInUse { .. }))
-        });
-        self.state.leaving = leaving;
-    }
-
-    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
-    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
-    pub(super) fn close(&mut self) {
-        self.state.lanes.claim_all();
-        for pool in self.state.pools.ids() {
-            // Refusals are what the comment above says; self.driver errors have nobody to go to.
-            let _ = self.destroy_pool(pool);
-        }
-        self.state.lanes.close(self.driver);
     }
 }

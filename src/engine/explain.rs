@@ -129,12 +129,11 @@ impl State {
     pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
         let mut reasons = new_map();
         let heap = self.pools.heap(number);
-        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
-        for held in held.filter(|held| held.heap == number) {
+        for held in self.captures.held().filter(|held| held.heap == number) {
             reasons.insert(heap.extent(held.range).0, held.reason.clone());
         }
         for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
-            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.lanes));
+            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.timelines));
         }
         reasons
     }
@@ -160,16 +159,19 @@ impl<D: Driver> Locked<'_, D> {
                         let outside = matches!(view, View::Claim(Claim::Outside { .. }));
                         (*graphs && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::Ordered { lane, .. } => match view {
-                        View::Claim(Claim::Outside { lane: asks }) if asks == Some(*lane) => None,
-                        _ => Some(Refusal::Ordered { owner: self.state.lanes.stream(*lane) }),
+                    RangeState::Ordered { lane: timeline, .. } => match view {
+                        View::Claim(Claim::Outside { lane: asks }) if asks == Some(*timeline) => {
+                            None
+                        }
+                        _ => {
+                            Some(Refusal::Ordered { owner: self.state.timelines.stream(*timeline) })
+                        }
                     },
                     RangeState::Marked(marked) => match view {
                         View::Claim(Claim::Capture { capture, stream, .. })
                             if capture == marked.capture =>
                         {
-                            let recording = self.state.recordings[capture.index()].as_ref();
-                            let capture = &recording.expect("a claim names one under way").capture;
+                            let capture = &self.state.captures.get(capture).proof;
                             let owner = capture.stream_handle(marked.owner);
                             if self.config.settings.reuse != Reuse::CrossStream
                                 && marked.owner != stream
@@ -214,16 +216,19 @@ impl<D: Driver> Engine<D> {
             // As a request would, so that one that follows finds what this says.
             locked.take_back(|of, _, _| of == pool);
             locked.poll_deferred(POLLED);
-            let outside = View::Claim(Claim::Outside { lane: locked.state.lanes.known(stream) });
+            let outside =
+                View::Claim(Claim::Outside { lane: locked.state.timelines.known(stream) });
             let view = match self.driver.capture_status(stream, &mut locked.state.terminals) {
-                Ok(CaptureStatus::Active { capture, .. }) => match locked.state.slot(capture) {
-                    Some(slot) => {
-                        let stream = locked.look(slot, stream);
-                        let share = self.config.settings.reuse == Reuse::CrossStream;
-                        View::Claim(Claim::Capture { capture: slot, stream, share })
+                Ok(CaptureStatus::Active { capture, .. }) => {
+                    match locked.state.captures.slot(capture) {
+                        Some(slot) => {
+                            let stream = locked.look(slot, stream);
+                            let share = self.config.settings.reuse == Reuse::CrossStream;
+                            View::Claim(Claim::Capture { capture: slot, stream, share })
+                        }
+                        None => View::NewCapture,
                     }
-                    None => View::NewCapture,
-                },
+                }
                 Ok(CaptureStatus::None) => outside,
                 Err(error) if error.kind == ErrorKind::CaptureImplicit => outside,
                 Ok(CaptureStatus::Invalidated) => {

@@ -13,14 +13,14 @@ use super::deferred::Deferred;
 use super::explain::WaitReason;
 use super::history::Action;
 use super::live_blocks::{Home, LastUse, LiveBlock, Origin, Use};
-use super::names::{BlockId, NO_FRONT};
-use super::state::{Locked, Standing, State};
+use super::names::{BlockId, NO_CACHE};
+use super::state::{Locked, State};
 use super::stream_cache::Given;
-use super::streams::{Mark, Whereabouts};
+use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, Freed};
+use crate::heap::Freed;
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -39,16 +39,16 @@ impl State {
     /// Whether a stream of the block's capture that used it may be another thread's to look at: that
     /// thread may be capturing on it.
     fn is_another_threads(&mut self, home: Home, block: &LiveBlock) -> bool {
-        if self.is_kept_here(home.slot) {
+        if self.captures_here(home.slot) {
             return false;
         }
-        let Self { recordings, lanes, .. } = self;
-        let Some(recording) = recordings[home.slot.index()].as_ref() else { return false };
+        let Self { captures, timelines, .. } = self;
+        let Some(capture_state) = captures.find(home.slot) else { return false };
         let own = block.last.is_none().then_some(block.stream);
         let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
-        own.into_iter()
-            .chain(others)
-            .any(|stream| recording.capture.stream(stream).is_some() && !lanes.is_mine(stream))
+        own.into_iter().chain(others).any(|stream| {
+            capture_state.proof.stream(stream).is_some() && !timelines.is_mine(stream)
+        })
     }
 
     /// Takes a block that is in the tables no more out of the figures.
@@ -63,9 +63,9 @@ impl State {
     /// A younger capture into the block's pool that is under way: it may be the body of a
     /// conditional node of the block's capture, and the block may be in use there.
     fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
-        let mut recordings = self.recordings.iter().flatten();
-        let own = recordings.clone().find(|recording| recording.id == home.capture)?.age;
-        recordings
+        let mut captures = self.captures.iter();
+        let own = captures.clone().find(|capture_state| capture_state.id == home.capture)?.age;
+        captures
             .find(|other| other.age > own && other.pools.contains(&block.pool))
             .map(|other| other.id)
     }
@@ -79,7 +79,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Origin::Capture(home) = block.origin {
             let place = (block.heap, block.range);
             if stream != block.stream || block.gone.is_some() {
-                self.heed_use(home.slot, place, stream);
+                self.keep_piece_in_use(home.slot, place, stream);
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
@@ -94,7 +94,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let number = block.number;
         if let Origin::Capture(home) = block.origin {
-            self.state.note(home.slot, Entry::Use { block: number, stream });
+            self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
         }
         Ok(())
     }
@@ -107,17 +107,17 @@ impl<D: Driver> Locked<'_, D> {
             // Outside captures an event at the free covers every use.
             return self.record_stream(id, stream);
         };
-        let last = match self.standing((home.slot, home.capture), stream) {
-            Standing::Inside(index) => {
-                let capture = &self.state.recording(home.slot).capture;
+        let last = match self.look_in((home.slot, home.capture), stream) {
+            Ok(Some(index)) => {
+                let capture = &self.state.capture(home.slot).proof;
                 LastUse {
                     markers: capture.terminals(index).collect(),
                     worked: capture.changed_since(index, home.since),
                     broken: capture.broken_since(index, home.since),
                 }
             }
-            Standing::Outside => return self.record_stream(id, stream),
-            Standing::Invalidated => {
+            Ok(None) => return self.record_stream(id, stream),
+            Err(stream) => {
                 self.abandon_invalidated(stream);
                 return Err(Error::CaptureInvalidated { call: CALL, stream });
             }
@@ -132,7 +132,7 @@ impl<D: Driver> Locked<'_, D> {
                 None => block.uses.push(Use { stream, last: Some(Box::new(last)) }),
             }
         }
-        self.state.note(home.slot, Entry::LastUse { block: number, stream });
+        self.state.capture(home.slot).write_journal(Entry::LastUse { block: number, stream });
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl<D: Driver> Locked<'_, D> {
         match block.origin {
             Origin::Capture(home) if self.state.is_another_threads(home, &block) => {
                 let id = self.state.blocks.insert_left(block);
-                self.state.recording(home.slot).left.push(id);
+                self.state.capture(home.slot).left.push(id);
             }
             _ => self.free_block(block),
         }
@@ -180,13 +180,13 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Frees a block that a front had on lease and may not keep.
+    /// Frees a block that a stream cache had on lease and may not keep.
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
-        let fronts = Arc::clone(&self.state.fronts);
-        let lease = fronts.get(id.front).and_then(|mut front| {
-            let lease = front.give_up(id)?;
-            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        let caches = Arc::clone(&self.state.caches);
+        let lease = caches.get(id.cache).and_then(|mut cache| {
+            let lease = cache.give_up(id)?;
+            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
             Some(lease)
         });
         let lease = lease.ok_or(unknown)?;
@@ -228,31 +228,32 @@ impl<D: Driver> Locked<'_, D> {
                 ending.add(self.config, flaw, last.markers.iter().copied());
                 continue;
             }
-            match self.standing((home.slot, home.capture), stream) {
-                Standing::Inside(index) => {
-                    let capture = &self.state.recording(home.slot).capture;
+            match self.look_in((home.slot, home.capture), stream)? {
+                Some(index) => {
+                    let capture = &self.state.capture(home.slot).proof;
                     ending.worked |= capture.changed_since(index, home.since);
                     if capture.broken_since(index, home.since) {
                         ending.reason = Some(WaitReason::Untrusted(stream));
                     }
                     ending.add(self.config, flaw, capture.terminals(index));
                 }
-                Standing::Outside => {
+                None => {
                     self.state.keep_piece(block.heap, block.range);
                     ending.outside.push(stream);
-                    self.state.note(home.slot, Entry::Outside { block: block.number });
+                    self.state
+                        .capture(home.slot)
+                        .write_journal(Entry::Outside { block: block.number });
                     if !self.config.lacks(Flaw::OutsideUses) {
                         ending.reason = Some(WaitReason::OutsideStream(stream));
                     }
                 }
-                Standing::Invalidated => return Err(stream),
             }
         }
         if self.config.settings.reuse == Reuse::Deferred && !block.uses.is_empty() {
             ending.reason.get_or_insert(WaitReason::Policy);
         }
         if let Some(nested) = self.state.nested_capture(home, block) {
-            self.state.note(home.slot, Entry::Outside { block: block.number });
+            self.state.capture(home.slot).write_journal(Entry::Outside { block: block.number });
             if !self.config.lacks(Flaw::NestedCapture) {
                 ending.reason.get_or_insert(WaitReason::NestedCapture(nested));
             }
@@ -264,10 +265,10 @@ impl<D: Driver> Locked<'_, D> {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, .. } = block;
         let before = &mut block.before;
         let graphs = before.graphs;
-        self.state.note(home.slot, Entry::Free { block: number });
+        self.state.capture(home.slot).write_journal(Entry::Free { block: number });
         let (address, _) = self.state.pools.heap_mut(heap).extent(range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
-        self.state.remember_from(
+        self.state.record_event_from(
             action,
             (address, requested),
             Some(stream),
@@ -277,41 +278,39 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(reason) = ending.reason {
             self.state.pools.heap_mut(heap).free_later(range, number);
             let mut outside = ending.outside;
-            let mut marks = SmallVec::new();
+            let mut positions = SmallVec::new();
             let mut graphs = graphs;
             outside.retain(|&mut stream| {
-                match self.state.lanes.ask(self.driver, stream) {
+                match self.state.timelines.ask(self.driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
-                    Whereabouts::Outside => self
+                    StreamStatus::Outside => self
                         .state
-                        .lanes
+                        .timelines
                         .mark(self.driver, stream)
-                        .map(|mark| marks.push(mark))
+                        .map(|mark| positions.push(mark))
                         .is_none(),
                     // Another capture's graph may use the block.
-                    Whereabouts::Inside(capture) => {
+                    StreamStatus::Inside(capture) => {
                         graphs = true;
-                        if let Some(slot) = self.state.slot(capture) {
+                        if let Some(slot) = self.state.captures.slot(capture) {
                             self.join_pool(slot, pool);
                         }
                         true
                     }
                     // Any capture may be the one.
-                    Whereabouts::Unclear => {
+                    StreamStatus::Unclear => {
                         graphs = true;
-                        for row in 0..self.state.recordings.len() {
-                            if self.state.recordings[row].is_some() {
-                                self.join_pool(CaptureSlot::new(row), pool);
-                            }
+                        for slot in self.state.captures.slots() {
+                            self.join_pool(slot, pool);
                         }
                         true
                     }
-                    Whereabouts::Barred => true,
+                    StreamStatus::Barred => true,
                 }
             });
             let held =
-                Held { heap, range, block: number, requested, graphs, outside, marks, reason };
-            self.state.recording(home.slot).held.push(held);
+                Held { heap, range, block: number, requested, graphs, outside, positions, reason };
+            self.state.capture(home.slot).held.push(held);
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
@@ -319,10 +318,10 @@ impl<D: Driver> Locked<'_, D> {
             if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
         if markers.is_empty() {
             self.state.pools.heap_mut(heap).free_quiet(range, graphs, number);
-            self.state.tell(pool, Some(home.slot), Entry::Settled { block: number });
+            self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
-        let now = self.state.recording(home.slot).capture.now();
+        let now = self.state.capture(home.slot).proof.now();
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
         let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
         self.wait_or_learn(home.slot, token, home.stream);
@@ -352,7 +351,7 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         const CALL: &str = "record_stream";
         let stream = one_stream(stream, CALL)?;
-        if self.record_in_front(block, stream, CALL)? {
+        if self.record_in_cache(block, stream, CALL)? {
             return Ok(());
         }
         self.change(|locked| locked.record_stream(block, stream))
@@ -369,7 +368,7 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         const CALL: &str = "record_use";
         let stream = one_stream(stream, CALL)?;
-        if self.record_in_front(block, stream, CALL)? {
+        if self.record_in_cache(block, stream, CALL)? {
             return Ok(());
         }
         self.change(|locked| locked.record_use(block, stream))
@@ -382,8 +381,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownBlock`], where the block was freed before.
     pub fn free(&self, block: BlockId) -> Result<(), Error> {
-        if block.engine == self.number && block.front != NO_FRONT {
-            if let Some(done) = self.free_in_front(block) {
+        if block.engine == self.number && block.cache != NO_CACHE {
+            if let Some(done) = self.free_in_cache(block) {
                 return done;
             }
             return self.change(|locked| locked.free_leased(block));
@@ -402,17 +401,17 @@ impl<D: Driver> Engine<D> {
         self.free(block)
     }
 
-    /// Frees a block that a front handed out, if the front may keep it; else it is not freed.
+    /// Frees a block that a stream cache handed out, if the stream cache may keep it; else it is not freed.
     #[inline]
-    fn free_in_front(&self, block: BlockId) -> Option<Result<(), Error>> {
+    fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
         let unknown = Error::UnknownBlock { call: "free", block: block.number() };
-        let Some(mut front) = self.fronts.get(block.front) else { return Some(Err(unknown)) };
-        match front.give(&self.driver, block) {
-            Given::Done { settle } => {
-                if settle && !front.grant(&mut self.fronts.ledger()) {
-                    drop(front);
+        let Some(mut cache) = self.caches.get(block.cache) else { return Some(Err(unknown)) };
+        match cache.give(&self.driver, block) {
+            Given::Done { may_peak } => {
+                if may_peak && !cache.allow(&mut self.caches.peaks()) {
+                    drop(cache);
                     return Some(self.lock().map(|mut state| {
-                        state.settle();
+                        state.sum_up();
                     }));
                 }
                 Some(Ok(()))
@@ -422,21 +421,21 @@ impl<D: Driver> Engine<D> {
         }
     }
 
-    /// Records a stream for a block that a front handed out; false for any other block.
-    fn record_in_front(
+    /// Records a stream for a block that a stream cache handed out; false for any other block.
+    fn record_in_cache(
         &self,
         block: BlockId,
         stream: StreamHandle,
         call: &'static str,
     ) -> Result<bool, Error> {
-        if block.engine != self.number || block.front == NO_FRONT {
+        if block.engine != self.number || block.cache == NO_CACHE {
             return Ok(false);
         }
         if self.config.lacks(Flaw::Events) {
             return Ok(true);
         }
-        let front = self.fronts.get(block.front);
-        let recorded = front.and_then(|mut front| front.record_stream(block, stream));
+        let cache = self.caches.get(block.cache);
+        let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream));
         recorded.ok_or(Error::UnknownBlock { call, block: block.number() }).map(|()| true)
     }
 }
@@ -462,9 +461,9 @@ impl<D: Driver> Locked<'_, D> {
         let (address, _) = self.state.pools.heap_mut(heap).extent(range);
         let now = own.filter(|_| streams.is_empty());
         let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
-        self.state.remember_from(action, (address, requested), Some(stream), pool, frames);
+        self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
         if let Some(own) = now {
-            self.state.pools.heap_mut(heap).free_ordered(range, own.lane, own.epoch);
+            self.state.pools.heap_mut(heap).free_ordered(range, own.timeline, own.position);
             return;
         }
         self.state.pools.heap_mut(heap).free_later(range, number);
@@ -472,73 +471,52 @@ impl<D: Driver> Locked<'_, D> {
         // it, or may contain its graph.
         let captures = match origin {
             Origin::Outside => SmallVec::new(),
-            _ => self.state.under_way(pool),
+            _ => self.state.captures.ids_of(pool),
         };
         // Records the events now: the streams need not outlive the block.
+        let waiting = Deferred::new((pool, heap), range, number, graphs);
         let free = self.defer(Deferred {
-            pool,
-            heap,
-            range,
-            number,
             streams,
-            marks: gone.into_iter().collect(),
+            positions: gone.into_iter().collect(),
             captures,
-            graphs,
-            captured: false,
-            unclear: false,
-            looked: false,
-            users: SmallVec::new(),
             own,
             requested: Some(requested),
+            ..waiting
         });
         if !free && self.state.pools.heap_mut(heap).is_uncached() {
             // So that a memory checker sees at once what touches the block from now on.
-            self.state.lanes.synchronize(self.driver);
+            self.state.timelines.synchronize(self.driver);
             self.poll_deferred(usize::MAX);
         }
     }
 
-    /// Frees a place that a front had cached: its stream had given it back before, and did not
+    /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, whatever it does now.
     pub(super) fn free_cached(&mut self, block: LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = block;
         self.state.touch(heap);
-        let lane = self.state.lanes.of(stream);
-        let mark = Mark { lane, epoch: self.state.lanes.now(lane) };
+        let timeline = self.state.timelines.of(stream);
+        let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {
-            self.state.pools.heap_mut(heap).free_ordered(range, mark.lane, mark.epoch);
+            self.state.pools.heap_mut(heap).free_ordered(range, mark.timeline, mark.position);
             return;
         }
         self.state.pools.heap_mut(heap).free_later(range, number);
-        self.state.lanes.fence(self.driver, lane);
-        self.defer(Deferred {
-            pool,
-            heap,
-            range,
-            number,
-            streams: SmallVec::new(),
-            marks: [mark].into_iter().collect(),
-            captures: SmallVec::new(),
-            graphs: false,
-            captured: false,
-            unclear: false,
-            looked: false,
-            users: SmallVec::new(),
-            own: None,
-            requested: None,
-        });
+        self.state.timelines.fence(self.driver, timeline);
+        let waiting = Deferred::new((pool, heap), range, number, false);
+        self.defer(Deferred { positions: [mark].into_iter().collect(), ..waiting });
     }
 
     /// Where a stream stands whose own order is enough to have its memory back: one that does not
     /// capture.
-    fn own_mark(&mut self, stream: StreamHandle) -> Option<Mark> {
+    fn own_mark(&mut self, stream: StreamHandle) -> Option<Position> {
         match self.driver.is_capturing(stream) {
             Ok(false) => {}
             // The legacy stream while some blocking stream captures: it does not capture itself.
             Err(error) if error.kind == ErrorKind::CaptureImplicit => {}
             Ok(_) | Err(_) => return None,
         }
-        let lane = self.state.lanes.of(stream);
-        Some(Mark { lane, epoch: self.state.lanes.now(lane) })
+        let timeline = self.state.timelines.of(stream);
+        Some(Position { timeline, position: self.state.timelines.now(timeline) })
     }
 }

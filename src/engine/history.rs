@@ -288,25 +288,25 @@ impl State {
         // A clock takes its time to begin with.
         let clock = (most > 0).then(quanta::Clock::new);
         let ring = || clock.clone().map(|clock| Box::new(Ring::new(clock, most)));
-        for mut front in self.fronts.all() {
-            front.history = ring();
+        for mut cache in self.caches.all() {
+            cache.history = ring();
         }
         self.history = ring();
     }
 
     /// Enters an event.
-    pub(super) fn remember(
+    pub(super) fn record_event(
         &mut self,
         action: Action,
         place: (u64, u64),
         stream: Option<StreamHandle>,
         pool: PoolId,
     ) {
-        self.remember_from(action, place, stream, pool, None);
+        self.record_event_from(action, place, stream, pool, None);
     }
 
     /// The same, with the host's frames.
-    pub(super) fn remember_from(
+    pub(super) fn record_event_from(
         &mut self,
         action: Action,
         place: (u64, u64),
@@ -329,9 +329,9 @@ impl State {
     }
 
     /// Enters the begin or the end of a capture.
-    pub(super) fn remember_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
+    pub(super) fn record_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
         let action = if begins { Action::CaptureBegin } else { Action::CaptureEnd };
-        self.remember(action, (capture.0, 0), None, pool);
+        self.record_event(action, (capture.0, 0), None, pool);
     }
 }
 
@@ -351,8 +351,8 @@ impl<D: Driver> Locked<'_, D> {
             events.extend(history.events());
         };
         add(history);
-        for front in self.state.fronts.used() {
-            front.history.as_deref().into_iter().for_each(&mut add);
+        for cache in self.state.caches.used() {
+            cache.history.as_deref().into_iter().for_each(&mut add);
         }
         events.retain(|event| event.stamp >= begin);
         events.sort_by_key(|event| event.stamp);

@@ -153,12 +153,12 @@ impl<D: Driver> Locked<'_, D> {
     /// A place by the layout that a capture follows; `None` where it follows none, or none any more.
     pub(super) fn follow(&mut self, request: &Request, claim: Claim) -> Option<(u32, Placed)> {
         let Claim::Capture { capture: slot, stream, .. } = claim else { return None };
-        let following = self.state.recording(slot).following.as_ref()?;
+        let following = self.state.capture(slot).following.as_ref()?;
         if following.pool != request.pool || following.fell_back.is_some() {
             return None;
         }
         let found = self.place_next(request, claim);
-        let following = self.state.recording(slot).following.as_mut()?;
+        let following = self.state.capture(slot).following.as_mut()?;
         match found {
             Ok(place) => {
                 following.followed += 1;
@@ -176,14 +176,14 @@ impl<D: Driver> Locked<'_, D> {
 
     fn place_next(&mut self, request: &Request, claim: Claim) -> Result<(u32, Placed), Why> {
         let Claim::Capture { capture: slot, stream, .. } = claim else { return Err(Why::Taken) };
-        let following = self.state.recording(slot).following.as_ref().ok_or(Why::More)?;
+        let following = self.state.capture(slot).following.as_ref().ok_or(Why::More)?;
         let Place { offset, bytes, .. } = following.next(request.bytes, stream)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
             None => {
                 let arena = self.arena(request, claim, all)?;
-                if let Some(following) = &mut self.state.recording(slot).following {
+                if let Some(following) = &mut self.state.capture(slot).following {
                     following.arena = Some(arena);
                 }
                 arena
@@ -203,7 +203,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Why::NoCaching);
         }
         let pool = request.pool;
-        self.settle_everything(Some(pool));
+        self.free_completed(Some(pool));
         self.give_back(Amount { pool: Some(pool), most: u64::MAX });
         let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, claim);
         self.state.touch(homes.first);
@@ -213,7 +213,7 @@ impl<D: Driver> Locked<'_, D> {
         let Ok(Some((heap, Placed { range, address, before, .. }))) = found else {
             return Err(Why::NoMemory);
         };
-        self.state.note_changes(heap);
+        self.state.count_changes(heap);
         self.leave_as_found(heap, (slot, stream), Placed { range, address, bytes, before });
         Ok((heap, address))
     }
@@ -230,7 +230,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).free_quiet(range, before.graphs, number);
             return;
         }
-        let now = self.state.recording(slot).capture.now();
+        let now = self.state.capture(slot).proof.now();
         let Before { markers, graphs } = before;
         let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
         let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
@@ -252,12 +252,12 @@ impl<D: Driver> Engine<D> {
         let (journal, addresses) = {
             let mut state = self.lock()?;
             let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = state.slot(capture).ok_or(unknown)?;
+            let slot = state.captures.slot(capture).ok_or(unknown)?;
             self.with(&mut state).last_looks(slot);
-            let recording = state.recording(slot);
+            let capture_state = state.capture(slot);
             let no_journal = Error::NoJournal { call: CALL, capture };
-            let journal = recording.journal.clone().ok_or(no_journal)?;
-            let pool = recording.pools.first().copied();
+            let journal = capture_state.journal.clone().ok_or(no_journal)?;
+            let pool = capture_state.pools.first().copied();
             let heaps = pool.map(|pool| state.pools.heaps_of(Some(pool))).unwrap_or_default();
             let owns =
                 |address: u64| heaps.iter().any(|&heap| state.pools.heap(heap).owns(address));
@@ -302,10 +302,10 @@ impl<D: Driver> Engine<D> {
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.change(|locked| {
             let unknown = Error::UnknownCapture { call: "follow_layout", capture };
-            let slot = locked.state.slot(capture).ok_or(unknown)?;
-            let recording = locked.state.recording(slot);
-            recording.following =
-                recording.pools.first().map(|&pool| Box::new(Following::new(pool, layout)));
+            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let capture_state = locked.state.capture(slot);
+            capture_state.following =
+                capture_state.pools.first().map(|&pool| Box::new(Following::new(pool, layout)));
             Ok(())
         })
     }

@@ -4,9 +4,12 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, Weak};
 
+use super::config::PoolConfig;
 use super::names::PoolId;
-use super::Engine;
-use crate::driver::Driver;
+use super::state::Locked;
+use super::{Engine, Error};
+use crate::driver::{Driver, MemorySupport};
+use crate::heap::{self, Plan, Splitting, Supply};
 
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
@@ -15,6 +18,54 @@ pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 pub(super) struct Owners(Mutex<BTreeMap<PoolId, Owner>>);
 
 impl<D: Driver> Engine<D> {
+    /// Creates an empty pool. Memory comes with the first allocation.
+    pub fn create_pool(&self, config: PoolConfig) -> PoolId {
+        /// Address space for small blocks, in bytes; another such segment follows where it is full.
+        /// Captures may come to share it for large ones.
+        const SMALL_RESERVE: u64 = 16 << 30;
+        // What a poisoned engine has may be anywhere.
+        let _ = self.change(|locked| {
+            locked.destroy_leaving();
+            Ok(())
+        });
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let unit = match self.driver.memory_support() {
+            support @ MemorySupport::Mapped { .. } => heap::unit(support),
+            MemorySupport::Allocated => 1,
+        };
+        let settings = &self.config.settings;
+        let limit = config.max_bytes.unwrap_or(u64::MAX);
+        let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
+        let splitting = Splitting {
+            most: settings.max_split_bytes,
+            slack: settings.max_non_split_rounding_bytes,
+        };
+        let plan = |small: bool, bytes: u64| {
+            let supply = if !settings.caching {
+                Supply::Uncached
+            } else if settings.expandable_segments {
+                Supply::Growing { reserve: reserve(bytes) }
+            } else {
+                Supply::Fixed
+            };
+            // Small blocks never lie in segments of their own.
+            let splitting = if small { Splitting::default() } else { splitting };
+            Plan { small, supply, splitting }
+        };
+        let small = plan(true, SMALL_RESERVE.min(self.reserve));
+        state.pools.add(config, small, plan(false, self.reserve))
+    }
+
+    /// Gives all memory of a pool back to the driver.
+    ///
+    /// # Errors
+    /// [`Error::PoolInUse`] while a block of it is live, a capture into it is under way, a graph of
+    /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
+    /// the pool is gone but some of its memory may not have been given back.
+    pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
+        self.change(|locked| locked.destroy_pool(pool))
+    }
+
     /// Notes whose a pool is, until [`Engine::let_pool_go`].
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
         // No step leaves the table half changed.
@@ -36,5 +87,62 @@ impl<D: Driver> Engine<D> {
             locked.destroy_leaving();
             Ok(())
         });
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    pub(super) fn destroy_pool(&mut self, id: PoolId) -> Result<(), Error> {
+        self.state.pool(id, "destroy_pool")?;
+        self.free_completed(Some(id));
+        let heaps = self.state.pool(id, "destroy_pool")?.heaps();
+        let waiting = self.state.deferred.iter().filter(|waiting| waiting.pool == id).count();
+        let ordered: usize =
+            heaps.iter().map(|&heap| self.state.pools.heap_mut(heap).ordered_ranges()).sum();
+        let waiting = waiting + ordered;
+        let pool = self.state.pool(id, "destroy_pool")?;
+        if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {
+            return Err(Error::PoolInUse {
+                pool: pool.label(),
+                blocks: pool.blocks(),
+                captures: pool.captures(),
+                graphs: pool.graphs(),
+                waiting,
+            });
+        }
+        let mut result = Ok(());
+        for heap in self.state.pool(id, "destroy_pool")?.all_heaps() {
+            self.state.pools.heap_mut(heap).note_close();
+            self.state.count_changes(heap);
+        }
+        for heap in self.state.pools.remove(id) {
+            result = result.and(heap.close(self.driver));
+        }
+        self.state.forget_figures(id);
+        Ok(result?)
+    }
+
+    /// Destroys those of the leaving pools that nothing uses any more.
+    pub(super) fn destroy_leaving(&mut self) {
+        let mut leaving = std::mem::take(&mut self.state.leaving);
+        leaving.retain(|&id| {
+            let Some(pool) = self.state.pools.get(id) else { return false };
+            // Blocks of stream caches that were freed count until they are taken back.
+            if pool.captures() + pool.graphs() > 0 {
+                return true;
+            }
+            matches!(self.destroy_pool(id), Err(Error::PoolInUse { .. }))
+        });
+        self.state.leaving = leaving;
+    }
+
+    /// Gives back every pool that nothing uses. What graphs, blocks or running work may still touch
+    /// stays with the driver: a leak is better than memory that is pulled away under a kernel.
+    pub(super) fn close(&mut self) {
+        self.state.timelines.assign_all();
+        for pool in self.state.pools.ids() {
+            // Refusals are what the comment above says; self.driver errors have nobody to go to.
+            let _ = self.destroy_pool(pool);
+        }
+        self.state.timelines.close(self.driver);
     }
 }

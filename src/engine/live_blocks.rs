@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::history::Frames;
-use super::names::{BlockId, PoolId, NO_FRONT};
-use super::streams::Mark;
+use super::names::{BlockId, PoolId, NO_CACHE};
+use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, StreamHandle};
 use crate::heap::{Before, CaptureSlot, RangeId};
@@ -71,8 +71,8 @@ pub(super) struct LiveBlock {
     pub(super) last: Option<Box<LastUse>>,
     pub(super) uses: SmallVec<[Use; 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
-    pub(super) gone: Option<Mark>,
-    /// Whether a front has it on lease; the front then knows what was asked for and who uses it.
+    pub(super) gone: Option<Position>,
+    /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
     /// Who asked for it, where that is recorded.
     pub(super) frames: Option<Arc<Frames>>,
@@ -127,7 +127,7 @@ impl Blocks {
         let row = &mut self.rows[slot as usize];
         row.number = number;
         row.block = Some(block);
-        BlockId { engine: self.engine, front: NO_FRONT, slot, number }
+        BlockId { engine: self.engine, cache: NO_CACHE, slot, number }
     }
 
     /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
@@ -148,15 +148,15 @@ impl Blocks {
     }
 
     fn is_mine(&self, id: BlockId) -> bool {
-        id.engine == self.engine && id.front == NO_FRONT
+        id.engine == self.engine && id.cache == NO_CACHE
     }
 
-    /// The block of a row that a front has on lease.
+    /// The block of a row that a stream cache has on lease.
     pub(super) fn leased(&self, row: u32) -> Option<&LiveBlock> {
         self.rows.get(row as usize)?.block.as_ref()
     }
 
-    /// Takes back what a front had on lease.
+    /// Takes back what a stream cache had on lease.
     pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
         let block = self.rows.get_mut(row as usize)?.block.take()?;
         self.vacant.push(row);
@@ -177,7 +177,7 @@ impl Blocks {
     pub(super) fn named(&self) -> impl Iterator<Item = (BlockId, &LiveBlock)> {
         let engine = self.engine;
         self.rows.iter().enumerate().filter_map(move |(slot, row)| {
-            let id = BlockId { engine, front: NO_FRONT, slot: slot as u32, number: row.number };
+            let id = BlockId { engine, cache: NO_CACHE, slot: slot as u32, number: row.number };
             let block = row.block.as_ref().filter(|block| block.number.0 == row.number);
             block.map(|block| (id, block))
         })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::accounts::Reset;
-use super::capture_state::Recording;
+use super::capture_state::CaptureState;
 use super::history::{Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
@@ -165,7 +165,6 @@ impl<D: Driver> Engine<D> {
     pub fn reset_accumulated(&self) -> Result<(), Error> {
         self.change(|locked| {
             locked.state.reset(Reset::Accumulated);
-            locked.state.counts = Default::default();
             Ok(())
         })
     }
@@ -180,10 +179,10 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         let stream = one_stream(stream, "mark_stream")?;
         self.change(|locked| {
-            locked.state.claim_stream(stream);
+            locked.state.assign_stream(stream);
             locked.take_back(|_, of, _| of == stream);
-            if let Some(lane) = locked.state.lanes.known(stream) {
-                locked.state.lanes.fence(&self.driver, lane);
+            if let Some(timeline) = locked.state.timelines.known(stream) {
+                locked.state.timelines.fence(&self.driver, timeline);
             }
             Ok(())
         })
@@ -262,8 +261,8 @@ impl State {
                 live.push(leak(block, id, block.requested, block.frames.as_deref()));
             }
         }
-        for front in self.fronts.used() {
-            for lease in front.leases().filter(|lease| !lease.cached) {
+        for cache in self.caches.used() {
+            for lease in cache.leases().filter(|lease| !lease.cached) {
                 let block = self.blocks.leased(lease.lease).filter(|block| wanted(block));
                 let Some(block) = block else { continue };
                 live.push(leak(block, lease.id, lease.requested, lease.frames.as_deref()));
@@ -276,33 +275,35 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
-        self.state.claim_stream(stream);
-        self.state.fronts.of(stream).retire(stream);
+        self.state.assign_stream(stream);
+        self.state.caches.of(stream).retire(stream);
         self.take_back(|_, of, _| of == stream);
         // What waits for the stream without an event yet.
         self.poll_deferred(usize::MAX);
-        let held = self.state.recordings.iter().flatten().flat_map(|recording| &recording.held);
         let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);
-        let recorded = |recording: &Recording| recording.capture.stream(stream).is_some();
+        let recorded = |capture_state: &CaptureState| capture_state.proof.stream(stream).is_some();
         let asks = self.state.deferred.iter().any(|waiting| waiting.streams.contains(&stream))
-            || held.into_iter().any(|held| held.outside.contains(&stream))
-            || self.state.recordings.iter().flatten().any(recorded)
+            || self.state.captures.held().any(|held| held.outside.contains(&stream))
+            || self.state.captures.iter().any(recorded)
             || self.state.blocks.iter().any(names)
-            || self.state.fronts.used().any(|front| front.names(stream));
+            || self.state.caches.used().any(|cache| cache.names(stream));
         if asks {
             return Err(Error::StreamInUse { stream });
         }
         let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
             // They are free once it has completed what it holds now, whoever has its handle then.
-            let gone =
-                self.state.lanes.mark(self.driver, stream).ok_or(Error::StreamInUse { stream })?;
+            let gone = self
+                .state
+                .timelines
+                .mark(self.driver, stream)
+                .ok_or(Error::StreamInUse { stream })?;
             for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
                 block.gone = Some(gone);
             }
         }
-        let Some(lane) = self.state.lanes.known(stream) else { return Ok(()) };
-        if self.state.lanes.retire(self.driver, lane) {
+        let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
+        if self.state.timelines.retire(self.driver, timeline) {
             Ok(())
         } else {
             Err(Error::StreamInUse { stream })

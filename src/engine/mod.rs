@@ -2,13 +2,13 @@
 //!
 //! * `captures`, `blocks`, `memory`, `owners`, `owns`, `picture`: the calls.
 //! * `config`, `report`, `statistics`: what goes in and what comes out.
-//! * `front`, `fronts`: blocks that a stream gets back at once, without the engine's lock.
+//! * `stream cache`, `stream caches`: blocks that a stream gets back at once, without the engine's lock.
 //! * `state`: what stands behind that lock, and how streams are looked at.
-//! * `allocate`, `ladder`, `free`, `free_outside`, `end`, `explain`, `planned`, `reclaim`, `spare`,
+//! * `allocate`, `oom ladder`, `free`, `free_outside`, `end`, `explain`, `planned`, `reclaim`, `spare`,
 //!   `suspend`, `wait`: what the calls do to it.
-//! * `pool`, `block`, `recording`, `lanes`, `deferred`: what it is made of.
+//! * `pool`, `block`, `capture_state`, `timelines`, `deferred`: what it is made of.
 //! * `layout`, `follow`: captures that lie by a layout.
-//! * `count`, `ledger`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
+//! * `count`, `peak statistics`, `figures`, `history`, `remember`, `events`: what is counted and remembered.
 
 mod accounts;
 mod allocate;
@@ -58,13 +58,12 @@ pub use statistics::{Counts, Figure, Figures, Statistics};
 
 pub use crate::error::Error;
 
-use crate::driver::{Driver, MemorySupport, StreamHandle};
-use crate::heap::{self, Plan, Splitting, Supply};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::driver::{Driver, StreamHandle};
+use crate::sync::{Mutex, MutexGuard};
 use lifecycle::Owners;
 use oom::Observers;
 use state::{Locked, State};
-use stream_cache::Fronts;
+use stream_cache::StreamCaches;
 
 /// An allocator on one device.
 ///
@@ -95,7 +94,7 @@ pub struct Engine<D: Driver> {
     reserve: u64,
     /// Tells the engines of a process apart.
     number: u32,
-    fronts: Arc<Fronts>,
+    caches: Arc<StreamCaches>,
     state: Mutex<State>,
     observers: Observers,
     owners: Owners,
@@ -114,8 +113,8 @@ impl<D: Driver> Engine<D> {
         const FALLBACK: u64 = 64 << 30;
         let total = driver.memory_info().ok().map(|info| info.total);
         let number = names::new_engine();
-        let fronts = Arc::new(Fronts::new(number, config.statistics));
-        let mut state = State::new(number, Arc::clone(&fronts));
+        let caches = Arc::new(StreamCaches::new(number, config.statistics));
+        let mut state = State::new(number, Arc::clone(&caches));
         state.late_ends = config.late_ends;
         state.limit = memory::limit(&config.settings, total);
         state.record_history(config.settings.history);
@@ -124,7 +123,7 @@ impl<D: Driver> Engine<D> {
             config,
             reserve: total.unwrap_or(FALLBACK),
             number,
-            fronts,
+            caches,
             state: Mutex::new(state),
             observers: Observers::default(),
             owners: Owners::default(),
@@ -134,54 +133,6 @@ impl<D: Driver> Engine<D> {
     /// The driver that the engine was made on.
     pub fn driver(&self) -> &D {
         &self.driver
-    }
-
-    /// Creates an empty pool. Memory comes with the first allocation.
-    pub fn create_pool(&self, config: PoolConfig) -> PoolId {
-        /// Address space for small blocks, in bytes; another such segment follows where it is full.
-        /// Captures may come to share it for large ones.
-        const SMALL_RESERVE: u64 = 16 << 30;
-        // What a poisoned engine has may be anywhere.
-        let _ = self.change(|locked| {
-            locked.destroy_leaving();
-            Ok(())
-        });
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let unit = match self.driver.memory_support() {
-            support @ MemorySupport::Mapped { .. } => heap::unit(support),
-            MemorySupport::Allocated => 1,
-        };
-        let settings = &self.config.settings;
-        let limit = config.max_bytes.unwrap_or(u64::MAX);
-        let reserve = |bytes: u64| bytes.min(limit).max(1).next_multiple_of(unit);
-        let splitting = Splitting {
-            most: settings.max_split_bytes,
-            slack: settings.max_non_split_rounding_bytes,
-        };
-        let plan = |small: bool, bytes: u64| {
-            let supply = if !settings.caching {
-                Supply::Uncached
-            } else if settings.expandable_segments {
-                Supply::Growing { reserve: reserve(bytes) }
-            } else {
-                Supply::Fixed
-            };
-            // Small blocks never lie in segments of their own.
-            let splitting = if small { Splitting::default() } else { splitting };
-            Plan { small, supply, splitting }
-        };
-        let small = plan(true, SMALL_RESERVE.min(self.reserve));
-        state.pools.add(config, small, plan(false, self.reserve))
-    }
-
-    /// Gives all memory of a pool back to the driver.
-    ///
-    /// # Errors
-    /// [`Error::PoolInUse`] while a block of it is live, a capture into it is under way, a graph of
-    /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
-    /// the pool is gone but some of its memory may not have been given back.
-    pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
-        self.change(|locked| locked.destroy_pool(pool))
     }
 
     /// Runs a call with the engine's lock held and counts what that came to.

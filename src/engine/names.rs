@@ -137,14 +137,14 @@ impl fmt::Display for GraphId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     pub(super) engine: u32,
-    /// The front that handed it out, or [`NO_FRONT`].
-    pub(super) front: u32,
+    /// The stream cache that handed it out, or [`NO_FRONT`].
+    pub(super) cache: u32,
     pub(super) slot: u32,
     pub(super) number: u64,
 }
 
-/// The front of blocks that no front handed out.
-pub(super) const NO_FRONT: u32 = u32::MAX;
+/// The stream cache of blocks that no stream cache handed out.
+pub(super) const NO_CACHE: u32 = u32::MAX;
 
 impl BlockId {
     /// The block's number in journals and messages. Journals know blocks from outside their capture
@@ -156,8 +156,8 @@ impl BlockId {
     /// The name as numbers, for hosts in other languages.
     #[inline]
     pub const fn bits(self) -> [u64; 3] {
-        let Self { engine, front, slot, number } = self;
-        [(engine as u64) << 32 | front as u64, slot as u64, number]
+        let Self { engine, cache, slot, number } = self;
+        [(engine as u64) << 32 | cache as u64, slot as u64, number]
     }
 
     /// The block that numbers name. Invalid names are rejected by the call that receives them.
@@ -165,7 +165,7 @@ impl BlockId {
     pub const fn from_bits([place, slot, number]: [u64; 3]) -> Self {
         // No table is that long.
         let slot = if slot > u32::MAX as u64 { u32::MAX } else { slot as u32 };
-        Self { engine: (place >> 32) as u32, front: place as u32, slot, number }
+        Self { engine: (place >> 32) as u32, cache: place as u32, slot, number }
     }
 }
 

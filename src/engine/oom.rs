@@ -269,9 +269,9 @@ impl State {
 
     fn count_oom(&mut self, report: &OutOfMemory) {
         let &OutOfMemory { requested, stream, device_free, .. } = report;
-        self.counts.num_ooms += 1;
+        self.accounts.counts().num_ooms += 1;
         let place = (device_free.unwrap_or(0), requested);
-        self.remember(Action::OutOfMemory, place, Some(stream), report.pool.id);
+        self.record_event(Action::OutOfMemory, place, Some(stream), report.pool.id);
     }
 }
 
@@ -295,14 +295,14 @@ impl<D: Driver> Locked<'_, D> {
             self.collect_garbage(bytes, Some(pool))?;
         }
         let mut result = attempt(self, Attempt::Grow);
-        if is_short(&result) && self.trim_all(Some(pool))? {
+        if is_short(&result) && self.drop_premapped_of_all(Some(pool))? {
             result = attempt(self, Attempt::Grow);
         }
         if !is_short(&result) {
             return result;
         }
-        self.state.counts.num_alloc_retries += 1;
-        self.settle_everything(None);
+        self.state.accounts.counts().num_alloc_retries += 1;
+        self.free_completed(None);
         for most in [bytes, u64::MAX] {
             let full = self.state.is_pool_full(pool, bytes);
             if self.give_back(Amount { pool: full.then_some(pool), most }) > 0 {
@@ -315,8 +315,8 @@ impl<D: Driver> Locked<'_, D> {
         if !waits {
             return result;
         }
-        self.state.lanes.synchronize(self.driver);
-        self.settle_everything(None);
+        self.state.timelines.synchronize(self.driver);
+        self.free_completed(None);
         result = attempt(self, Attempt::Place);
         if is_short(&result) {
             self.give_back(Amount::ALL);
@@ -336,10 +336,10 @@ impl<D: Driver> Locked<'_, D> {
     fn collect_garbage(&mut self, bytes: u64, of: Option<PoolId>) -> Result<(), DriverError> {
         let Some(allowed) = self.garbage_threshold() else { return Ok(()) };
         // What is spare goes at the end anyway.
-        let held = self.state.pools.reserved_by_all() - self.state.spare_of_all();
+        let held = self.state.pools.reserved_by_all() - self.state.premapped_bytes();
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
-            self.trim_all(of)?;
+            self.drop_premapped_of_all(of)?;
             self.give_back(Amount { pool: None, most: excess });
         }
         Ok(())

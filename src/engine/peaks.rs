@@ -1,10 +1,10 @@
 //! Figures that are exact, peaks included, though nobody sees all memory at once.
 //!
-//! Blocks are counted where they are handed out: by the *fronts* of streams, each under a lock of
+//! Blocks are counted where they are handed out: by the *stream caches* of streams, each under a lock of
 //! its own, and by the state behind the engine's lock. The sum over all of them is known only to
-//! who holds every lock. So that a peak is not missed, each counts against a *grant*: the sum of
-//! all grants never exceeds the peak seen so far, so as long as everyone stays within its grant
-//! there can be no new peak. Who needs more asks the ledger for it; where that would exceed the
+//! who holds every lock. So that a peak is not missed, each counts against a *allowance*: the sum of
+//! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
+//! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
 //! peak, everything is added up and a new peak is noted (see `Engine::settle`).
 
 use smallvec::SmallVec;
@@ -34,36 +34,36 @@ pub(super) fn class(small: bool) -> usize {
 
 /// What one place counts of one pool's small or large blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Counter {
     pub(super) current: Amounts,
-    pub(super) granted: Amounts,
+    pub(super) allowed: Amounts,
     /// By how much each figure has risen in all.
     pub(super) risen: Amounts,
 }
 
-impl Tally {
-    /// Takes new figures. Says whether they are no more than was granted.
+impl Counter {
+    /// Takes new figures. Says whether they are no more than was allowed.
     #[inline]
     pub(super) fn set(&mut self, now: &Amounts) -> bool {
         let mut within = true;
         for (kind, &value) in now.iter().enumerate() {
             self.risen[kind] += value.saturating_sub(self.current[kind]);
             self.current[kind] = value;
-            within &= value <= self.granted[kind];
+            within &= value <= self.allowed[kind];
         }
         within
     }
 
-    /// Whether it counts no more than it was granted.
+    /// Whether it counts no more than it was allowed.
     pub(super) fn is_within(&self) -> bool {
-        self.current.iter().zip(&self.granted).all(|(current, granted)| current <= granted)
+        self.current.iter().zip(&self.allowed).all(|(current, allowed)| current <= allowed)
     }
 }
 
 /// Sums over some of the memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
-    granted: Amounts,
+    allowed: Amounts,
     peak: Amounts,
     /// When sums over time were last reset: what had risen by then, and what there was.
     reset_risen: Amounts,
@@ -83,7 +83,7 @@ pub(super) enum Part {
 
 /// Grants and peaks.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct Peaks {
     pools: Vec<Levels>,
     engine: Levels,
 }
@@ -110,15 +110,15 @@ impl Totals {
         Self { pools: SmallVec::new(), gone: *gone }
     }
 
-    /// Adds what one place counts, which is granted exactly that from now on.
-    pub(super) fn add(&mut self, row: usize, class: usize, tally: &mut Tally) {
-        tally.granted = tally.current;
+    /// Adds what one place counts, which is allowed exactly that from now on.
+    pub(super) fn add(&mut self, row: usize, class: usize, counter: &mut Counter) {
+        counter.allowed = counter.current;
         if self.pools.len() <= row {
             self.pools.resize_with(row + 1, Default::default);
         }
         let (current, risen) = &mut self.pools[row][class];
-        add(current, &tally.current);
-        add(risen, &tally.risen);
+        add(current, &counter.current);
+        add(risen, &counter.risen);
     }
 
     fn pool(&self, row: usize, part: Part) -> (Amounts, Amounts) {
@@ -154,7 +154,7 @@ fn take_in(levels: &mut Levels, [small, large]: [&Amounts; 2]) {
     for kind in 0..KINDS {
         let (small, large) = (small[kind], large[kind]);
         for (level, current) in levels.iter_mut().zip([small, large, small + large]) {
-            level.granted[kind] = current;
+            level.allowed[kind] = current;
             level.peak[kind] = level.peak[kind].max(current);
         }
     }
@@ -166,7 +166,7 @@ fn sum(one: Amounts, other: Amounts) -> Amounts {
 
 const PARTS: [Part; 3] = [Part::Small, Part::Large, Part::All];
 
-impl Ledger {
+impl Peaks {
     fn pool(&mut self, row: usize) -> &mut Levels {
         if self.pools.len() <= row {
             self.pools.resize_with(row + 1, Default::default);
@@ -181,84 +181,90 @@ impl Ledger {
         }
     }
 
-    /// Grants a tally what it is missing, if there can be no new peak by that. False where there
-    /// may be; the grant then stays as it is.
-    pub(super) fn grant(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
-        let wanted = std::array::from_fn(|kind| tally.granted[kind].max(tally.current[kind]));
-        self.regrant(row, class, tally, wanted)
+    /// Grants a counter what it is missing, if there can be no new peak by that. False where there
+    /// may be; the allowance then stays as it is.
+    pub(super) fn allow(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
+        let wanted = std::array::from_fn(|kind| counter.allowed[kind].max(counter.current[kind]));
+        self.set_allowance(row, class, counter, wanted)
     }
 
     /// The same, figure by figure; a figure that is missing something gets half of what else is
     /// left for all too, so that it need not ask again soon.
-    pub(super) fn grant_ahead(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
+    pub(super) fn allow_ahead(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
         self.pool(row);
         let Self { pools, engine } = self;
         let levels = &mut pools[row];
         let mut fits = true;
         for kind in 0..KINDS {
-            let missing = tally.current[kind].saturating_sub(tally.granted[kind]);
+            let missing = counter.current[kind].saturating_sub(counter.allowed[kind]);
             if missing == 0 {
                 continue;
             }
             let mut levels = [&mut *levels, &mut *engine];
             let left = levels.iter().flat_map(|levels| [&levels[class], &levels[2]]);
-            let left = left.map(|level| level.peak[kind].saturating_sub(level.granted[kind]));
+            let left = left.map(|level| level.peak[kind].saturating_sub(level.allowed[kind]));
             let Some(rest) = left.min().unwrap_or(0).checked_sub(missing) else {
                 fits = false;
                 continue;
             };
             let more = missing + rest / 2;
             for levels in &mut levels {
-                levels[class].granted[kind] += more;
-                levels[2].granted[kind] += more;
+                levels[class].allowed[kind] += more;
+                levels[2].allowed[kind] += more;
             }
-            tally.granted[kind] += more;
+            counter.allowed[kind] += more;
         }
         fits
     }
 
-    /// Makes a tally's grant what it counts now. False where there may be a new peak by that; then
+    /// Makes a counter's allowance what it counts now. False where there may be a new peak by that; then
     /// only what it does not need is taken back.
-    pub(super) fn adjust(&mut self, row: usize, class: usize, tally: &mut Tally) -> bool {
-        let (granted, current) = (tally.granted, tally.current);
-        let done = self.regrant(row, class, tally, current);
+    pub(super) fn adjust(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
+        let (allowed, current) = (counter.allowed, counter.current);
+        let done = self.set_allowance(row, class, counter, current);
         if !done {
-            let least = std::array::from_fn(|kind| granted[kind].min(current[kind]));
-            self.regrant(row, class, tally, least);
+            let least = std::array::from_fn(|kind| allowed[kind].min(current[kind]));
+            self.set_allowance(row, class, counter, least);
         }
         done
     }
 
-    /// Changes a grant, unless that would bring a sum of grants above its peak.
-    fn regrant(&mut self, row: usize, class: usize, tally: &mut Tally, now: Amounts) -> bool {
-        let before = tally.granted;
+    /// Changes a allowance, unless that would bring a sum of allowances above its peak.
+    fn set_allowance(
+        &mut self,
+        row: usize,
+        class: usize,
+        counter: &mut Counter,
+        now: Amounts,
+    ) -> bool {
+        let before = counter.allowed;
         self.pool(row);
         let mut fits = true;
         for levels in [&mut self.pools[row], &mut self.engine] {
             for level in [class, 2] {
-                let Level { granted, peak, .. } = &mut levels[level];
+                let Level { allowed, peak, .. } = &mut levels[level];
                 for kind in 0..KINDS {
-                    granted[kind] = granted[kind] + now[kind] - before[kind];
-                    fits &= granted[kind] <= peak[kind] || now[kind] <= before[kind];
+                    allowed[kind] = allowed[kind] + now[kind] - before[kind];
+                    fits &= allowed[kind] <= peak[kind] || now[kind] <= before[kind];
                 }
             }
         }
         if fits {
-            tally.granted = now;
+            counter.allowed = now;
             return true;
         }
         for levels in [&mut self.pools[row], &mut self.engine] {
             for level in [class, 2] {
-                for (kind, granted) in levels[level].granted.iter_mut().enumerate() {
-                    *granted = *granted + before[kind] - now[kind];
+                for (kind, allowed) in levels[level].allowed.iter_mut().enumerate() {
+                    *allowed = *allowed + before[kind] - now[kind];
                 }
             }
         }
         false
     }
 
-    /// Takes in everything, added up: new peaks, and grants as they are now.
-    pub(super) fn settle(&mut self, totals: &Totals) {
+    /// Takes in everything, added up: new peaks, and allowances as they are now.
+    pub(super) fn raise(&mut self, totals: &Totals) {
         for row in 0..totals.pools.len() {
             self.pool(row);
         }
@@ -276,7 +282,7 @@ impl Ledger {
     /// Makes the present figures the highest.
     pub(super) fn reset_peaks(&mut self, totals: &Totals) {
         self.update(totals, |level, current, _| {
-            level.granted = current;
+            level.allowed = current;
             level.peak = current;
         });
     }
@@ -358,9 +364,9 @@ impl Blocks {
     }
 }
 
-/// What a front counts of one pool's small or large blocks.
+/// What a stream cache counts of one pool's small or large blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Count {
+pub(super) struct CacheCounter {
     live: Blocks,
     /// All that were ever handed out.
     risen: Blocks,
@@ -371,10 +377,10 @@ pub(super) struct Count {
     leased: Blocks,
     /// Live ones that were given up: they were never cached.
     given_up: Blocks,
-    tally: Tally,
+    counter: Counter,
 }
 
-impl Count {
+impl CacheCounter {
     /// A cached block is handed out. False where there may be a new peak.
     #[inline]
     pub(super) fn take(&mut self, bytes: u64, requested: u64) -> bool {
@@ -413,9 +419,9 @@ impl Count {
         self.leased.bytes -= count * bytes;
     }
 
-    /// Lets the ledger see, and change, what is counted and granted.
-    pub(super) fn with_tally<R>(&mut self, change: impl FnOnce(&mut Tally) -> R) -> R {
-        let Self { live, risen, leased, given_up, tally, .. } = self;
+    /// Lets the peak statistics see, and change, what is counted and allowed.
+    pub(super) fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
+        let Self { live, risen, leased, given_up, counter, .. } = self;
         let split = |leased: u64, live: u64| leased - live;
         let cached = |risen: u64, live: u64, given_up: u64| risen - live - given_up;
         for (kind, current, all) in [
@@ -435,19 +441,19 @@ impl Count {
                 cached(risen.bytes, live.bytes, given_up.bytes),
             ),
         ] {
-            tally.current[kind] = current;
-            tally.risen[kind] = all;
+            counter.current[kind] = current;
+            counter.risen[kind] = all;
         }
-        let result = change(tally);
-        let granted = &self.tally.granted;
+        let result = change(counter);
+        let allowed = &self.counter.allowed;
         self.ceiling = Blocks {
-            count: granted[ALLOCATIONS].min(granted[ACTIVE]),
-            bytes: granted[ALLOCATED].min(granted[ACTIVE_BYTES]),
-            requested: granted[REQUESTED],
+            count: allowed[ALLOCATIONS].min(allowed[ACTIVE]),
+            bytes: allowed[ALLOCATED].min(allowed[ACTIVE_BYTES]),
+            requested: allowed[REQUESTED],
         };
         self.floor = Blocks {
-            count: self.leased.count.saturating_sub(granted[SPLIT]),
-            bytes: self.leased.bytes.saturating_sub(granted[SPLIT_BYTES]),
+            count: self.leased.count.saturating_sub(allowed[SPLIT]),
+            bytes: self.leased.bytes.saturating_sub(allowed[SPLIT_BYTES]),
             requested: 0,
         };
         result

@@ -48,10 +48,9 @@ pub(super) enum Found {
 impl State {
     /// The heaps that a capture has such blocks in.
     fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
-        let recording = self.recordings[slot.index()].as_ref();
-        let recording = recording.expect("the slot of a capture under way");
-        let heaps = self.planned_of(&recording.pools).into_iter();
-        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(recording.id);
+        let capture_state = self.captures.get(slot);
+        let heaps = self.planned_of(&capture_state.pools).into_iter();
+        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(capture_state.id);
         heaps.filter(unbound).collect()
     }
 
@@ -62,7 +61,7 @@ impl State {
 
     /// A capture has a graph from now on, whether its blocks got memory or keep the scratch memory.
     /// Returns whether it has any.
-    pub(super) fn keep_grounds(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
+    pub(super) fn keep_planned(&mut self, pools: &[PoolId], capture: CaptureId) -> bool {
         let heaps = self.planned_of(pools);
         heaps
             .into_iter()
@@ -97,10 +96,10 @@ impl<D: Driver> Locked<'_, D> {
             let beyond = bytes > self.capacity(pool);
             return Ok(if beyond && !fixed { Found::Unplanned } else { Found::Never });
         }
-        let capture = self.state.recording(slot).id;
+        let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
-        let learned = self.state.recording(slot).capture.learned(stream);
+        let learned = self.state.capture(slot).proof.learned(stream);
         let asker = Asker { capture, stream, learned, limit };
         self.state.touch(heap);
         let placed = self.search(claim, heap, |heap, prove| {
@@ -125,8 +124,8 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether limits and device have room for a block of `bytes` and all that the capture has live
     /// without memory. Blocks that are live at one time share none.
     fn can_bind(&mut self, slot: CaptureSlot, pool: PoolId, bytes: u64) -> bool {
-        let recording = self.state.recording(slot);
-        let (capture, pools) = (recording.id, recording.pools.clone());
+        let capture_state = self.state.capture(slot);
+        let (capture, pools) = (capture_state.id, capture_state.pools.clone());
         let live = |pool: &PoolId| {
             let heap = self.state.pools.get(*pool)?.planned()?;
             Some(self.state.pools.heap(heap).planned_live(capture))
@@ -138,9 +137,9 @@ impl<D: Driver> Locked<'_, D> {
 
     /// The bounds of a capture's plan for a pool, if there is to be one.
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
-        let recording = self.state.recordings[slot.index()].as_ref()?;
-        recording.journal.as_ref().filter(|_| recording.following.is_none())?;
-        match &recording.planning {
+        let capture_state = self.state.captures.get(slot);
+        capture_state.journal.as_ref().filter(|_| capture_state.following.is_none())?;
+        match &capture_state.planning {
             Planning::Off => None,
             Planning::On(options) => Some(options.clone()),
             Planning::Default => {
@@ -153,23 +152,22 @@ impl<D: Driver> Locked<'_, D> {
     /// A plan for each heap that a capture has such blocks in, and how it stands to the pieces there.
     pub(super) fn plans(&self, slot: CaptureSlot) -> Vec<(u32, (Sharable, Plan))> {
         let heaps = self.state.unbound(slot);
-        let recording = self.state.recordings[slot.index()].as_ref();
-        let recording = recording.expect("the slot of a capture under way");
-        let (id, beside) = (recording.id, recording.beside);
+        let capture_state = self.state.captures.get(slot);
+        let (id, concurrent) = (capture_state.id, capture_state.concurrent);
         let MemorySupport::Mapped { granularity } = self.driver.memory_support() else {
             return Vec::new();
         };
-        let Some(journal) = recording.journal.as_ref().filter(|_| !heaps.is_empty()) else {
+        let Some(journal) = capture_state.journal.as_ref().filter(|_| !heaps.is_empty()) else {
             return Vec::new();
         };
         let lifetimes = Lifetimes::read(journal, self.config.settings.programmatic);
         let plan = |heap: u32| {
             let options = self.options(slot, self.state.pools.pool_of(heap)).unwrap_or_default();
-            let options = options.after(recording.since.elapsed());
+            let options = options.after(capture_state.since.elapsed());
             let row = self.state.pools.heap(heap);
             // One of the captures beside it may contain this one, so nothing is known to be theirs in
             // turn.
-            let sharable = if beside { Default::default() } else { row.sharable() };
+            let sharable = if concurrent { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
             let mine = mine.held_to(journal, self.config.settings.reuse);
             let plan = Plan::for_pool(&mine, granularity, &sharable.held, &options);
@@ -181,7 +179,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
     /// checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
-        let id = self.state.recording(slot).id;
+        let id = self.state.capture(slot).id;
         let mut ready = Vec::new();
         let started = Instant::now();
         let plans = self.plans(slot);
@@ -195,13 +193,16 @@ impl<D: Driver> Locked<'_, D> {
             let lies: Vec<Lies> = prepared.lies().chain(live).collect();
             for Lies { address, bytes, memory } in lies {
                 let memory = number(memory);
-                self.state.note(slot, Entry::Bound { address, bytes, memory, offset: 0 });
+                let entry = Entry::Bound { address, bytes, memory, offset: 0 };
+                self.state.capture(slot).write_journal(entry);
             }
             for (graph, memory, bytes) in written {
-                self.state.note(slot, Entry::Shared { memory: number(memory), bytes, graph });
+                let entry = Entry::Shared { memory: number(memory), bytes, graph };
+                self.state.capture(slot).write_journal(entry);
             }
             for (graph, memory) in freed {
-                self.state.note(slot, Entry::OutputFreed { memory: number(memory), graph });
+                let entry = Entry::OutputFreed { memory: number(memory), graph };
+                self.state.capture(slot).write_journal(entry);
             }
             ready.push(Ready { heap, prepared, planning });
         }
@@ -217,7 +218,7 @@ impl<D: Driver> Locked<'_, D> {
         slot: CaptureSlot,
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
-        let capture = self.state.recording(slot).id;
+        let capture = self.state.capture(slot).id;
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
             self.state.touch(heap);
@@ -254,7 +255,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
-    pub(super) fn leave_grounds(&mut self, pools: &[PoolId], capture: CaptureId) {
+    pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
             self.state.pools.heap_mut(heap).leave_ground(self.driver, capture);
             self.state.touch(heap);
@@ -263,7 +264,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Gives memory back that live blocks of one pool, or of all, kept and that none keeps any more.
     /// Returns how much.
-    pub(super) fn sweep_planned(&mut self, pool: Option<PoolId>) -> u64 {
+    pub(super) fn release_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
         for heap in self.state.pools.planned_heaps(pool) {
             let before = self.state.pools.heap_mut(heap).reserved();
@@ -297,19 +298,19 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "plan_capture";
         self.change(|locked| {
             let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
             if options.is_some() && !can_plan(&self.driver, &self.config) {
                 return Err(Error::CannotPlan { capture });
             }
-            let recording = locked.state.recording(slot);
-            if options.is_some() && recording.journal.is_none() {
+            let capture_state = locked.state.capture(slot);
+            if options.is_some() && capture_state.journal.is_none() {
                 // Without a record of all that was allocated nothing can be planned.
-                if recording.blocks > 0 {
+                if capture_state.blocks > 0 {
                     return Err(Error::CannotPlan { capture });
                 }
                 locked.state.begin_journal(slot);
             }
-            locked.state.recording(slot).planning = options.map_or(Planning::Off, Planning::On);
+            locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
             Ok(())
         })
     }
@@ -326,7 +327,7 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "preview_plan";
         self.change(|locked| {
             let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = locked.state.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
             locked.last_looks(slot);
             let plans = locked.plans(slot);
             Ok(plans

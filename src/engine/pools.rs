@@ -7,9 +7,11 @@
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
-use super::names::{PoolId, PoolLabel};
+use super::names::{GraphId, PoolId, PoolLabel};
 use super::peaks::class;
+use crate::driver::CaptureId;
 use crate::heap::{Claim, Heap, Plan};
+use crate::index::{new_map, Map};
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
 const SMALL_LIMIT: u64 = 1 << 20;
@@ -345,5 +347,44 @@ impl Pools {
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
         let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
         heaps.into_iter().any(|heap| self.heap(heap).is_suspended())
+    }
+}
+
+/// What a graph uses.
+#[derive(Clone, Debug)]
+pub(super) struct GraphUse {
+    pub(super) pools: SmallVec<[PoolId; 1]>,
+    /// Its capture, where it has blocks in planned heaps.
+    pub(super) planned: Option<CaptureId>,
+}
+
+/// The graphs of an engine.
+#[derive(Debug)]
+pub(super) struct Graphs {
+    engine: u32,
+    /// How many there were so far.
+    made: u64,
+    rows: Map<GraphId, GraphUse>,
+}
+
+impl Graphs {
+    pub(super) fn new(engine: u32) -> Self {
+        Self { engine, made: 0, rows: new_map() }
+    }
+
+    pub(super) fn add(&mut self, graph: GraphUse) -> GraphId {
+        let id = GraphId::new(self.engine, self.made);
+        self.made += 1;
+        self.rows.insert(id, graph);
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: GraphId) -> Option<GraphUse> {
+        self.rows.remove(&id)
+    }
+
+    /// The pools that a graph uses; none of a graph that is unknown.
+    pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
+        self.rows.get(&id).map(|graph| graph.pools.clone()).unwrap_or_default()
     }
 }

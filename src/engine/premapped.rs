@@ -13,44 +13,40 @@
 //! thread captures just then would fail. So it is done only where every stream of every capture of
 //! the pool is the calling thread's; but for those of a capture that ends, for its work is done.
 
-use super::capture_state::Recording;
+use super::capture_state::CaptureState;
 use super::names::PoolId;
-use super::state::{Locked, Standing, State};
+use super::state::{Locked, State};
 use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
 
 impl State {
     /// Bytes that all heaps hold spare.
-    pub(super) fn spare_of_all(&self) -> u64 {
+    pub(super) fn premapped_bytes(&self) -> u64 {
         self.pools.heaps().map(Heap::spare).sum()
     }
 
-    fn has_spare(&self, pool: PoolId) -> bool {
+    fn has_premapped(&self, pool: PoolId) -> bool {
         let Some(row) = self.pools.get(pool) else { return false };
         row.heaps().into_iter().any(|heap| self.pools.heap(heap).spare() > 0)
     }
 
     /// Whether no thread but this one can be at work in captures of a pool, but for one.
     fn is_mine_alone(&self, pool: PoolId, but: Option<CaptureSlot>) -> bool {
-        let rows = self.recordings.iter().enumerate();
-        let others = rows.filter_map(|(row, recording)| {
-            let other = but != Some(CaptureSlot::new(row));
-            recording.as_ref().filter(|recording| other && recording.pools.contains(&pool))
-        });
-        others.into_iter().all(|recording| {
-            let capture = &recording.capture;
-            capture.streams().all(|stream| self.lanes.is_mine(capture.stream_handle(stream)))
-        })
+        let mut others = self
+            .captures
+            .with_slots()
+            .filter(|(slot, other)| but != Some(*slot) && other.pools.contains(&pool));
+        others.all(|(_, other)| other.streams().iter().all(|&it| self.timelines.is_mine(it)))
     }
 
     /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run
     /// already.
     fn may_exchange(&self, pool: PoolId) -> bool {
-        let mut recordings = self.recordings.iter().flatten();
-        recordings.all(|recording| !recording.pools.contains(&pool) || recording.step > 0)
+        let mut captures = self.captures.iter();
+        captures.all(|capture_state| !capture_state.pools.contains(&pool) || capture_state.step > 0)
     }
 
-    fn settle_spare(&mut self, pool: PoolId) {
+    fn keep_premapped(&mut self, pool: PoolId) {
         let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
             if self.pools.heap_mut(heap).spare() > 0 {
@@ -79,8 +75,7 @@ impl<D: Driver> Locked<'_, D> {
                     && self.state.may_exchange(pool)
                     && !self.is_over_threshold() =>
             {
-                let recording = self.state.recordings[capture.index()].as_ref();
-                recording.map_or(0, |recording| recording.step)
+                self.state.captures.get(capture).step
             }
             _ => 0,
         }
@@ -93,27 +88,27 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Gives the spare memory of a pool back before a capture ends; what cannot go is settled.
-    pub(super) fn trim_ended(&mut self, pool: PoolId, capture: CaptureSlot) {
+    pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
         let may = self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture));
-        if self.state.has_spare(pool) && may {
+        if self.state.has_premapped(pool) && may {
             // Whom a loss concerns is told at its capture's end.
-            let _ = self.trim(pool);
+            let _ = self.drop_premapped(pool);
         }
-        self.state.settle_spare(pool);
+        self.state.keep_premapped(pool);
     }
 
     /// The same before work outside captures is handed a place in a pool.
     ///
     /// # Errors
     /// The driver's, where memory of the pool is lost: it is suspended now.
-    pub(super) fn trim_for_outside(&mut self, pool: PoolId) -> Result<(), DriverError> {
-        if self.state.has_spare(pool)
+    pub(super) fn drop_premapped_for_eager(&mut self, pool: PoolId) -> Result<(), DriverError> {
+        if self.state.has_premapped(pool)
             && self.state.may_exchange(pool)
             && self.state.is_mine_alone(pool, None)
         {
-            self.trim(pool)?;
+            self.drop_premapped(pool)?;
         }
-        self.state.settle_spare(pool);
+        self.state.keep_premapped(pool);
         Ok(())
     }
 
@@ -122,16 +117,19 @@ impl<D: Driver> Locked<'_, D> {
     ///
     /// # Errors
     /// The driver's, where memory of the pool that is named is lost: it is suspended now.
-    pub(super) fn trim_all(&mut self, of: Option<PoolId>) -> Result<bool, DriverError> {
+    pub(super) fn drop_premapped_of_all(
+        &mut self,
+        of: Option<PoolId>,
+    ) -> Result<bool, DriverError> {
         let mut trimmed = false;
         let mut result = Ok(());
         for pool in self.state.pools.ids() {
-            if self.state.has_spare(pool)
+            if self.state.has_premapped(pool)
                 && self.state.may_exchange(pool)
                 && self.state.is_mine_alone(pool, None)
             {
                 trimmed = true;
-                let done = self.trim(pool);
+                let done = self.drop_premapped(pool);
                 result =
                     result.and(done.or_else(
                         |error| {
@@ -147,7 +145,7 @@ impl<D: Driver> Locked<'_, D> {
         result.map(|()| trimmed)
     }
 
-    fn trim(&mut self, pool: PoolId) -> Result<(), DriverError> {
+    fn drop_premapped(&mut self, pool: PoolId) -> Result<(), DriverError> {
         let Some(row) = self.state.pools.get(pool) else { return Ok(()) };
         let heaps = row.heaps();
         let mut result = Ok(());
@@ -158,10 +156,10 @@ impl<D: Driver> Locked<'_, D> {
             let limit = self.state.room(pool);
             self.state.pools.heap_mut(heap).prepare_trim(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
-            let touched = std::mem::take(&mut self.state.touched);
+            let touched = self.state.accounts.take_touched();
             self.state.touch(heap);
             self.state.account(self.config.statistics);
-            self.state.touched = touched;
+            self.state.accounts.put_back_touched(touched);
             self.state.touch(heap);
             result = result.and(self.state.pools.heap_mut(heap).trim(self.driver));
         }
@@ -174,17 +172,16 @@ impl<D: Driver> Locked<'_, D> {
     /// A pool has lost memory: nothing more of it is handed out, and no capture under way that
     /// uses it can stand.
     fn lose(&mut self, pool: PoolId, error: &DriverError) {
-        self.state.settle_spare(pool);
+        self.state.keep_premapped(pool);
         self.shut(pool);
-        let recordings = self.state.recordings.iter_mut().flatten();
-        for Recording { lost, .. } in recordings.filter(|it| it.pools.contains(&pool)) {
+        for CaptureState { lost, .. } in self.state.captures.of(pool) {
             lost.get_or_insert_with(|| error.clone());
         }
     }
 
     /// Notes that a stream is about to be recorded for a block of a capture: if the stream is not
     /// known to be in the capture, the piece that the block lies in stays as it is.
-    pub(super) fn heed_use(
+    pub(super) fn keep_piece_in_use(
         &mut self,
         capture: CaptureSlot,
         (heap, range): (u32, RangeId),
@@ -193,9 +190,8 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.pools.heap_mut(heap).spare() == 0 {
             return;
         }
-        let id = self.state.recording(capture).id;
-        let inside = self.standing((capture, id), stream);
-        if !matches!(inside, Standing::Inside(_)) {
+        let id = self.state.capture(capture).id;
+        if !matches!(self.look_in((capture, id), stream), Ok(Some(_))) {
             self.state.keep_piece(heap, range);
         }
     }

@@ -1,4 +1,4 @@
-//! Getting memory back: from fronts, from streams whose work has completed, and to the driver.
+//! Getting memory back: from stream caches, from streams whose work has completed, and to the driver.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Amount {
 
 impl State {
     /// Notes in counts and history what a heap got from the driver and gave back.
-    pub(super) fn note_changes(&mut self, heap: u32) {
+    pub(super) fn count_changes(&mut self, heap: u32) {
         if !self.pools.find_heap(heap).is_some_and(Heap::is_changed) {
             return;
         }
@@ -34,14 +34,14 @@ impl State {
         let pool = self.pools.pool_of(heap);
         for Change { mapped, whole, address, bytes, pieces } in changes {
             let action = if mapped {
-                self.counts.num_device_alloc += pieces as u64;
+                self.accounts.counts().num_device_alloc += pieces as u64;
                 if whole {
                     Action::Segment
                 } else {
                     Action::Map
                 }
             } else {
-                self.counts.num_device_free += pieces as u64;
+                self.accounts.counts().num_device_free += pieces as u64;
                 if whole {
                     Action::SegmentBack
                 } else {
@@ -49,29 +49,29 @@ impl State {
                 }
             };
             if bytes > 0 {
-                self.remember(action, (address, bytes), None, pool);
+                self.record_event(action, (address, bytes), None, pool);
             }
         }
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Takes back what fronts have cached, as far as it is wanted. Returns whether there was any.
+    /// Takes back what stream caches have cached, as far as it is wanted. Returns whether there was any.
     pub(super) fn take_back(
         &mut self,
         wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
     ) -> bool {
         let mut leases = Vec::new();
-        let fronts = Arc::clone(&self.state.fronts);
-        for mut front in fronts.used() {
-            if front.drain(&wanted, &mut leases) {
-                self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        let caches = Arc::clone(&self.state.caches);
+        for mut cache in caches.used() {
+            if cache.drain(&wanted, &mut leases) {
+                self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
             }
         }
         self.end_leases(leases)
     }
 
-    /// The same, of the one front that a stream has, and of one class.
+    /// The same, of the one stream cache that a stream has, and of one class.
     pub(super) fn take_back_own(
         &mut self,
         (pool, stream): (PoolId, StreamHandle),
@@ -79,12 +79,12 @@ impl<D: Driver> Locked<'_, D> {
     ) -> bool {
         let mut leases = Vec::new();
         let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
-        let fronts = Arc::clone(&self.state.fronts);
-        let mut front = fronts.of(stream);
-        if front.drain(wanted, &mut leases) {
-            self.state.unsettled |= !front.adjust_grants(&mut fronts.ledger());
+        let caches = Arc::clone(&self.state.caches);
+        let mut cache = caches.of(stream);
+        if cache.drain(wanted, &mut leases) {
+            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
         }
-        drop(front);
+        drop(cache);
         self.end_leases(leases)
     }
 
@@ -103,32 +103,34 @@ impl<D: Driver> Locked<'_, D> {
     /// Asks every stream that has ordered something where it stands, without waiting, and frees
     /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
     /// was anything.
-    pub(super) fn settle_everything(&mut self, pool: Option<PoolId>) -> bool {
+    pub(super) fn free_completed(&mut self, pool: Option<PoolId>) -> bool {
         let mut freed = self.take_back(|of, _, _| pool.is_none_or(|pool| of == pool));
-        let lanes: Vec<LaneIndex> = self.state.lanes.all().collect();
-        for &lane in &lanes {
-            self.state.lanes.fence(self.driver, lane);
+        let timelines: Vec<LaneIndex> = self.state.timelines.all().collect();
+        for &timeline in &timelines {
+            self.state.timelines.fence(self.driver, timeline);
         }
         freed |= self.poll_deferred(usize::MAX);
         for heap in self.state.pools.heaps_of(pool) {
-            freed |= self.settle_heap(heap);
+            freed |= self.free_completed_in(heap);
         }
-        for lane in lanes {
+        for timeline in timelines {
             let mut heaps = self.state.pools.heaps();
-            if self.state.lanes.is_over(lane) && !heaps.any(|heap| heap.is_ordered(lane)) {
-                self.state.lanes.recycle(lane);
+            if self.state.timelines.is_over(timeline)
+                && !heaps.any(|heap| heap.is_ordered(timeline))
+            {
+                self.state.timelines.recycle(timeline);
             }
         }
         freed
     }
 
     /// Frees for everyone what streams have completed in a heap.
-    pub(super) fn settle_heap(&mut self, heap: u32) -> bool {
-        let State { lanes, pools, .. } = &mut *self.state;
+    pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
+        let State { timelines, pools, .. } = &mut *self.state;
         let row = pools.heap_mut(heap);
         let mut settled = false;
-        for lane in lanes.all() {
-            settled |= row.settle_lane(lane, lanes.completed(lane));
+        for timeline in timelines.all() {
+            settled |= row.settle_lane(timeline, timelines.completed(timeline));
         }
         if settled {
             self.state.touch(heap);
@@ -140,7 +142,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Gives memory that is wholly free back to the driver, what was unused longest first, and
     /// returns how much. Nothing is waited for. What the driver refuses to take stays.
     pub(super) fn give_back(&mut self, amount: Amount) -> u64 {
-        let mut gone = self.sweep_planned(amount.pool);
+        let mut gone = self.release_planned(amount.pool);
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
         for heap in self.state.pools.heaps_of(amount.pool) {
             // Of a suspended pool there is nothing to give back.
@@ -180,12 +182,12 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Gives back everything that is free now.
     pub(super) fn empty(&mut self, keep: u64) -> Emptied {
-        self.settle_everything(None);
+        self.free_completed(None);
         let before = self.state.pools.reserved_by_all();
-        self.sweep_planned(None);
+        self.release_planned(None);
         if before > keep {
             // A pool that loses memory says so: it is suspended.
-            let _ = self.trim_all(None);
+            let _ = self.drop_premapped_of_all(None);
         }
         self.destroy_leaving();
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);

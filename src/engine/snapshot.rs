@@ -39,7 +39,7 @@ impl<D: Driver> Engine<D> {
 }
 
 /// What is known of a range that is in a block, or was.
-pub(super) struct Tenant {
+pub(super) struct Occupant {
     pub(super) requested: u64,
     pub(super) state: BlockState,
     pub(super) stream: StreamHandle,
@@ -65,12 +65,12 @@ impl Stacks {
 
 impl State {
     /// Who is in a heap's ranges, or was there and is not quite gone.
-    pub(super) fn tenants(&self, number: u32) -> Map<RangeId, Tenant> {
-        let mut tenants = new_map();
+    pub(super) fn occupants(&self, number: u32) -> Map<RangeId, Occupant> {
+        let mut occupants = new_map();
         for block in self.blocks.iter().filter(|block| block.heap == number && !block.leased) {
-            tenants.insert(
+            occupants.insert(
                 block.range,
-                Tenant {
+                Occupant {
                     requested: block.requested,
                     state: BlockState::ActiveAllocated,
                     stream: block.stream,
@@ -78,28 +78,27 @@ impl State {
                 },
             );
         }
-        for front in self.fronts.used() {
-            for lease in front.leases() {
+        for cache in self.caches.used() {
+            for lease in cache.leases() {
                 let block = self.blocks.leased(lease.lease);
                 let Some(block) = block.filter(|block| block.heap == number) else { continue };
                 let state =
                     if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
                 let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
-                tenants.insert(block.range, Tenant { requested, state, stream, frames });
+                occupants.insert(block.range, Occupant { requested, state, stream, frames });
             }
         }
-        let held = self.recordings.iter().flatten().flat_map(|recording| &recording.held);
-        let held = held.map(|held| (held.heap, held.range, Some(held.requested)));
+        let held = self.captures.held().map(|held| (held.heap, held.range, Some(held.requested)));
         let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.requested));
         for (_, range, requested) in held.chain(deferred).filter(|it| it.0 == number) {
             // What is no single block counts as free memory that waits.
             if let Some(requested) = requested {
                 let stream = StreamHandle::from_bits(0);
                 let state = BlockState::ActivePendingFree;
-                tenants.insert(range, Tenant { requested, state, stream, frames: None });
+                occupants.insert(range, Occupant { requested, state, stream, frames: None });
             }
         }
-        tenants
+        occupants
     }
 
     /// What a range waits for.
@@ -117,16 +116,16 @@ impl State {
                 let text = super::Refusal::Waiting(reason.clone()).to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
-            RangeState::Ordered { lane, .. } => {
-                let owner = self.lanes.stream(*lane);
+            RangeState::Ordered { lane: timeline, .. } => {
+                let owner = self.timelines.stream(*timeline);
                 let reason = super::Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
             }
             RangeState::Marked(marked) => {
-                let recording = self.recordings.get(marked.capture.index())?.as_ref()?;
-                let owner = recording.capture.stream_handle(marked.owner);
+                let capture_state = self.captures.find(marked.capture)?;
+                let owner = capture_state.proof.stream_handle(marked.owner);
                 let markers = marked.markers.iter().map(|&marker| {
-                    let node = recording.capture.node_handle(marker);
+                    let node = capture_state.proof.node_handle(marker);
                     let reason = super::Refusal::Marker { node, owner }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
                 });
@@ -164,7 +163,7 @@ impl<D: Driver> Locked<'_, D> {
     fn segments(&self, number: u32, stacks: &mut Stacks, segments: &mut Vec<Segment>) {
         let heap = self.state.pools.heap(number);
         let pool = self.state.pools.pool_of(number);
-        let tenants = self.state.tenants(number);
+        let occupants = self.state.occupants(number);
         let reasons = self.state.wait_reasons(number);
         let empty = |address: u64, number: usize| Segment {
             device: self.config.device,
@@ -197,10 +196,10 @@ impl<D: Driver> Locked<'_, D> {
             }
             open = Some((range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
-            let tenant = tenants.get(&id);
+            let occupant = occupants.get(&id);
             let waiting = self.state.waiting_for(heap.state(id), reasons.get(&address));
-            let state = tenant.map_or(BlockState::Inactive, |tenant| tenant.state);
-            let requested = tenant.map_or(bytes, |tenant| tenant.requested.min(bytes));
+            let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
+            let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));
             segment.total_size += bytes;
             if state.is_active() {
                 segment.active_size += bytes;
@@ -209,10 +208,10 @@ impl<D: Driver> Locked<'_, D> {
             if state == BlockState::ActiveAllocated {
                 segment.allocated_size += bytes;
             }
-            if let Some(tenant) = tenant.filter(|_| segment.stream == 0) {
-                segment.stream = tenant.stream.bits() as u64;
+            if let Some(occupant) = occupant.filter(|_| segment.stream == 0) {
+                segment.stream = occupant.stream.bits() as u64;
             }
-            let frames = stacks.of(tenant.and_then(|tenant| tenant.frames.as_ref()));
+            let frames = stacks.of(occupant.and_then(|occupant| occupant.frames.as_ref()));
             let requested_size = if state.is_active() { requested } else { 0 };
             let size = bytes;
             segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });

@@ -1,18 +1,18 @@
-//! Fronts: blocks that a stream gets back at once, without the engine's lock.
+//! Stream caches: blocks that a stream gets back at once, without the engine's lock.
 //!
 //! Outside captures a block that only its own stream used may serve that stream again as soon as it
 //! is freed: work that the stream submits from now on comes after all that it submitted before.
-//! This is the one rule by which a front hands out memory, and it asks for nothing else:
+//! This is the one rule by which a stream cache hands out memory, and it asks for nothing else:
 //!
 //! 1. the block was handed out to this stream, and no other was recorded for it;
 //! 2. the stream did not capture when the block was freed, so no graph holds its use;
 //! 3. the stream does not capture now, so the new work is submitted, not recorded.
 //!
-//! A front *leases* places from the engine's tables: there a leased block stays allocated, under
-//! one number, until the front gives it back. What is freed goes on the list of its exact size and
+//! A stream cache *leases* places from the engine's tables: there a leased block stays allocated, under
+//! one number, until the stream cache gives it back. What is freed goes on the list of its exact size and
 //! is handed out again from there under a new name. All else (another size, another stream, a
 //! capture, events) is the business of the state behind the engine's lock, which takes leases back
-//! when it is asked for something that a front has no block for.
+//! when it is asked for something that a stream cache has no block for.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use smallvec::SmallVec;
 
 use super::history::{Action, Frames, Ring};
 use super::names::{BlockId, PoolId};
-use super::peaks::Count;
-use super::peaks::{class, Ledger, Tally, Totals};
+use super::peaks::CacheCounter;
+use super::peaks::{class, Counter, Peaks, Totals};
 use super::pools::is_small;
 use super::report::Block;
 use super::streams::this_thread;
@@ -56,7 +56,7 @@ struct Bucket {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum RowState {
     Vacant,
     Live,
     Cached,
@@ -65,7 +65,7 @@ enum Held {
 /// A leased place.
 #[derive(Debug)]
 struct Row {
-    held: Held,
+    state: RowState,
     /// Tells uses of the place apart.
     number: u64,
     address: u64,
@@ -85,7 +85,7 @@ struct Row {
 
 /// The leases of some streams.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct StreamCache {
     engine: u32,
     number: u32,
     rows: Vec<Row>,
@@ -100,18 +100,18 @@ pub(super) struct Front {
     /// Buckets that had something to hand out since leases were last taken back.
     touched: Vec<u32>,
     /// By pool and class.
-    counted: Vec<Count>,
+    counted: Vec<CacheCounter>,
     /// Whether figures are kept at all.
     counts: bool,
     next: u64,
     pub(super) history: Option<Box<Ring>>,
 }
 
-/// What a front could do.
+/// What a stream cache could do.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// A block; `settle` says that the grant is exceeded.
-    Block { block: Block, settle: bool },
+    /// A block; `may_peak` says that the allowance is exceeded.
+    Block { block: Block, may_peak: bool },
     /// It has none.
     Nothing,
 }
@@ -119,15 +119,15 @@ pub(super) enum Taken {
 /// What became of a block that was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
-    /// It can be handed out again; `settle` says that the grant is exceeded.
-    Done { settle: bool },
-    /// It is not for the front to decide.
+    /// It can be handed out again; `may_peak` says that the allowance is exceeded.
+    Done { may_peak: bool },
+    /// It is not for the stream cache to decide.
     Undecided,
     /// There is no such live block.
     Unknown,
 }
 
-/// A block that a front gives up: its lease and what happened under it.
+/// A block that a stream cache gives up: its lease and what happened under it.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) row: u32,
@@ -147,7 +147,7 @@ pub(super) struct LiveLease {
     pub(super) frames: Option<Arc<Frames>>,
 }
 
-impl Front {
+impl StreamCache {
     pub(super) fn new(engine: u32, number: u32, counts: bool) -> Self {
         Self {
             engine,
@@ -195,15 +195,15 @@ impl Front {
         bucket.cached.pop();
         let count = bucket.count;
         let row = &mut self.rows[slot as usize];
-        debug_assert!(row.held == Held::Cached && row.uses.is_empty());
+        debug_assert!(row.state == RowState::Cached && row.uses.is_empty());
         self.next += 1;
-        row.held = Held::Live;
+        row.state = RowState::Live;
         row.number = self.next;
         row.requested = requested;
         row.frames = frames;
         let id = BlockId {
             engine: self.engine,
-            front: self.number,
+            cache: self.number,
             slot,
             number: name(self.number, self.next),
         };
@@ -213,14 +213,14 @@ impl Front {
             history.push(Action::Allocate, place, stream, pool, row.frames.clone());
         }
         let within = !self.counts || self.counted[count].take(bytes, requested);
-        Taken::Block { block, settle: !within }
+        Taken::Block { block, may_peak: !within }
     }
 
     /// Takes a block back, if nothing but its own stream's order decides who may have it next.
     #[inline]
     pub(super) fn give<D: Driver + ?Sized>(&mut self, driver: &D, id: BlockId) -> Given {
         let Some(row) = self.rows.get_mut(id.slot as usize) else { return Given::Unknown };
-        if row.held != Held::Live || id.number != name(self.number, row.number) {
+        if row.state != RowState::Live || id.number != name(self.number, row.number) {
             return Given::Unknown;
         }
         if !row.uses.is_empty() || row.barred {
@@ -231,7 +231,7 @@ impl Front {
         if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Given::Undecided;
         }
-        row.held = Held::Cached;
+        row.state = RowState::Cached;
         let frames = row.frames.take();
         bucket.cached.push(id.slot);
         if !bucket.touched {
@@ -245,7 +245,7 @@ impl Front {
         }
         let count = bucket.count;
         let within = !self.counts || self.counted[count].give(bytes, row.requested);
-        Given::Done { settle: !within }
+        Given::Done { may_peak: !within }
     }
 
     /// Records a stream for a block. `None` where there is no such live block.
@@ -261,12 +261,12 @@ impl Front {
 
     /// Whether a stream was recorded for a live block.
     pub(super) fn names(&self, stream: StreamHandle) -> bool {
-        let mut live = self.rows.iter().filter(|row| row.held == Held::Live);
+        let mut live = self.rows.iter().filter(|row| row.state == RowState::Live);
         live.any(|row| row.uses.contains(&stream))
     }
 
     /// Notes that a stream has passed to the calling thread.
-    pub(super) fn claim(&mut self, stream: StreamHandle) {
+    pub(super) fn assign(&mut self, stream: StreamHandle) {
         for bucket in self.buckets.iter_mut().filter(|bucket| bucket.key.stream == stream) {
             bucket.thread = this_thread();
         }
@@ -275,7 +275,7 @@ impl Front {
     /// The engine's row of a live block.
     pub(super) fn live(&self, id: BlockId) -> Option<u32> {
         let row = self.rows.get(id.slot as usize)?;
-        let named = row.held == Held::Live && id.number == name(self.number, row.number);
+        let named = row.state == RowState::Live && id.number == name(self.number, row.number);
         named.then_some(row.lease)
     }
 
@@ -292,7 +292,7 @@ impl Front {
         self.buckets[bucket as usize].members += 1;
         self.next += 1;
         let row = Row {
-            held: Held::Live,
+            state: RowState::Live,
             number: self.next,
             address,
             requested,
@@ -319,48 +319,48 @@ impl Front {
         }
         BlockId {
             engine: self.engine,
-            front: self.number,
+            cache: self.number,
             slot,
             number: name(self.number, self.next),
         }
     }
 
-    /// Asks for what is missing of its grants, and keeps the rest: it may be needed again soon.
+    /// Asks for what is missing of its allowances, and keeps the rest: it may be needed again soon.
     /// False where there may be a new peak.
-    pub(super) fn grant(&mut self, ledger: &mut Ledger) -> bool {
+    pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
         let mut within = true;
         for (row, count) in self.counted.iter_mut().enumerate() {
             let (pool, class) = (row / 2, row % 2);
-            within &=
-                count.with_tally(|tally| tally.is_within() || ledger.grant(pool, class, tally));
+            within &= count
+                .with_counter(|counter| counter.is_within() || peaks.allow(pool, class, counter));
         }
         within
     }
 
-    /// Asks for what is missing of its grants and hands back what it does not need. False where
+    /// Asks for what is missing of its allowances and hands back what it does not need. False where
     /// there may be a new peak.
-    pub(super) fn adjust_grants(&mut self, ledger: &mut Ledger) -> bool {
+    pub(super) fn adjust_allowances(&mut self, peaks: &mut Peaks) -> bool {
         let mut within = true;
         for (row, count) in self.counted.iter_mut().enumerate().filter(|_| self.counts) {
             let (pool, class) = (row / 2, row % 2);
-            within &= count.with_tally(|tally| {
-                tally.granted == tally.current || ledger.adjust(pool, class, tally)
+            within &= count.with_counter(|counter| {
+                counter.allowed == counter.current || peaks.adjust(pool, class, counter)
             });
         }
         within
     }
 
-    /// Adds what it counts to the sum, and is granted exactly that.
+    /// Adds what it counts to the sum, and is allowed exactly that.
     pub(super) fn add_up(&mut self, totals: &mut Totals) {
         for (row, count) in self.counted.iter_mut().enumerate() {
             let (pool, class) = (row / 2, row % 2);
-            count.with_tally(|tally| totals.add(pool, class, tally));
+            count.with_counter(|counter| totals.add(pool, class, counter));
         }
     }
 
     /// Lets no live block of a stream be handed out again from here: the stream is about to go.
     pub(super) fn retire(&mut self, stream: StreamHandle) {
-        for row in self.rows.iter_mut().filter(|row| row.held == Held::Live) {
+        for row in self.rows.iter_mut().filter(|row| row.state == RowState::Live) {
             row.retired |= self.buckets[row.bucket as usize].key.stream == stream;
             row.barred |= row.retired;
         }
@@ -369,7 +369,7 @@ impl Front {
     /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken
     /// back: the pool is about to be suspended.
     pub(super) fn bar(&mut self, pool: PoolId) {
-        for row in self.rows.iter_mut().filter(|row| row.held != Held::Vacant) {
+        for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
             row.barred |= self.buckets[row.bucket as usize].pool == pool;
         }
     }
@@ -420,7 +420,11 @@ impl Front {
     }
 
     /// Forgets a pool that is gone: its row will be another's. Gives what it counted.
-    pub(super) fn forget_pool(&mut self, pool: PoolId, mut counted: impl FnMut(usize, &mut Tally)) {
+    pub(super) fn forget_pool(
+        &mut self,
+        pool: PoolId,
+        mut counted: impl FnMut(usize, &mut Counter),
+    ) {
         let Some(numbers) = self.by_pool.get_mut(pool.row()).map(std::mem::take) else { return };
         self.touched.retain(|&number| self.buckets[number as usize].pool != pool);
         for &number in &numbers {
@@ -432,8 +436,8 @@ impl Front {
         self.latest = u32::MAX;
         for class in 0..2 {
             let Some(count) = self.counted.get_mut(2 * pool.row() + class) else { continue };
-            count.with_tally(|tally| counted(class, tally));
-            *count = Count::default();
+            count.with_counter(|counter| counted(class, counter));
+            *count = CacheCounter::default();
         }
     }
 
@@ -464,16 +468,16 @@ impl Front {
     /// Everything leased.
     pub(super) fn leases(&self) -> impl Iterator<Item = LiveLease> + '_ {
         let rows = self.rows.iter().enumerate();
-        rows.filter(|(_, row)| row.held != Held::Vacant).map(|(slot, row)| LiveLease {
+        rows.filter(|(_, row)| row.state != RowState::Vacant).map(|(slot, row)| LiveLease {
             lease: row.lease,
             id: BlockId {
                 engine: self.engine,
-                front: self.number,
+                cache: self.number,
                 slot: slot as u32,
                 number: name(self.number, row.number),
             },
             requested: row.requested,
-            cached: row.held == Held::Cached,
+            cached: row.state == RowState::Cached,
             frames: row.frames.clone(),
         })
     }
@@ -495,7 +499,7 @@ impl Front {
     fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
         let count = 2 * pool.row() + class(is_small(key.bytes));
         if self.counted.len() <= count {
-            self.counted.resize_with((count | 1) + 1, Count::default);
+            self.counted.resize_with((count | 1) + 1, CacheCounter::default);
         }
         if self.by_pool.len() <= pool.row() {
             self.by_pool.resize_with(pool.row() + 1, Vec::new);
@@ -526,7 +530,7 @@ impl Front {
 
     fn drop_row(&mut self, slot: u32) -> Lease {
         let row = &mut self.rows[slot as usize];
-        row.held = Held::Vacant;
+        row.state = RowState::Vacant;
         row.frames = None;
         let uses = std::mem::take(&mut row.uses);
         let lease = Lease { row: row.lease, requested: row.requested, uses };
@@ -536,64 +540,64 @@ impl Front {
     }
 }
 
-/// A name that no other block of the process's engine has: numbers of blocks that no front handed
+/// A name that no other block of the process's engine has: numbers of blocks that no stream cache handed
 /// out stay far below.
 #[inline]
-fn name(front: u32, number: u64) -> u64 {
-    (u64::from(front) + 1) << 48 | number
+fn name(cache: u32, number: u64) -> u64 {
+    (u64::from(cache) + 1) << 48 | number
 }
 
-/// How many fronts an engine has: streams that share one wait for each other, no more.
-const FRONTS: usize = 64;
+/// How many stream caches an engine has: streams that share one wait for each other, no more.
+const CACHES: usize = 64;
 
-/// The fronts of an engine.
+/// The stream caches of an engine.
 #[derive(Debug)]
-pub(super) struct Fronts {
+pub(super) struct StreamCaches {
     rows: Box<[Padded]>,
-    /// Bits of the fronts that were ever used.
+    /// Bits of the stream caches that were ever used.
     used: AtomicU64,
-    ledger: Mutex<Ledger>,
+    peaks: Mutex<Peaks>,
 }
 
 /// On cache lines of its own, so that threads on different streams do not slow each other.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Padded(Mutex<Front>);
+struct Padded(Mutex<StreamCache>);
 
-impl Fronts {
+impl StreamCaches {
     pub(super) fn new(engine: u32, counts: bool) -> Self {
-        let front = |number| Padded(Mutex::new(Front::new(engine, number, counts)));
+        let cache = |number| Padded(Mutex::new(StreamCache::new(engine, number, counts)));
         Self {
-            rows: (0..FRONTS as u32).map(front).collect(),
+            rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
-            ledger: Mutex::default(),
+            peaks: Mutex::default(),
         }
     }
 
     /// Grants and peaks; the last lock in order.
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn peaks(&self) -> MutexGuard<'_, Peaks> {
+        self.peaks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The front of a stream, locked.
+    /// The stream cache of a stream, locked.
     #[inline]
-    pub(super) fn of(&self, stream: StreamHandle) -> MutexGuard<'_, Front> {
+    pub(super) fn of(&self, stream: StreamHandle) -> MutexGuard<'_, StreamCache> {
         self.lock(number(stream))
     }
 
-    /// A front by its number, where there is one, locked.
+    /// A stream cache by its number, where there is one, locked.
     #[inline]
-    pub(super) fn get(&self, number: u32) -> Option<MutexGuard<'_, Front>> {
-        ((number as usize) < FRONTS).then(|| self.lock(number))
+    pub(super) fn get(&self, number: u32) -> Option<MutexGuard<'_, StreamCache>> {
+        ((number as usize) < CACHES).then(|| self.lock(number))
     }
 
-    /// Every front, in order, each locked when it is reached.
-    pub(super) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Front>> {
-        (0..FRONTS as u32).map(|number| self.lock(number))
+    /// Every stream cache, in order, each locked when it is reached.
+    pub(super) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, StreamCache>> {
+        (0..CACHES as u32).map(|number| self.lock(number))
     }
 
-    /// Every front that was ever used, in order, each locked when it is reached.
-    pub(super) fn used(&self) -> impl Iterator<Item = MutexGuard<'_, Front>> {
+    /// Every stream cache that was ever used, in order, each locked when it is reached.
+    pub(super) fn used(&self) -> impl Iterator<Item = MutexGuard<'_, StreamCache>> {
         let mut left = self.used.load(Ordering::Relaxed);
         let numbers = std::iter::from_fn(move || {
             let number = (left != 0).then(|| left.trailing_zeros())?;
@@ -603,22 +607,22 @@ impl Fronts {
         numbers.map(|number| self.lock(number))
     }
 
-    /// Notes that a front is in use. The caller holds the engine's lock, as does whoever asks.
-    pub(super) fn note_used(&self, number: u32) {
+    /// Notes that a stream cache is in use. The caller holds the engine's lock, as does whoever asks.
+    pub(super) fn set_used(&self, number: u32) {
         self.used.fetch_or(1 << number, Ordering::Relaxed);
     }
 
     #[inline]
-    fn lock(&self, number: u32) -> MutexGuard<'_, Front> {
-        // Every step below leaves a front whole, so one that a thread panicked in can be used.
+    fn lock(&self, number: u32) -> MutexGuard<'_, StreamCache> {
+        // Every step below leaves a stream cache whole, so one that a thread panicked in can be used.
         self.rows[number as usize].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The number of a stream's front.
+/// The number of a stream's stream cache.
 #[inline]
 fn number(stream: StreamHandle) -> u32 {
     // Handles are addresses: the multiplication brings their middle bits up.
     let mixed = (stream.bits() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> (64 - FRONTS.trailing_zeros())) as u32
+    (mixed >> (64 - CACHES.trailing_zeros())) as u32
 }

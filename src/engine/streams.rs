@@ -1,21 +1,21 @@
 //! Streams outside captures, and what of their work has completed.
 //!
-//! A *lane* is a stream as the engine knows it outside captures. Its work completes in order, so
-//! time on it is counted in *epochs*: the engine now and then records an event, a *fence*, which
-//! closes the epoch that is open; when the event has completed, so has everything that was submitted
-//! in that epoch and before. Memory freed in an epoch is free for everyone once it is completed.
+//! A *timeline* is a stream as the engine knows it outside captures. Its work completes in order, so
+//! time on it is counted in *positions*: the engine now and then records an event, a *fence*, which
+//! closes the position that is open; when the event has completed, so has everything that was submitted
+//! in that position and before. Memory freed in an position is free for everyone once it is completed.
 //!
-//! No event is recorded while the lane's stream captures: it would become a part of the graph. The
-//! lane then *owes* a fence, which is recorded when the capture is over. It comes after all that was
+//! No event is recorded while the timeline's stream captures: it would become a part of the graph. The
+//! timeline then *owes* a fence, which is recorded when the capture is over. It comes after all that was
 //! submitted before the capture, so it covers that too.
 //!
 //! Nor is one recorded on a stream that another thread may be about to capture on: between the
 //! question whether it captures and the record it may begin, and the driver's captures are not
-//! thread-safe. A lane belongs to the thread that named its stream last; others leave it owing, and
+//! thread-safe. A timeline belongs to the thread that named its stream last; others leave it owing, and
 //! ask no more of it than whether it captures.
 //!
 //! A stream may belong to another device than the engine's. An event is recorded on streams of its
-//! own device alone, so each lane learns its device before its first fence, and owes it as long as
+//! own device alone, so each timeline learns its device before its first fence, and owes it as long as
 //! nobody can tell.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,16 +26,16 @@ use crate::heap::LaneIndex;
 use crate::index::{new_map, Map};
 use crate::recent::Recent;
 
-/// A point on a lane: reached once the epoch is completed.
+/// A point on a timeline: reached once the position is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) lane: LaneIndex,
-    pub(super) epoch: u64,
+pub(super) struct Position {
+    pub(super) timeline: LaneIndex,
+    pub(super) position: u64,
 }
 
 /// Where a stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whereabouts {
+pub(super) enum StreamStatus {
     /// In no capture.
     Outside,
     /// In this capture.
@@ -47,18 +47,18 @@ pub(super) enum Whereabouts {
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Timeline {
     stream: StreamHandle,
-    /// The epoch that is open: what is freed now belongs to it.
+    /// The position that is open: what is freed now belongs to it.
     open: u64,
     completed: u64,
-    /// Whether anything waits for the open epoch to be closed.
+    /// Whether anything waits for the open position to be closed.
     wanted: bool,
     /// Whether a fence could not be recorded when it was asked for.
     owes: bool,
-    /// Closed epochs with their events, in order.
+    /// Closed positions with their events, in order.
     fences: VecDeque<(u64, EventHandle)>,
-    /// What waits for an epoch, by the caller's numbers.
+    /// What waits for an position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     busy: bool,
     retired: bool,
@@ -82,24 +82,24 @@ pub(super) fn this_thread() -> usize {
     HERE.try_with(|here| Arc::as_ptr(here) as usize).unwrap_or(0)
 }
 
-/// All lanes of an engine.
+/// All timelines of an engine.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    rows: Vec<Lane>,
+pub(super) struct Timelines {
+    rows: Vec<Timeline>,
     by_stream: Map<StreamHandle, LaneIndex>,
     recent: Recent<LaneIndex, 32>,
     vacant: Vec<LaneIndex>,
-    /// Lanes with fences, or that owe one; in the order in which they are looked at next.
+    /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<LaneIndex>,
     /// Events that have completed, by device.
     spare: BTreeMap<u32, Vec<EventHandle>>,
-    /// How often the host was made to wait for a lane.
+    /// How often the host was made to wait for a timeline.
     synchronized: u64,
     /// How often a stream has gone from one thread to another, or come to its first.
     changes: u64,
 }
 
-impl Lanes {
+impl Timelines {
     pub(super) fn new() -> Self {
         Self {
             rows: Vec::new(),
@@ -113,22 +113,22 @@ impl Lanes {
         }
     }
 
-    /// The lane of a stream, new at its first sight.
+    /// The timeline of a stream, new at its first sight.
     pub(super) fn of(&mut self, stream: StreamHandle) -> LaneIndex {
-        if let Some(lane) = self.known(stream) {
-            self.recent.put(stream.bits(), lane);
-            return lane;
+        if let Some(timeline) = self.known(stream) {
+            self.recent.put(stream.bits(), timeline);
+            return timeline;
         }
-        let lane = match self.vacant.pop() {
-            // Its epochs go on: what still names an old one finds it completed.
-            Some(lane) => {
-                let row = &mut self.rows[lane.index()];
+        let timeline = match self.vacant.pop() {
+            // Its positions go on: what still names an old one finds it completed.
+            Some(timeline) => {
+                let row = &mut self.rows[timeline.index()];
                 (row.stream, row.retired) = (stream, false);
                 (row.thread, row.device, row.ended) = (None, None, None);
-                lane
+                timeline
             }
             None => {
-                self.rows.push(Lane {
+                self.rows.push(Timeline {
                     stream,
                     open: 1,
                     completed: 0,
@@ -145,24 +145,24 @@ impl Lanes {
                 LaneIndex::new(self.rows.len() - 1)
             }
         };
-        self.by_stream.insert(stream, lane);
-        self.recent.put(stream.bits(), lane);
-        lane
+        self.by_stream.insert(stream, timeline);
+        self.recent.put(stream.bits(), timeline);
+        timeline
     }
 
-    /// The lane of a stream that the calling thread has named: it is this thread's from now on.
+    /// The timeline of a stream that the calling thread has named: it is this thread's from now on.
     /// Says whether it was not before.
-    pub(super) fn claim(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
-        let lane = self.of(stream);
-        let named = self.rows[lane.index()].thread.as_ref();
+    pub(super) fn assign(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
+        let timeline = self.of(stream);
+        let named = self.rows[timeline.index()].thread.as_ref();
         // The address is nobody else's while somebody holds it.
         if named.is_some_and(|named| named.as_ptr() as usize == this_thread()) {
-            return (lane, false);
+            return (timeline, false);
         }
         let here = HERE.try_with(Arc::downgrade).unwrap_or_default();
-        self.rows[lane.index()].thread = Some(here);
+        self.rows[timeline.index()].thread = Some(here);
         self.changes += 1;
-        (lane, true)
+        (timeline, true)
     }
 
     /// A number that stays the same as long as every stream stays with its thread.
@@ -173,8 +173,8 @@ impl Lanes {
 
     /// Whether no other living thread has named a stream last.
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
-        let lane = self.known(stream);
-        let thread = lane.and_then(|lane| self.rows[lane.index()].thread.as_ref());
+        let timeline = self.known(stream);
+        let thread = timeline.and_then(|timeline| self.rows[timeline.index()].thread.as_ref());
         // What a thread that has ended leaves is anybody's.
         thread.is_none_or(|thread| {
             thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
@@ -182,36 +182,36 @@ impl Lanes {
     }
 
     /// Asks where a stream is, as far as that may be asked.
-    pub(super) fn ask<D: Driver + ?Sized>(&self, driver: &D, stream: StreamHandle) -> Whereabouts {
+    pub(super) fn ask<D: Driver + ?Sized>(&self, driver: &D, stream: StreamHandle) -> StreamStatus {
         let status = if self.is_mine(stream) {
             driver.capture_of(stream)
         } else {
             match driver.is_capturing(stream) {
                 Ok(false) => Ok(CaptureStatus::None),
-                Ok(true) => return Whereabouts::Unclear,
+                Ok(true) => return StreamStatus::Unclear,
                 Err(error) => Err(error),
             }
         };
         match status {
-            Ok(CaptureStatus::None) => Whereabouts::Outside,
-            Ok(CaptureStatus::Active { capture, .. }) => Whereabouts::Inside(capture),
+            Ok(CaptureStatus::None) => StreamStatus::Outside,
+            Ok(CaptureStatus::Active { capture, .. }) => StreamStatus::Inside(capture),
             // Of a capture that is ruined no graph comes; and the legacy stream beside a capture does
             // not capture itself. Neither can be marked now.
-            Ok(CaptureStatus::Invalidated) => Whereabouts::Barred,
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => Whereabouts::Barred,
-            Err(_) => Whereabouts::Unclear,
+            Ok(CaptureStatus::Invalidated) => StreamStatus::Barred,
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => StreamStatus::Barred,
+            Err(_) => StreamStatus::Unclear,
         }
     }
 
-    /// The lane of a stream, if it has one.
+    /// The timeline of a stream, if it has one.
     #[inline]
     pub(super) fn known(&self, stream: StreamHandle) -> Option<LaneIndex> {
         let known = self.recent.get(stream.bits());
         known.or_else(|| self.by_stream.get(&stream).copied())
     }
 
-    pub(super) fn stream(&self, lane: LaneIndex) -> StreamHandle {
-        self.rows[lane.index()].stream
+    pub(super) fn stream(&self, timeline: LaneIndex) -> StreamHandle {
+        self.rows[timeline.index()].stream
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = LaneIndex> {
@@ -221,9 +221,9 @@ impl Lanes {
     /// Notes that a capture has ended here that was seen on a stream. A stream is in one capture until
     /// that ends in the driver, and captures are told apart by their age, so the youngest is the only
     /// one that the driver may still report. Those before are forgotten.
-    pub(super) fn note_end(&mut self, stream: StreamHandle, age: u64, capture: CaptureId) {
-        let lane = self.of(stream);
-        let ended = &mut self.rows[lane.index()].ended;
+    pub(super) fn set_ended(&mut self, stream: StreamHandle, age: u64, capture: CaptureId) {
+        let timeline = self.of(stream);
+        let ended = &mut self.rows[timeline.index()].ended;
         if ended.is_none_or(|(known, _)| known < age) {
             *ended = Some((age, capture));
         }
@@ -239,19 +239,19 @@ impl Lanes {
         self.synchronized
     }
 
-    /// The open epoch, for something that is freed now.
-    pub(super) fn now(&mut self, lane: LaneIndex) -> u64 {
-        let row = &mut self.rows[lane.index()];
+    /// The open position, for something that is freed now.
+    pub(super) fn now(&mut self, timeline: LaneIndex) -> u64 {
+        let row = &mut self.rows[timeline.index()];
         row.wanted = true;
         row.open
     }
 
-    pub(super) fn completed(&self, lane: LaneIndex) -> u64 {
-        self.rows[lane.index()].completed
+    pub(super) fn completed(&self, timeline: LaneIndex) -> u64 {
+        self.rows[timeline.index()].completed
     }
 
-    pub(super) fn is_reached(&self, mark: Mark) -> bool {
-        self.completed(mark.lane) >= mark.epoch
+    pub(super) fn is_reached(&self, mark: Position) -> bool {
+        self.completed(mark.timeline) >= mark.position
     }
 
     /// A mark behind everything that a stream holds now; `None` where no event can be recorded on
@@ -260,30 +260,30 @@ impl Lanes {
         &mut self,
         driver: &D,
         stream: StreamHandle,
-    ) -> Option<Mark> {
-        let lane = self.of(stream);
-        let epoch = self.rows[lane.index()].open;
-        self.record(driver, lane).then_some(Mark { lane, epoch })
+    ) -> Option<Position> {
+        let timeline = self.of(stream);
+        let position = self.rows[timeline.index()].open;
+        self.record(driver, timeline).then_some(Position { timeline, position })
     }
 
-    /// Sees to it that the open epoch gets closed, now or as soon as that is possible, if anything
+    /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything
     /// waits for it.
-    pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) {
-        let row = &self.rows[lane.index()];
-        if row.wanted && !row.owes && !row.retired && !self.record(driver, lane) {
-            self.rows[lane.index()].owes = true;
-            self.note_busy(lane);
+    pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) {
+        let row = &self.rows[timeline.index()];
+        if row.wanted && !row.owes && !row.retired && !self.record(driver, timeline) {
+            self.rows[timeline.index()].owes = true;
+            self.set_busy(timeline);
         }
     }
 
-    /// Closes the open epoch of a lane with an event; says whether that was possible.
-    fn record<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> bool {
-        let stream = self.rows[lane.index()].stream;
+    /// Closes the open position of a timeline with an event; says whether that was possible.
+    fn record<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> bool {
+        let stream = self.rows[timeline.index()].stream;
         let captures = |driver: &D| !matches!(driver.is_capturing(stream), Ok(false));
         if !self.is_mine(stream) || captures(driver) {
             return false;
         }
-        let Some(device) = self.device(driver, lane) else { return false };
+        let Some(device) = self.device(driver, timeline) else { return false };
         let spare = self.spare.get_mut(&device).and_then(Vec::pop);
         let Some(event) = spare.or_else(|| driver.create_event_on(device).ok()) else {
             return false;
@@ -294,37 +294,37 @@ impl Lanes {
             let _ = driver.destroy_event(event);
             return false;
         }
-        let row = &mut self.rows[lane.index()];
+        let row = &mut self.rows[timeline.index()];
         row.fences.push_back((row.open, event));
         row.open += 1;
         (row.wanted, row.owes) = (false, false);
-        self.note_busy(lane);
+        self.set_busy(timeline);
         true
     }
 
-    /// The device that a lane's stream belongs to; `None` where nobody can tell.
-    fn device<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> Option<u32> {
-        let row = &mut self.rows[lane.index()];
+    /// The device that a timeline's stream belongs to; `None` where nobody can tell.
+    fn device<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> Option<u32> {
+        let row = &mut self.rows[timeline.index()];
         if row.device.is_none() {
             row.device = driver.device_of_stream(row.stream).ok();
         }
         row.device
     }
 
-    fn note_busy(&mut self, lane: LaneIndex) {
-        let row = &mut self.rows[lane.index()];
+    fn set_busy(&mut self, timeline: LaneIndex) {
+        let row = &mut self.rows[timeline.index()];
         if !row.busy {
             row.busy = true;
-            self.busy.push_back(lane);
+            self.busy.push_back(timeline);
         }
     }
 
-    /// Lets the caller's number wait for a mark. [`Lanes::poll`] gives it back.
-    pub(super) fn park(&mut self, mark: Mark, number: u32) {
-        self.rows[mark.lane.index()].parked.entry(mark.epoch).or_default().push(number);
+    /// Lets the caller's number wait for a mark. [`Timelines::poll`] gives it back.
+    pub(super) fn park(&mut self, mark: Position, number: u32) {
+        self.rows[mark.timeline.index()].parked.entry(mark.position).or_default().push(number);
     }
 
-    /// Looks at up to `most` lanes with open questions, without waiting for any, and gives the
+    /// Looks at up to `most` timelines with open questions, without waiting for any, and gives the
     /// numbers back that wait no longer.
     pub(super) fn poll<D: Driver + ?Sized>(
         &mut self,
@@ -333,9 +333,9 @@ impl Lanes {
         ready: &mut Vec<u32>,
     ) {
         for _ in 0..most.min(self.busy.len()) {
-            let Some(lane) = self.busy.pop_front() else { return };
-            self.look(driver, lane);
-            let row = &mut self.rows[lane.index()];
+            let Some(timeline) = self.busy.pop_front() else { return };
+            self.look(driver, timeline);
+            let row = &mut self.rows[timeline.index()];
             while let Some(first) = row.parked.first_entry() {
                 if *first.key() > row.completed {
                     break;
@@ -344,22 +344,22 @@ impl Lanes {
             }
             row.busy = !row.fences.is_empty() || row.owes;
             if row.busy {
-                self.busy.push_back(lane);
+                self.busy.push_back(timeline);
             }
         }
     }
 
-    fn look<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) {
-        let Lane { owes, retired, .. } = self.rows[lane.index()];
+    fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) {
+        let Timeline { owes, retired, .. } = self.rows[timeline.index()];
         if owes && !retired {
-            self.record(driver, lane);
+            self.record(driver, timeline);
         }
-        let row = &mut self.rows[lane.index()];
-        while let Some(&(epoch, event)) = row.fences.front() {
+        let row = &mut self.rows[timeline.index()];
+        while let Some(&(position, event)) = row.fences.front() {
             match driver.query_event(event) {
                 Ok(true) => {
                     row.fences.pop_front();
-                    row.completed = epoch;
+                    row.completed = position;
                     let device = row.device.expect("a fence was recorded with its device known");
                     self.spare.entry(device).or_default().push(event);
                 }
@@ -367,7 +367,7 @@ impl Lanes {
                     if matches!(error.kind, ErrorKind::CapturedEvent | ErrorKind::InvalidValue) =>
                 {
                     // It was captured after all, by a capture that began and ended beside the
-                    // record. A later fence covers this epoch too.
+                    // record. A later fence covers this position too.
                     row.fences.pop_front();
                     let _ = driver.destroy_event(event);
                     (row.wanted, row.owes) = (true, true);
@@ -377,7 +377,7 @@ impl Lanes {
         }
     }
 
-    /// Waits until everything that closed epochs hold has completed. What cannot be waited for
+    /// Waits until everything that closed positions hold has completed. What cannot be waited for
     /// stays open.
     pub(super) fn synchronize<D: Driver + ?Sized>(&mut self, driver: &D) {
         for row in &self.rows {
@@ -391,36 +391,36 @@ impl Lanes {
 
     /// Forgets a stream that is about to be destroyed. False where its work cannot be told from
     /// now on, because no event can be recorded on it.
-    pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, lane: LaneIndex) -> bool {
-        let row = &self.rows[lane.index()];
+    pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> bool {
+        let row = &self.rows[timeline.index()];
         if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
             return false;
         }
-        if (row.wanted || row.owes) && !self.record(driver, lane) {
+        if (row.wanted || row.owes) && !self.record(driver, timeline) {
             return false;
         }
-        let row = &mut self.rows[lane.index()];
+        let row = &mut self.rows[timeline.index()];
         (row.retired, row.ended) = (true, None);
         self.by_stream.remove(&row.stream);
         self.recent.forget(row.stream.bits());
         true
     }
 
-    /// Whether a lane's stream is gone and all its work has completed.
-    pub(super) fn is_over(&self, lane: LaneIndex) -> bool {
-        let row = &self.rows[lane.index()];
+    /// Whether a timeline's stream is gone and all its work has completed.
+    pub(super) fn is_over(&self, timeline: LaneIndex) -> bool {
+        let row = &self.rows[timeline.index()];
         row.retired && row.fences.is_empty() && !row.owes && !row.wanted
     }
 
-    /// Lets a lane that is over be used for another stream. Nothing may be ordered by it any more.
-    pub(super) fn recycle(&mut self, lane: LaneIndex) {
-        if !self.vacant.contains(&lane) {
-            self.vacant.push(lane);
+    /// Lets a timeline that is over be used for another stream. Nothing may be ordered by it any more.
+    pub(super) fn recycle(&mut self, timeline: LaneIndex) {
+        if !self.vacant.contains(&timeline) {
+            self.vacant.push(timeline);
         }
     }
 
-    /// Makes every lane the calling thread's: there is no other in the engine.
-    pub(super) fn claim_all(&mut self) {
+    /// Makes every timeline the calling thread's: there is no other in the engine.
+    pub(super) fn assign_all(&mut self) {
         self.rows.iter_mut().for_each(|row| row.thread = None);
     }
 

@@ -1,7 +1,7 @@
 //! Suspending pools: their memory goes back to the driver while blocks and graphs keep their
 //! addresses.
 //!
-//! A suspended pool is shut: no door hands anything of it out. Fronts keep nothing of it and get
+//! A suspended pool is shut: no door hands anything of it out. Stream caches keep nothing of it and get
 //! nothing back, the heaps refuse every claim, and what gives memory back by range finds none. Blocks
 //! of it can be freed; that changes tables and no memory.
 
@@ -103,41 +103,45 @@ impl State {
             for &heap in heaps {
                 self.pools.heap_mut(heap).reopen();
                 // The history shows memory before what lies in it.
-                self.note_changes(heap);
+                self.count_changes(heap);
             }
-            self.tell_return(heaps);
+            self.record_return(heaps);
         }
     }
 
     /// To the history the blocks of a suspended pool are gone, with all that they held.
-    fn tell_leaving(&mut self, heaps: &[u32]) {
-        self.tell_tenants(heaps, |_| &[Action::FreeCompleted]);
+    fn record_leaving(&mut self, heaps: &[u32]) {
+        self.record_occupants(heaps, |_| &[Action::FreeCompleted]);
     }
 
     /// And they are new when it is resumed.
-    fn tell_return(&mut self, heaps: &[u32]) {
-        self.tell_tenants(heaps, |state| match state {
+    fn record_return(&mut self, heaps: &[u32]) {
+        self.record_occupants(heaps, |state| match state {
             BlockState::ActivePendingFree => &[Action::Allocate, Action::Free],
             _ => &[Action::Allocate],
         });
     }
 
-    fn tell_tenants(&mut self, heaps: &[u32], actions: impl Fn(BlockState) -> &'static [Action]) {
+    fn record_occupants(
+        &mut self,
+        heaps: &[u32],
+        actions: impl Fn(BlockState) -> &'static [Action],
+    ) {
         if self.history.is_none() {
             return;
         }
         for &heap in heaps {
-            let tenants = self.tenants(heap).into_iter();
-            let mut tenants: Vec<_> = tenants
-                .filter(|(_, tenant)| tenant.state.is_active())
-                .map(|(range, tenant)| (self.pools.heap_mut(heap).extent(range).0, tenant))
+            let occupants = self.occupants(heap).into_iter();
+            let mut occupants: Vec<_> = occupants
+                .filter(|(_, occupant)| occupant.state.is_active())
+                .map(|(range, occupant)| (self.pools.heap_mut(heap).extent(range).0, occupant))
                 .collect();
-            tenants.sort_unstable_by_key(|&(address, _)| address);
+            occupants.sort_unstable_by_key(|&(address, _)| address);
             let pool = self.pools.pool_of(heap);
-            for (address, tenant) in tenants {
-                for &action in actions(tenant.state) {
-                    let (place, stream) = ((address, tenant.requested), Some(tenant.stream));
-                    self.remember_from(action, place, stream, pool, tenant.frames.clone());
+            for (address, occupant) in occupants {
+                for &action in actions(occupant.state) {
+                    let (place, stream) = ((address, occupant.requested), Some(occupant.stream));
+                    self.record_event_from(action, place, stream, pool, occupant.frames.clone());
                 }
             }
         }
@@ -164,7 +168,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
         }
         if !known {
-            self.state.tell_leaving(&heaps);
+            self.state.record_leaving(&heaps);
         }
         heaps.iter().copied().for_each(|heap| self.state.pools.heap_mut(heap).shut());
         let mut done = Ok(());
@@ -179,17 +183,17 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
-    /// first takes back what fronts have and asks every stream how far it is.
+    /// first takes back what stream caches have and asks every stream how far it is.
     fn must_be_quiet(&mut self, pool: PoolId) -> Result<(), Error> {
         /// How often events are asked about: one that was recorded by the first look, on a stream that
         /// is idle, takes the device a moment.
         const LOOKS: usize = 256;
-        // Barred before all is taken back: what comes back to a front meanwhile could be handed out
+        // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
         // from there after this.
-        self.state.fronts.used().for_each(|mut front| front.bar(pool));
+        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
-            self.settle_everything(Some(pool));
+            self.free_completed(Some(pool));
             let row = self.state.pool(pool, SUSPEND)?;
             let heaps = row.all_heaps();
             captures = row.captures();
@@ -210,10 +214,10 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn shut(&mut self, pool: PoolId) {
         let Ok(row) = self.state.pool(pool, SUSPEND) else { return };
         let heaps = row.all_heaps();
-        self.state.fronts.used().for_each(|mut front| front.bar(pool));
+        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
         self.take_back(|of, _, _| of == pool);
         if !self.state.pools.is_suspended(pool) {
-            self.state.tell_leaving(&heaps);
+            self.state.record_leaving(&heaps);
         }
         for &heap in &heaps {
             self.state.pools.heap_mut(heap).shut();
