@@ -21,7 +21,7 @@ use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::NodeIndex;
-use crate::driver::{AsStream, CaptureStatus, Driver, DriverError, ErrorKind, StreamHandle};
+use crate::driver::{AsStream, Driver, DriverError, StreamHandle};
 use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -49,13 +49,6 @@ pub(super) struct Request {
     /// Whether it is to have memory of its own for good.
     pub(super) fixed: bool,
     pub(super) frames: Option<Arc<Frames>>,
-}
-
-impl State {
-    /// The claim of a stream that does not capture.
-    fn outside(&mut self, stream: StreamHandle) -> Claim {
-        Claim::Outside { lane: Some(self.assign_stream(stream)) }
-    }
 }
 
 impl<D: Driver> Locked<'_, D> {
@@ -101,29 +94,12 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
     fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
-        match self.driver.capture_status(stream, &mut self.state.terminals) {
-            Ok(CaptureStatus::Active { capture, .. }) => {
-                self.state.assign_stream(stream);
-                let slot = self.enter(CALL, capture, pool)?;
-                let index = self.look(slot, stream);
-                self.take_over(slot);
-                if self.state.captures.slot(capture).is_none() {
-                    return Err(Error::CaptureInvalidated { call: CALL, stream });
-                }
-                let share = self.config.settings.reuse == Reuse::CrossStream;
-                Ok(Claim::Capture { capture: slot, stream: index, share })
-            }
-            Ok(CaptureStatus::None) => Ok(self.state.outside(stream)),
-            Ok(CaptureStatus::Invalidated) => {
-                self.abandon_invalidated(stream);
-                Err(Error::CaptureInvalidated { call: CALL, stream })
-            }
-            // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(DriverError { kind: ErrorKind::CaptureImplicit, .. }) => {
-                Ok(self.state.outside(stream))
-            }
-            Err(error) => Err(error.into()),
-        }
+        let Some(capture) = self.capture_of(stream, CALL)? else {
+            return Ok(Claim::Outside { lane: Some(self.state.assign_stream(stream)) });
+        };
+        let (slot, stream) = self.look_into(stream, capture, pool, CALL)?;
+        let share = self.config.settings.reuse == Reuse::CrossStream;
+        Ok(Claim::Capture { capture: slot, stream, share })
     }
 
     /// A place among what is free, or among what has become free, or in new memory.

@@ -6,7 +6,7 @@ use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
 use super::state::Locked;
 use super::{Engine, Error};
-use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, GraphHandle};
+use crate::driver::{AsStream, CaptureId, Driver, GraphHandle};
 use crate::journal::Journal;
 
 impl<D: Driver> Engine<D> {
@@ -27,21 +27,9 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "begin_capture";
         self.change(|locked| {
             locked.state.must_be_awake(pool, CALL)?;
-            locked.state.assign_stream(stream);
-            match self.driver.capture_status(stream, &mut locked.state.terminals)? {
-                CaptureStatus::Active { capture, .. } => {
-                    let slot = locked.enter(CALL, capture, pool)?;
-                    locked.look(slot, stream);
-                    locked.take_over(slot);
-                    let ruined = Error::CaptureInvalidated { call: CALL, stream };
-                    locked.state.captures.slot(capture).map(|_| capture).ok_or(ruined)
-                }
-                CaptureStatus::None => Err(Error::NotCapturing { stream }),
-                CaptureStatus::Invalidated => {
-                    locked.abandon_invalidated(stream);
-                    Err(Error::CaptureInvalidated { call: CALL, stream })
-                }
-            }
+            let found = locked.capture_of(stream, CALL)?;
+            let capture = found.ok_or(Error::NotCapturing { stream })?;
+            locked.look_into(stream, capture, pool, CALL).map(|_| capture)
         })
     }
 
@@ -84,8 +72,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn grow_ahead(&self, capture: CaptureId, bytes: u64) -> Result<(), Error> {
         self.change(|locked| {
-            let unknown = Error::UnknownCapture { call: "grow_ahead", capture };
-            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot_of(capture, "grow_ahead")?;
             locked.state.capture(slot).step = bytes;
             Ok(())
         })
@@ -163,8 +150,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
-            let unknown = Error::UnknownCapture { call: "abandon_capture", capture };
-            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot_of(capture, "abandon_capture")?;
             // What it lost it needs no more; the pool says that it is suspended.
             let _ = locked.end(slot, false);
             Ok(())
@@ -197,19 +183,11 @@ impl<D: Driver> Engine<D> {
     pub fn observe(&self, stream: impl AsStream) -> Result<(), Error> {
         let stream = stream.as_stream();
         self.change(|locked| {
-            match self.driver.capture_status(stream, &mut locked.state.terminals)? {
-                CaptureStatus::Active { capture, .. } => {
-                    if let Some(slot) = locked.state.captures.slot(capture) {
-                        locked.look_and_confirm(slot, stream);
-                    }
-                    Ok(())
-                }
-                CaptureStatus::None => Ok(()),
-                CaptureStatus::Invalidated => {
-                    locked.abandon_invalidated(stream);
-                    Err(Error::CaptureInvalidated { call: "observe", stream })
-                }
+            let capture = locked.capture_of(stream, "observe")?;
+            if let Some(slot) = capture.and_then(|capture| locked.state.captures.slot(capture)) {
+                locked.look_and_confirm(slot, stream);
             }
+            Ok(())
         })
     }
 
@@ -220,8 +198,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn journal(&self, capture: CaptureId) -> Result<Option<Journal>, Error> {
         let mut state = self.lock()?;
-        let unknown = Error::UnknownCapture { call: "journal", capture };
-        let slot = state.captures.slot(capture).ok_or(unknown)?;
+        let slot = state.slot_of(capture, "journal")?;
         self.with(&mut state).last_looks(slot);
         Ok(state.capture(slot).journal.clone())
     }

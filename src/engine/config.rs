@@ -66,6 +66,18 @@ impl Default for Config {
     }
 }
 
+/// Methods that set a field of a value and give the value back.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty => $($field:ident).+;)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name(mut self, $name: $kind) -> Self {
+            self.$($field).+ = $name;
+            self
+        }
+    )*};
+}
+
 impl Config {
     /// The default, with the settings that `REGRAPH_ALLOC_CONF` and `REGRAPH_NO_MEMORY_CACHING`
     /// name.
@@ -83,81 +95,29 @@ impl Config {
         self
     }
 
-    /// Sets what programmatic edges prove.
-    #[must_use]
-    pub fn programmatic(mut self, programmatic: Programmatic) -> Self {
-        self.settings.programmatic = programmatic;
-        self
-    }
-
-    /// Sets which streams may take a free block.
-    #[must_use]
-    pub fn reuse(mut self, reuse: Reuse) -> Self {
-        self.settings.reuse = reuse;
-        self
-    }
-
-    /// Sets whether the checker judges each capture.
-    #[must_use]
-    pub fn check(mut self, check: bool) -> Self {
-        self.settings.check = check;
-        self
-    }
-
-    /// Sets whether captures keep a journal without the checker.
-    #[must_use]
-    pub fn journal(mut self, journal: bool) -> Self {
-        self.journal = journal;
-        self
-    }
-
-    /// Sets whether each capture's graph is searched for uses later than was recorded.
-    #[must_use]
-    pub fn find_late_uses(mut self, find: bool) -> Self {
-        self.find_late_uses = find;
-        self
-    }
-
-    /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
-    #[must_use]
-    pub fn refuse_late_uses(mut self, refuse: bool) -> Self {
-        self.refuse_late_uses = refuse;
-        self
-    }
-
-    /// Sets whether figures are kept.
-    #[must_use]
-    pub fn statistics(mut self, statistics: bool) -> Self {
-        self.statistics = statistics;
-        self
-    }
-
-    /// Sets whether blocks that were never freed are reported at the end.
-    #[must_use]
-    pub fn report_leaks(mut self, report: bool) -> Self {
-        self.report_leaks = report;
-        self
-    }
-
-    /// Sets whether libraries may add nodes of their own to captures.
-    #[must_use]
-    pub fn foreign_nodes(mut self, foreign: bool) -> Self {
-        self.foreign_nodes = foreign;
-        self
-    }
-
-    /// Sets whether the host may tell of captures' ends late.
-    #[must_use]
-    pub fn late_ends(mut self, late: bool) -> Self {
-        self.late_ends = late;
-        self
-    }
-
-    /// Sets the device's number.
-    #[must_use]
-    pub fn device(mut self, device: u32) -> Self {
-        self.device = device;
-        self
+    setters! {
+        /// Sets what programmatic edges prove.
+        programmatic: Programmatic => settings.programmatic;
+        /// Sets which streams may take a free block.
+        reuse: Reuse => settings.reuse;
+        /// Sets whether the checker judges each capture.
+        check: bool => settings.check;
+        /// Sets whether captures keep a journal without the checker.
+        journal: bool => journal;
+        /// Sets whether each capture's graph is searched for uses later than was recorded.
+        find_late_uses: bool => find_late_uses;
+        /// Sets whether a capture with a later use is refused; that needs `find_late_uses`.
+        refuse_late_uses: bool => refuse_late_uses;
+        /// Sets whether figures are kept.
+        statistics: bool => statistics;
+        /// Sets whether blocks that were never freed are reported at the end.
+        report_leaks: bool => report_leaks;
+        /// Sets whether libraries may add nodes of their own to captures.
+        foreign_nodes: bool => foreign_nodes;
+        /// Sets whether the host may tell of captures' ends late.
+        late_ends: bool => late_ends;
+        /// Sets the device's number.
+        device: u32 => device;
     }
 
     /// Sets a safety rule to leave out.

@@ -81,8 +81,7 @@ impl<D: Driver> Locked<'_, D> {
 
     fn look_last(&mut self, id: CaptureId, graph: Option<GraphHandle>) -> Result<Looked, Error> {
         const CALL: &str = "end_capture";
-        let unknown = || Error::UnknownCapture { call: CALL, capture: id };
-        let slot = self.state.captures.slot(id).ok_or_else(unknown)?;
+        let slot = self.state.slot_of(id, CALL)?;
         // Without a graph's name the streams may be in other captures and threads by now.
         if graph.is_some() {
             if let Some(stream) = self.last_looks(slot) {
@@ -90,7 +89,7 @@ impl<D: Driver> Locked<'_, D> {
                 return Err(Error::CaptureInvalidated { call: CALL, stream });
             }
             self.take_over(slot);
-            self.state.captures.slot(id).ok_or_else(unknown)?;
+            self.state.slot_of(id, CALL)?;
         }
         // Before its pools are named: a block that waits may bring one in.
         self.poll_deferred(usize::MAX);

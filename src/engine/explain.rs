@@ -6,9 +6,7 @@ use super::allocate::POLLED;
 use super::names::PoolId;
 use super::state::{Locked, State};
 use super::{Engine, Error};
-use crate::driver::{
-    AsStream, CaptureId, CaptureStatus, Driver, ErrorKind, NodeHandle, StreamHandle,
-};
+use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
 use crate::heap::{Claim, State as RangeState};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
@@ -216,26 +214,16 @@ impl<D: Driver> Engine<D> {
             // As a request would, so that one that follows finds what this says.
             locked.take_back(|of, _, _| of == pool);
             locked.poll_deferred(POLLED);
-            let outside =
-                View::Claim(Claim::Outside { lane: locked.state.timelines.known(stream) });
-            let view = match self.driver.capture_status(stream, &mut locked.state.terminals) {
-                Ok(CaptureStatus::Active { capture, .. }) => {
-                    match locked.state.captures.slot(capture) {
-                        Some(slot) => {
-                            let stream = locked.look(slot, stream);
-                            let share = self.config.settings.reuse == Reuse::CrossStream;
-                            View::Claim(Claim::Capture { capture: slot, stream, share })
-                        }
-                        None => View::NewCapture,
+            let view = match locked.capture_of(stream, CALL)? {
+                Some(capture) => match locked.state.captures.slot(capture) {
+                    Some(slot) => {
+                        let stream = locked.look(slot, stream);
+                        let share = self.config.settings.reuse == Reuse::CrossStream;
+                        View::Claim(Claim::Capture { capture: slot, stream, share })
                     }
-                }
-                Ok(CaptureStatus::None) => outside,
-                Err(error) if error.kind == ErrorKind::CaptureImplicit => outside,
-                Ok(CaptureStatus::Invalidated) => {
-                    locked.abandon_invalidated(stream);
-                    return Err(Error::CaptureInvalidated { call: CALL, stream });
-                }
-                Err(error) => return Err(error.into()),
+                    None => View::NewCapture,
+                },
+                None => View::Claim(Claim::Outside { lane: locked.state.timelines.known(stream) }),
             };
             Ok(locked.free_ranges(pool, view))
         })

@@ -251,8 +251,7 @@ impl<D: Driver> Engine<D> {
         const CALL: &str = "layout_of";
         let (journal, addresses) = {
             let mut state = self.lock()?;
-            let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = state.captures.slot(capture).ok_or(unknown)?;
+            let slot = state.slot_of(capture, CALL)?;
             self.with(&mut state).last_looks(slot);
             let capture_state = state.capture(slot);
             let no_journal = Error::NoJournal { call: CALL, capture };
@@ -301,8 +300,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.change(|locked| {
-            let unknown = Error::UnknownCapture { call: "follow_layout", capture };
-            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot_of(capture, "follow_layout")?;
             let capture_state = locked.state.capture(slot);
             capture_state.following =
                 capture_state.pools.first().map(|&pool| Box::new(Following::new(pool, layout)));

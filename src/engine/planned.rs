@@ -297,8 +297,7 @@ impl<D: Driver> Engine<D> {
     pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
         const CALL: &str = "plan_capture";
         self.change(|locked| {
-            let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot_of(capture, CALL)?;
             if options.is_some() && !can_plan(&self.driver, &self.config) {
                 return Err(Error::CannotPlan { capture });
             }
@@ -326,8 +325,7 @@ impl<D: Driver> Engine<D> {
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
         const CALL: &str = "preview_plan";
         self.change(|locked| {
-            let unknown = Error::UnknownCapture { call: CALL, capture };
-            let slot = locked.state.captures.slot(capture).ok_or(unknown)?;
+            let slot = locked.state.slot_of(capture, CALL)?;
             locked.last_looks(slot);
             let plans = locked.plans(slot);
             Ok(plans

@@ -17,7 +17,7 @@ use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
-use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, StreamHandle};
+use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, LaneIndex};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
@@ -81,6 +81,15 @@ impl State {
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
         self.pools.get_mut(pool).ok_or(Error::UnknownPool { call, pool })
+    }
+
+    /// The slot of a capture under way.
+    pub(super) fn slot_of(
+        &self,
+        capture: CaptureId,
+        call: &'static str,
+    ) -> Result<CaptureSlot, Error> {
+        self.captures.slot(capture).ok_or(Error::UnknownCapture { call, capture })
     }
 
     pub(super) fn capture(&mut self, slot: CaptureSlot) -> &mut CaptureState {
@@ -196,8 +205,48 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// The capture that a stream is in. `None` where it does not capture, as the legacy stream does not
+    /// while a blocking stream captures.
+    ///
+    /// # Errors
+    /// [`Error::CaptureInvalidated`], after what was done in the capture was rolled back; the driver's.
+    pub(super) fn capture_of(
+        &mut self,
+        stream: StreamHandle,
+        call: &'static str,
+    ) -> Result<Option<CaptureId>, Error> {
+        match self.driver.capture_status(stream, &mut self.state.terminals) {
+            Ok(CaptureStatus::Active { capture, .. }) => Ok(Some(capture)),
+            Ok(CaptureStatus::None) => Ok(None),
+            Ok(CaptureStatus::Invalidated) => {
+                self.abandon_invalidated(stream);
+                Err(Error::CaptureInvalidated { call, stream })
+            }
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at a stream of a capture, which is known to use the pool from now on, on the thread that
+    /// captures into it from now on.
+    pub(super) fn look_into(
+        &mut self,
+        stream: StreamHandle,
+        capture: CaptureId,
+        pool: PoolId,
+        call: &'static str,
+    ) -> Result<(CaptureSlot, StreamIndex), Error> {
+        self.state.assign_stream(stream);
+        let slot = self.enter(call, capture, pool)?;
+        let index = self.look(slot, stream);
+        self.take_over(slot);
+        // What other threads had left to be freed may have shown that it is ruined.
+        let ruined = Error::CaptureInvalidated { call, stream };
+        self.state.captures.slot(capture).map(|_| (slot, index)).ok_or(ruined)
+    }
+
     /// The row of a capture, new at its first sight, and known to use the pool from now on.
-    pub(super) fn enter(
+    fn enter(
         &mut self,
         call: &'static str,
         capture: CaptureId,

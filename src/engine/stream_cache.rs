@@ -194,19 +194,14 @@ impl StreamCache {
         }
         bucket.cached.pop();
         let count = bucket.count;
+        self.next += 1;
+        let id = self.id(slot, self.next);
         let row = &mut self.rows[slot as usize];
         debug_assert!(row.state == RowState::Cached && row.uses.is_empty());
-        self.next += 1;
         row.state = RowState::Live;
         row.number = self.next;
         row.requested = requested;
         row.frames = frames;
-        let id = BlockId {
-            engine: self.engine,
-            cache: self.number,
-            slot,
-            number: name(self.number, self.next),
-        };
         let block = Block { id, address: row.address, bytes: requested };
         if let Some(history) = &mut self.history {
             let place = (block.address, requested);
@@ -317,12 +312,7 @@ impl StreamCache {
         if self.counts {
             self.counted[count].enter(bytes, requested);
         }
-        BlockId {
-            engine: self.engine,
-            cache: self.number,
-            slot,
-            number: name(self.number, self.next),
-        }
+        self.id(slot, self.next)
     }
 
     /// Asks for what is missing of its allowances, and keeps the rest: it may be needed again soon.
@@ -470,12 +460,7 @@ impl StreamCache {
         let rows = self.rows.iter().enumerate();
         rows.filter(|(_, row)| row.state != RowState::Vacant).map(|(slot, row)| LiveLease {
             lease: row.lease,
-            id: BlockId {
-                engine: self.engine,
-                cache: self.number,
-                slot: slot as u32,
-                number: name(self.number, row.number),
-            },
+            id: self.id(slot as u32, row.number),
             requested: row.requested,
             cached: row.state == RowState::Cached,
             frames: row.frames.clone(),
@@ -526,6 +511,13 @@ impl StreamCache {
         self.by_key.insert(key, number);
         self.by_pool[pool.row()].push(number);
         number
+    }
+
+    /// The name of the use of a row that has this number.
+    #[inline]
+    fn id(&self, slot: u32, number: u64) -> BlockId {
+        let (engine, cache) = (self.engine, self.number);
+        BlockId { engine, cache, slot, number: name(cache, number) }
     }
 
     fn drop_row(&mut self, slot: u32) -> Lease {
