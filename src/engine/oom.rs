@@ -305,7 +305,9 @@ impl<D: Driver> Locked<'_, D> {
         self.free_completed(None);
         for most in [bytes, u64::MAX] {
             let full = self.state.is_pool_full(pool, bytes);
-            if self.give_back(Amount { pool: full.then_some(pool), most }) > 0 {
+            let gone = self.give_back(Amount { pool: full.then_some(pool), most });
+            // Other programs may have given memory back as well, so one that cannot wait tries again.
+            if gone > 0 || most == u64::MAX && !waits {
                 result = attempt(self, Attempt::Grow);
                 if !is_short(&result) {
                     return result;
