@@ -101,7 +101,7 @@ impl<D: HostApi> Host<D> {
     }
 
     fn begin(&self, pool: Pool<D>, stream: StreamHandle, mode: CaptureMode) -> Fallible<CaptureId> {
-        let capture = Capture::begin(&pool, &stream, mode)?;
+        let capture = Capture::begin(&pool, stream, mode)?;
         let id = capture.id();
         open(&self.captures).insert(id, StreamCapture { capture, pool, mode });
         Ok(id)
@@ -198,7 +198,7 @@ impl<D: HostApi> Host<D> {
     /// Launches a graph that the library instantiated.
     pub(crate) fn launch_graph(&self, graph: GraphId, stream: StreamHandle) -> Fallible<()> {
         self.read(graph, |held| match held {
-            Held::Graph(graph) => Ok(graph.launch(&stream)?),
+            Held::Graph(graph) => Ok(graph.launch(stream)?),
             Held::Lease(..) => Err(Failure::NotInstantiated),
         })
     }
@@ -213,7 +213,7 @@ impl<D: HostApi> Host<D> {
         self.read(graph, |held| match held {
             Held::Lease(lease, _) => {
                 let replay = |stream| Ok(self.engine.driver().replay(executable, stream)?);
-                Ok(lease.launch::<Error>(&stream, replay)?)
+                Ok(lease.launch::<Error>(stream, replay)?)
             }
             Held::Graph(_) => Err(Failure::Instantiated),
         })

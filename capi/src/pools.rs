@@ -212,7 +212,7 @@ pub unsafe extern "C" fn regraph_pool_follow(
         // SAFETY: the contract of all calls.
         let engine = unsafe { regraph_engine::read(engine) }?;
         let stream = named(stream);
-        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_follow")?.follow(&stream))?)
+        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_follow")?.follow(stream))?)
     })
 }
 
