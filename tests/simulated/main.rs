@@ -18,6 +18,7 @@ mod names;
 mod no_invalidation;
 mod picture;
 mod plugin;
+mod rules;
 mod settings;
 mod sim_driver;
 mod sim_gates;

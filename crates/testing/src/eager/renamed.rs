@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regraph::driver::{
-    CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, MemoryHandle, MemoryInfo,
-    MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, HostApi,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
 use regraph_sim::SimDriver;
 
@@ -17,12 +17,14 @@ use regraph_sim::SimDriver;
 pub struct Renamed {
     sim: Arc<SimDriver>,
     names: Mutex<Vec<(StreamHandle, Option<StreamHandle>)>>,
+    /// A stream that another thread begins to capture on just before the next event is recorded.
+    overtaken: Mutex<Option<StreamHandle>>,
 }
 
 impl Renamed {
     /// A driver where no stream has a name yet.
     pub fn new(sim: Arc<SimDriver>) -> Self {
-        Self { sim, names: Mutex::default() }
+        Self { sim, names: Mutex::default(), overtaken: Mutex::default() }
     }
 
     /// Lets a name stand for a stream, or for none.
@@ -30,6 +32,12 @@ impl Renamed {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.retain(|known| known.0 != name);
         names.push((name, stream));
+    }
+
+    /// Begins a capture on a stream between the engine's next question about it and its next event.
+    pub fn overtake(&self, name: StreamHandle) {
+        let stream = self.stream(name);
+        *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
     }
 
     fn stream(&self, name: StreamHandle) -> StreamHandle {
@@ -67,6 +75,10 @@ impl Driver for Renamed {
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        let overtaken = self.overtaken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(overtaken) = overtaken {
+            self.sim.begin_capture(overtaken, CaptureMode::Relaxed)?;
+        }
         self.sim.record_event(event, self.stream(stream))
     }
 
