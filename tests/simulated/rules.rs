@@ -232,6 +232,42 @@ fn a_place_over_several_ranges_keeps_to_the_stream_s_own() {
     }
 }
 
+/// A place of a layout is free for a stream only if all that lay there is done with.
+#[test]
+fn a_place_of_a_layout_is_asked_about_to_its_end() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let program = |joined: bool| {
+        b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        let (first, second) = (b.allocate(s), b.allocate(t));
+        b.launch(s);
+        b.launch(t);
+        b.engine.free(first.id).unwrap();
+        b.engine.free(second.id).unwrap();
+        if joined {
+            b.driver.wait(s, t).unwrap();
+        }
+        let over_both = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+        b.launch(s);
+        b.driver.wait(s, t).unwrap();
+        (first, second, over_both)
+    };
+    let capture = b.begin(s);
+    let (.., last) = program(true);
+    let layout = b.engine.layout_of(capture).unwrap();
+    assert_eq!(layout.bytes(), 8 * MIB);
+    b.engine.free(last.id).unwrap();
+    b.engine.abandon_capture(capture).unwrap();
+    b.driver.end_capture(s).unwrap();
+    let capture = b.begin(s);
+    b.engine.follow_layout(capture, layout).unwrap();
+    let (first, second, last) = program(false);
+    assert_eq!(first.address + first.bytes, second.address);
+    assert_ne!(last.address, first.address);
+    b.finish(s, capture);
+}
+
 /// Between the question whether a stream captures and the event that is recorded on it, another
 /// thread may begin a capture there: the event is the capture's then, and a question about it would
 /// ruin that.
