@@ -82,7 +82,7 @@ pub enum Error {
         graph: GraphId,
     },
     /// The stream does not capture.
-    #[error("begin_capture: {stream:?} is not capturing; begin the capture on the stream first")]
+    #[error("begin_capture: {stream} is not capturing; begin the capture on the stream first")]
     NotCapturing {
         /// The stream.
         stream: StreamHandle,
@@ -90,7 +90,7 @@ pub enum Error {
     /// An invalid operation has ruined the capture. Every decision that the engine took in it was
     /// rolled back, if it ever saw the stream in it.
     #[error(
-        "{call}: the capture of {stream:?} was invalidated by an invalid operation; end it, its \
+        "{call}: the capture of {stream} was invalidated by an invalid operation; end it, its \
          graph will never run; what was handed out in it is rolled back"
     )]
     CaptureInvalidated {
@@ -168,8 +168,9 @@ pub enum Error {
     /// on the strength of the old order. The capture was rolled back; its graph must not be
     /// launched.
     #[error(
-        "the capture is refused: {stream:?} was set back behind work that block {} relied on to take \
-         over its place",
+        "the capture is refused: {stream} was set back behind work that block {} relied on to take \
+         over its place; let the stream wait for an event behind that work before it goes on, or \
+         allocate the block after the set-back",
         .block.0
     )]
     SetBack {
@@ -202,7 +203,7 @@ pub enum Error {
     },
     /// A stream cannot be retired.
     #[error(
-        "retire_stream: {stream:?} is in a capture, or was recorded for a block that is live, so \
+        "retire_stream: {stream} is in a capture, or was recorded for a block that is live, so \
          it will be asked about again; end the capture, free the blocks, and keep the stream until \
          this call succeeds"
     )]
@@ -218,7 +219,7 @@ pub enum Error {
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
     /// A capture whose blocks get their memory at its end was ended without its graph being named: a
-    /// plan that nobody judges is not carried out. Its graph must not be launched.
+    /// plan that was not judged is not carried out. Its graph must not be launched.
     #[error(
         "the blocks of capture {} never got memory of their own, because it was ended without its \
          graph; its graph must not be launched",
@@ -259,7 +260,7 @@ pub enum Error {
     LateUse(Vec<LateUse>),
     /// A graph cannot be launched on a stream that captures.
     #[error(
-        "launch: {stream:?} is capturing; launch the graph on a stream that is not, since as a part \
+        "launch: {stream} is capturing; launch the graph on a stream that is not, since as a part \
          of another graph nothing would keep it from running beside the graphs of its pool"
     )]
     LaunchWhileCapturing {
@@ -276,7 +277,7 @@ pub enum Error {
     },
     /// The stream is not in the capture.
     #[error(
-        "{call}: {stream:?} is not in this capture; make it wait for an event that was recorded on a \
+        "{call}: {stream} is not in this capture; make it wait for an event that was recorded on a \
          stream of the capture first"
     )]
     NotInCapture {
@@ -297,7 +298,7 @@ pub enum Error {
     },
     /// The handle of a default stream means another stream on each device.
     #[error(
-        "{stream:?} is a default stream, and every device has one of this handle; use a stream that \
+        "{stream} is a default stream, and every device has one of this handle; use a stream that \
          was created, or say which device is meant (Devices::of_device)"
     )]
     DefaultStream {
@@ -374,7 +375,7 @@ pub enum Error {
     },
     /// The stream belongs to another context than the engine.
     #[error(
-        "{call}: {stream:?} belongs to another context than the engine; give a stream of the context \
+        "{call}: {stream} belongs to another context than the engine; give a stream of the context \
          that the engine was made with"
     )]
     ForeignContext {
@@ -385,7 +386,7 @@ pub enum Error {
     },
     /// A copy from the host's memory would be captured as a pointer to that memory.
     #[error(
-        "clone_htod: {stream:?} is capturing, and every launch of the graph would read the host's \
+        "clone_htod: {stream} is capturing, and every launch of the graph would read the host's \
          memory again, which may be gone by then; copy before the capture begins"
     )]
     CopyWhileCapturing {
@@ -394,7 +395,7 @@ pub enum Error {
     },
     /// The stream is still in use by its owners.
     #[error(
-        "retire_stream: {stream:?} has other owners, such as buffers that were allocated on it; drop \
+        "retire_stream: {stream} has other owners, such as buffers that were allocated on it; drop \
          them first"
     )]
     StreamHeld {

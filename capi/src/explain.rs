@@ -120,7 +120,7 @@ fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
     use regraph_refusal as why;
     match &range.refusal {
         None => told,
-        Some(Refusal::Marker { node, owner }) => regraph_free_range {
+        Some(Refusal::Marker { node, owner, .. }) => regraph_free_range {
             marker: raw_node(*node),
             ..of(*owner, why::REGRAPH_REFUSAL_MARKER)
         },

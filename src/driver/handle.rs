@@ -67,6 +67,16 @@ impl StreamHandle {
     }
 }
 
+impl fmt::Display for StreamHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits() {
+            0 | 1 => f.write_str("the legacy default stream"),
+            2 => f.write_str("the per-thread default stream"),
+            bits => write!(f, "stream {bits:#x}"),
+        }
+    }
+}
+
 /// Something that names a stream: a raw handle, or a host library's own type such as
 /// `Arc<CudaStream>`. Calls take it by value or by reference.
 pub trait AsStream {

@@ -260,7 +260,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// While `stream` captures, the block is new memory, or memory of which every earlier user is
     /// proven to be completed before the stream's next node starts. Outside captures it is memory
-    /// that no graph of the pool will ever use, and that nobody uses any more or that `stream` itself
+    /// that no graph of the pool will ever use, and that no work uses any more or that `stream` itself
     /// used last: what it submits from now on comes after that.
     ///
     /// Costs a constant however many ranges are free or wait, and another for every node that the

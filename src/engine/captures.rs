@@ -41,7 +41,7 @@ impl<D: Driver> Engine<D> {
     /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)).
     ///
     /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph; without it
-    /// nobody does, and then `deny` is safe only where no launch is programmatic, and no dependency
+    /// the capture is not judged, and then `deny` is safe only where no launch is programmatic, and no dependency
     /// may be edited by hand. If it accepts,
     /// what the capture freed is there for later captures into the same pools, blocks not freed
     /// stay allocated as the graph's outputs, and the pools belong to one more graph.
@@ -78,9 +78,9 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Ends a capture whose graph nobody can name any more, or that may be gone already: the host
-    /// found out about its end too late. What [`Engine::end_capture`] says holds, but that nobody
-    /// judges the graph ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch
+    /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
+    /// found out about its end too late. What [`Engine::end_capture`] says holds, but the graph is
+    /// not judged ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch
     /// was programmatic, and no dependency may have been edited by hand.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// A host that sets a capturing stream's terminals back by hand
     /// (`cuStreamUpdateCaptureDependencies`) calls this before and after, unless a call that
-    /// concerns the stream comes in between anyway: the engine can only heed what it has seen.
+    /// concerns the stream comes in between anyway: the engine knows only what it has seen.
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.

@@ -31,7 +31,7 @@ pub struct Config {
     /// dropped. Default: yes.
     pub report_leaks: bool,
     /// Whether libraries may add nodes to captures by themselves, as communication libraries do, on
-    /// streams of their own that nobody names. Such a node, where it follows from nothing that a stream
+    /// streams of their own that the host does not name. Such a node, where it follows from nothing that a stream
     /// was seen in, is then taken to use no block; else the checker refuses the capture, for a stream
     /// may have been set back and forth unseen. Default: no.
     pub foreign_nodes: bool,

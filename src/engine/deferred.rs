@@ -7,7 +7,7 @@
 //! what was submitted before the capture, so the event covers both.
 //!
 //! Nothing uses a block after its free, so no capture that begins later does: only a look at the
-//! free says whether a graph that nobody announced may use the memory. Later ones find out when the
+//! free says whether a graph whose capture was not announced may use the memory. Later ones find out when the
 //! streams have left their captures.
 
 use std::collections::VecDeque;
@@ -39,10 +39,10 @@ pub(super) struct Deferred {
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// Whether a graph of the pool uses the memory.
     pub(super) graphs: bool,
-    /// Whether one of its streams may have been in a capture that nobody announced, so that its
+    /// Whether one of its streams may have been in a capture that was not announced, so that its
     /// graph may use the memory.
     pub(super) captured: bool,
-    /// Whether one of its streams was last seen capturing, nobody can tell where, when no capture was
+    /// Whether one of its streams was last seen capturing, in an unknown capture, when no capture was
     /// under way as far as the engine knew.
     pub(super) unclear: bool,
     /// Whether a look was taken at it that told where each of its streams was.
@@ -126,7 +126,7 @@ impl Deferred {
                         wait_for(&concurrent);
                     }
                     CapturePhase::Unknown => {
-                        // Nobody has said whose graph it will be.
+                        // The host has not said whose graph it will be.
                         *captured |= first;
                         wait_for(&concurrent);
                     }

@@ -200,7 +200,7 @@ impl<D: Driver> Locked<'_, D> {
                     inside.push(self.look(slot, stream));
                 }
                 Ok(CaptureStatus::Invalidated) => return Some(stream),
-                // Ended already, or nobody can tell: the record stays as it is.
+                // Ended already, or unknown: the record stays as it is.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -328,7 +328,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         for waiting in self.state.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
             waiting.graphs = false;
-            // One with a stream that captures may be in use in a capture that nobody announced.
+            // One with a stream that captures may be in use in a capture that was not announced.
             waiting.captured &= !waiting.streams.is_empty();
             waiting.unclear &= !waiting.streams.is_empty();
         }

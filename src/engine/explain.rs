@@ -36,6 +36,8 @@ pub enum Refusal {
         node: NodeHandle,
         /// The stream that owned the block.
         owner: StreamHandle,
+        /// The node's kernel, where the driver tells its name.
+        kernel: Option<String>,
     },
     /// The policy gives it to its own stream only.
     OwnStreamOnly {
@@ -83,33 +85,57 @@ pub enum WaitReason {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Marker { node, owner } => {
-                write!(f, "marker {node:?} (block of {owner:?}) is not proven to precede")
+            Self::Marker { node, owner, kernel } => {
+                match kernel {
+                    Some(kernel) => write!(f, "kernel {kernel}, {node:?}")?,
+                    None => write!(f, "{node:?}")?,
+                }
+                write!(
+                    f,
+                    " is behind the block's last use on {owner} and not proven to have completed: make \
+                     the stream that asks wait for an event that was recorded on {owner} after it"
+                )
             }
-            Self::OwnStreamOnly { owner } => write!(f, "only its own {owner:?} may take it"),
-            Self::Waiting(WaitReason::OutsideStream(stream)) => {
-                write!(f, "{stream:?} uses it and is not in its capture")
+            Self::OwnStreamOnly { owner } => {
+                write!(f, "the setting `reuse` gives it to its own {owner} alone")
             }
-            Self::Waiting(WaitReason::Untrusted(stream)) => {
-                write!(f, "{stream:?} was set back or overtaken while it used it")
-            }
-            Self::Waiting(WaitReason::NestedCapture(capture)) => {
-                write!(f, "capture {} began in the same pool meanwhile", capture.0)
-            }
-            Self::Waiting(WaitReason::Policy) => write!(f, "the policy holds it until the end"),
-            Self::Waiting(WaitReason::Capture(capture)) => {
-                write!(f, "capture {} is still under way", capture.0)
-            }
-            Self::Waiting(WaitReason::OutsideWork(stream)) => {
-                write!(f, "work of {stream:?} that has not completed may use it")
-            }
+            Self::Waiting(reason) => reason.fmt(f),
             Self::Ordered { owner } => {
-                write!(f, "what {owner:?} did with it may not have completed")
+                write!(f, "{owner} freed it, and may still run work that uses it")
             }
-            Self::OtherCapture => write!(f, "it belongs to another capture"),
-            Self::UsedByGraph => write!(f, "a graph of the pool uses it"),
-            Self::Suspended => write!(f, "its pool is suspended"),
-            Self::Ahead => write!(f, "it is mapped ahead for growth in captures"),
+            Self::OtherCapture => write!(f, "it belongs to another capture that is under way"),
+            Self::UsedByGraph => {
+                write!(f, "a graph of the pool uses it: release the graph, or use another pool")
+            }
+            Self::Suspended => write!(f, "its pool is suspended: resume it"),
+            Self::Ahead => write!(f, "it is premapped for growth in captures"),
+        }
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutsideStream(stream) => write!(
+                f,
+                "{stream} uses it and is not in its capture: join the stream to the capture, by an event \
+                 of it, or record the use on a stream that is in it"
+            ),
+            Self::Untrusted(stream) => write!(
+                f,
+                "{stream} was set back, or went on behind an edge that proves nothing, while it used \
+                 the block: join the stream before the free"
+            ),
+            Self::NestedCapture(capture) => {
+                write!(f, "capture {} of the same pool began since and may be a part of it", capture.0)
+            }
+            Self::Policy => {
+                write!(f, "the setting `reuse` holds blocks of several streams until the capture ends")
+            }
+            Self::Capture(capture) => write!(f, "capture {} has not ended", capture.0),
+            Self::OutsideWork(stream) => {
+                write!(f, "work of {stream} that has not completed may use it")
+            }
         }
     }
 }
@@ -177,7 +203,11 @@ impl<D: Driver> Locked<'_, D> {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
                                 capture.unproven(stream, &marked.markers).map(|marker| {
-                                    Refusal::Marker { node: capture.node_handle(marker), owner }
+                                    Refusal::Marker {
+                                        node: capture.node_handle(marker),
+                                        owner,
+                                        kernel: None,
+                                    }
                                 })
                             }
                         }
@@ -225,7 +255,13 @@ impl<D: Driver> Engine<D> {
                 },
                 None => View::Claim(Claim::Outside { lane: locked.state.timelines.known(stream) }),
             };
-            Ok(locked.free_ranges(pool, view))
+            let mut ranges = locked.free_ranges(pool, view);
+            for range in &mut ranges {
+                if let Some(Refusal::Marker { node, kernel, .. }) = &mut range.refusal {
+                    *kernel = self.driver.kernel_name(*node);
+                }
+            }
+            Ok(ranges)
         })
     }
 }

@@ -121,7 +121,7 @@ fn resolve(addresses: &[usize]) -> Vec<HostFrame> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Allocate,
-    /// The host let go of a block that nobody may take yet.
+    /// The host let go of a block that no stream may take yet.
     Free,
     /// The host let go of a block, and it could be handed out again at once.
     FreeCompleted,

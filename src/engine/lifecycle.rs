@@ -140,7 +140,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn close(&mut self) {
         self.state.timelines.assign_all();
         for pool in self.state.pools.ids() {
-            // Refusals are what the comment above says; self.driver errors have nobody to go to.
+            // A pool in use stays, as the comment above says; there is no caller for the driver's errors.
             let _ = self.destroy_pool(pool);
         }
         self.state.timelines.close(self.driver);

@@ -40,7 +40,7 @@ impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, stream, pool, .. } = self;
         let bytes = Size(self.bytes);
-        write!(f, "{bytes} at {address:#x} of {pool}, allocated on {stream:?}")?;
+        write!(f, "{bytes} at {address:#x} of {pool}, allocated on {stream}")?;
         for frame in &self.origin {
             write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
         }
@@ -292,7 +292,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let mine = |block: &LiveBlock| block.stream == stream && block.gone.is_none();
         if self.state.blocks.iter().any(mine) {
-            // They are free once it has completed what it holds now, whoever has its handle then.
+            // They are free once it has completed what it holds now, whichever stream has its handle then.
             let gone = self
                 .state
                 .timelines
@@ -318,7 +318,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has
-    /// reserved, whoever uses them now. Asks no driver; costs a comparison for each segment.
+    /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -175,7 +175,7 @@ impl<D: Driver> Engine<D> {
     }
 }
 
-/// The stream that a handle names, whoever uses it.
+/// The stream that a handle names in every thread.
 #[inline]
 pub(crate) fn one_stream(stream: StreamHandle, call: &'static str) -> Result<StreamHandle, Error> {
     /// `CU_STREAM_LEGACY`, another name of the stream with the handle zero.

@@ -95,7 +95,7 @@ impl fmt::Display for OutOfMemory {
         let requested = Size(self.requested);
         match self.purpose {
             Purpose::Block => {
-                write!(f, "out of memory: {requested} requested on {stream:?} from {pool}")?;
+                write!(f, "out of memory: {requested} requested on {stream} from {pool}")?;
             }
             Purpose::Resume => {
                 write!(

@@ -1,4 +1,4 @@
-//! Figures that are exact, peaks included, though nobody sees all memory at once.
+//! Figures that are exact, peaks included, though no single place sees all memory.
 //!
 //! Blocks are counted where they are handed out: by the *stream caches* of streams, each under a lock of
 //! its own, and by the state behind the engine's lock. The sum over all of them is known only to

@@ -106,7 +106,7 @@ pub struct PoolStatistics {
     pub peak_allocated: u64,
     /// Asked for in blocks that have not been freed.
     pub requested: u64,
-    /// In blocks not freed, and freed ones that nobody may take yet.
+    /// In blocks not freed, and freed ones that no stream may take yet.
     pub active: u64,
     /// Blocks that have not been freed.
     pub blocks: usize,

@@ -113,7 +113,7 @@ impl State {
                     | WaitReason::OutsideWork(stream) => bits(*stream),
                     _ => None,
                 };
-                let text = super::Refusal::Waiting(reason.clone()).to_string();
+                let text = reason.to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
             RangeState::Ordered { lane: timeline, .. } => {
@@ -126,7 +126,7 @@ impl State {
                 let owner = capture_state.proof.stream_handle(marked.owner);
                 let markers = marked.markers.iter().map(|&marker| {
                     let node = capture_state.proof.node_handle(marker);
-                    let reason = super::Refusal::Marker { node, owner }.to_string();
+                    let reason = super::Refusal::Marker { node, owner, kernel: None }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
                 });
                 Some(markers.collect())

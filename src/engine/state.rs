@@ -39,7 +39,7 @@ pub(super) struct State {
     /// The device's memory in bytes, once the driver has told it.
     pub(super) device_bytes: Option<u64>,
     pub(super) graphs: Graphs,
-    /// Pools that nobody can name any more, and that go when nothing uses them.
+    /// Pools whose owners are gone; they are destroyed when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
     /// As the configuration has it.
     pub(super) late_ends: bool,
@@ -127,7 +127,7 @@ impl State {
         }
     }
 
-    /// Everything in a pool that is not free for whoever asks: number, address and size.
+    /// Everything in a pool that is not free for every stream: number, address and size.
     fn present_blocks(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
@@ -163,7 +163,7 @@ impl State {
         timeline
     }
 
-    /// What a capture's keeper is if the calling thread is it.
+    /// The capturing thread's mark, as it is if that is the calling thread.
     fn capturing_thread(&mut self, slot: CaptureSlot) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
         CapturingThread { thread, changes, streams: self.capture(slot).proof.streams().count() }
@@ -327,7 +327,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Takes over a capture from the thread that captured into it so far: whoever asks for memory in
+    /// Takes over a capture from the thread that captured into it so far: the thread that asks for memory in
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
         if self.state.capturing_thread(slot) != self.state.capture(slot).capturing_thread {
@@ -389,8 +389,8 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Looks at a stream in a capture under way: `None` where the stream is not in it, or nobody can
-    /// tell.
+    /// Looks at a stream in a capture under way: `None` where the stream is not in it, or that is
+    /// unknown.
     ///
     /// # Errors
     /// The stream, where it is in a capture that is ruined.
@@ -423,7 +423,7 @@ impl<D: Driver> Locked<'_, D> {
         // Where ends are told late that one may be over, and have a graph.
         let last = self.state.captures.last_of(stream).filter(|_| !self.state.late_ends);
         if let Some(slot) = last {
-            // Of a capture that is ruined nobody asks what else it lost.
+            // A capture that is ruined reports no other loss.
             let _ = self.end(slot, false);
         }
     }

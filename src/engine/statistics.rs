@@ -28,7 +28,7 @@ pub struct Figures {
     pub allocated_bytes: Figure,
     /// Their bytes as asked for.
     pub requested_bytes: Figure,
-    /// Blocks that have not been freed, and freed ones that nobody may take yet.
+    /// Blocks that have not been freed, and freed ones that no stream may take yet.
     pub active: Figure,
     /// Their bytes.
     pub active_bytes: Figure,

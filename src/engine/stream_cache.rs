@@ -451,7 +451,7 @@ impl StreamCache {
         });
         self.touched.retain(|&number| self.buckets[number as usize].members > 0);
         self.latest = u32::MAX;
-        // The order of a table by hash is nobody's business.
+        // No decision hangs on the order of a table by hash.
         vacant_buckets.sort_unstable();
     }
 
@@ -599,7 +599,7 @@ impl StreamCaches {
         numbers.map(|number| self.lock(number))
     }
 
-    /// Notes that a stream cache is in use. The caller holds the engine's lock, as does whoever asks.
+    /// Notes that a stream cache is in use. The caller holds the engine's lock, as does who asks.
     pub(super) fn set_used(&self, number: u32) {
         self.used.fetch_or(1 << number, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@
 //!
 //! A stream may belong to another device than the engine's. An event is recorded on streams of its
 //! own device alone, so each timeline learns its device before its first fence, and owes it as long as
-//! nobody can tell.
+//! its device is unknown.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -42,7 +42,7 @@ pub(super) enum StreamStatus {
     Inside(CaptureId),
     /// In no capture that gives a graph, and no event can be recorded on it.
     Barred,
-    /// Perhaps in a capture: nobody can tell in which.
+    /// Perhaps in a capture: it is unknown in which.
     Unclear,
 }
 
@@ -155,7 +155,7 @@ impl Timelines {
     pub(super) fn assign(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
         let timeline = self.of(stream);
         let named = self.rows[timeline.index()].thread.as_ref();
-        // The address is nobody else's while somebody holds it.
+        // No other thread has the address while a reference is held.
         if named.is_some_and(|named| named.as_ptr() as usize == this_thread()) {
             return (timeline, false);
         }
@@ -175,7 +175,7 @@ impl Timelines {
     pub(super) fn is_mine(&self, stream: StreamHandle) -> bool {
         let timeline = self.known(stream);
         let thread = timeline.and_then(|timeline| self.rows[timeline.index()].thread.as_ref());
-        // What a thread that has ended leaves is anybody's.
+        // Streams of exited threads are unowned.
         thread.is_none_or(|thread| {
             thread.as_ptr() as usize == this_thread() || thread.strong_count() == 0
         })
@@ -289,7 +289,7 @@ impl Timelines {
             return false;
         };
         // If another thread has begun to capture on the stream since the question, the event may be
-        // a part of the graph. Nobody may ask about it then: that would ruin the capture.
+        // a part of the graph. It must not be asked about then: that would ruin the capture.
         if driver.record_event(event, stream).is_err() || captures(driver) {
             let _ = driver.destroy_event(event);
             return false;
@@ -302,7 +302,7 @@ impl Timelines {
         true
     }
 
-    /// The device that a timeline's stream belongs to; `None` where nobody can tell.
+    /// The device that a timeline's stream belongs to; `None` where its device is unknown.
     fn device<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> Option<u32> {
         let row = &mut self.rows[timeline.index()];
         if row.device.is_none() {

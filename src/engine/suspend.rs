@@ -182,7 +182,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(before - self.state.pools.reserved(pool))
     }
 
-    /// Refuses a pool that a capture uses, or that has freed memory which somebody may still use;
+    /// Refuses a pool that a capture uses, or that has freed memory which work may still use;
     /// first takes back what stream caches have and asks every stream how far it is.
     fn must_be_quiet(&mut self, pool: PoolId) -> Result<(), Error> {
         /// How often events are asked about: one that was recorded by the first look, on a stream that

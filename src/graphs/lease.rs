@@ -168,7 +168,7 @@ impl<D: HostApi> Drop for Lease<D> {
         for (pool, _) in &self.pools {
             match pool.order().pending(pool.id()) {
                 Ok(event) => retired.events.extend(event),
-                // Nobody knows when it has finished: it never is.
+                // It is unknown when it has finished: it is never released.
                 Err(_) => {
                     std::mem::forget(retired);
                     return;

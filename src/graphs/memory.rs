@@ -80,7 +80,7 @@ impl<D: HostApi> Memory<D> {
 
 impl<D: HostApi> Drop for Memory<D> {
     fn drop(&mut self) {
-        // It fails only if somebody freed the block by its name, or if the engine is poisoned, which
+        // It fails only if the block was freed by its name, or if the engine is poisoned, which
         // hands out nothing any more.
         let _ = self.pool.engine().free(self.block.id);
     }

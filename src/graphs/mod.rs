@@ -7,7 +7,7 @@
 //! * [`Memory`]: a block that is freed when it is dropped.
 //! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.
 //! * [`Pool::capture_twice`]: two captures, the second one close to the least memory.
-//! * [`Graph`]: an executable graph with the [`Lease`] on its memory: nobody else gets that while the
+//! * [`Graph`]: an executable graph with the [`Lease`] on its memory: no other work gets that while the
 //!   graph lives or runs.
 //!
 //! ```

@@ -154,7 +154,7 @@ impl<D: HostApi> Order<D> {
         Ok(())
     }
 
-    /// The event behind the last launch, if it has not completed; an error where nobody knows.
+    /// The event behind the last launch, if it has not completed; an error where that is unknown.
     pub(super) fn pending(&self, pool: PoolId) -> Result<Option<Arc<Event<D>>>, Error> {
         if self.lost {
             return Err(Error::OrderLost { pool });
