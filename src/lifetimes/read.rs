@@ -81,7 +81,7 @@ struct Reader<'a> {
     nodes: Nodes<'a>,
     numbers: Map<StreamHandle, usize>,
     streams: Vec<Stream>,
-    /// How many of them have been looked at, and by stream the how-manyeth it was.
+    /// How many of them have been looked at, and each stream's rank by first look.
     sights: u32,
     sight: Vec<Option<u32>>,
     live: Map<BlockNumber, Live>,

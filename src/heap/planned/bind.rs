@@ -1,7 +1,7 @@
 //! A plan carried out.
 
 use super::super::Heap;
-use super::{Bound, Physical, Tenure};
+use super::{Bound, Owner, Physical};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::plan::{Held, Plan};
 
@@ -183,7 +183,7 @@ impl Heap {
         }
         done?;
         if let Some(ground) = self.planned.as_mut().and_then(|it| it.ground_mut(capture)) {
-            ground.tenure = Tenure::Graph;
+            ground.owner = Owner::Graph;
             ground.runs.clear();
         }
         Ok(())

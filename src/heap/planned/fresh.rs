@@ -2,8 +2,8 @@
 //!
 //! Each stream has a run of addresses of its own and goes along it. A block begins on a page of its
 //! own, unless it is small, or saves a page, and begins on the last page of the stream's latest block: then both
-//! are on one page and it serves whoever is first to whoever is last, so that is done only where the
-//! latest block is live or not proven to be done with, and the two overlap in time anyway.
+//! are on one page, which stays in use from the first block's start to the last block's end. So that is done
+//! only where the latest block is live or not proven to be done with, and the two overlap in time anyway.
 
 use super::super::place::{Before, Placed};
 use super::super::range::{SegmentId, State};
@@ -88,8 +88,8 @@ impl Heap {
         Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::New)))
     }
 
-    /// The same on memory of its own, which is there at once and stays until nobody's addresses lie on
-    /// it.
+    /// The same on memory of its own, which is there at once and stays until no graph's addresses lie
+    /// on it.
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved.

@@ -8,11 +8,10 @@
 //!
 //! Pieces that hold nothing which must last are shared by the graphs of the pool, which never run at
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
-//! no other graph uses it. Once nobody's addresses lie on a piece it goes back to the driver
-//! ([`sweep`]).
+//! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`sweep`]).
 //!
 //! * [`fresh`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
-//! * [`bind`]: a plan carried out; [`sweep`]: memory and addresses that nobody needs any more;
+//! * [`bind`]: a plan carried out; [`sweep`]: memory and addresses that no block and no graph needs any more;
 //!   [`suspend`]: no memory for a while.
 
 mod bind;
@@ -55,14 +54,14 @@ struct Physical {
     fixed: bool,
 }
 
-/// Who uses a ground.
+/// What keeps a planned capture's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tenure {
+enum Owner {
     /// A capture under way.
     Capture,
     /// A graph.
     Graph,
-    /// Nobody but the blocks that are still live.
+    /// Only the blocks that are still live.
     Over,
 }
 
@@ -118,7 +117,7 @@ struct Live {
 #[derive(Debug)]
 struct Ground {
     capture: CaptureId,
-    tenure: Tenure,
+    owner: Owner,
     /// Reserved addresses, and how much of the last segment was given out.
     segments: Vec<SegmentId>,
     taken: u64,
@@ -153,7 +152,7 @@ impl Ground {
     fn new(capture: CaptureId, unit: u64) -> Self {
         Self {
             capture,
-            tenure: Tenure::Capture,
+            owner: Owner::Capture,
             segments: Vec::new(),
             taken: 0,
             runs: Vec::new(),
@@ -190,7 +189,7 @@ impl Ground {
     /// that lay there.
     fn written(&self) -> BTreeMap<usize, bool> {
         let mut written = BTreeMap::new();
-        for bound in self.bound.iter().filter(|_| self.tenure == Tenure::Graph) {
+        for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
             let freed = bound.output && !self.is_live((bound.address, bound.bytes));
             *written.entry(bound.piece).or_default() |= freed;
         }
@@ -218,7 +217,7 @@ impl Heap {
     /// theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
         let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.is_some_and(|it| it.tenure == Tenure::Capture && it.scratch.is_mapped())
+        ground.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
     }
 
     /// Notes that the capture of a live block has freed it.
@@ -226,7 +225,7 @@ impl Heap {
         let address = self.ranges[id].address;
         let Some(planned) = self.planned.as_mut() else { return };
         let mut under_way =
-            planned.grounds.iter_mut().filter(|ground| ground.tenure == Tenure::Capture);
+            planned.grounds.iter_mut().filter(|ground| ground.owner == Owner::Capture);
         if let Some(live) = under_way.find_map(|ground| ground.live.get_mut(&address)) {
             live.freed = true;
         }

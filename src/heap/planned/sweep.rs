@@ -1,14 +1,14 @@
-//! Memory and addresses that nobody needs any more.
+//! Memory and addresses that no block and no graph needs any more.
 
 use super::super::Heap;
-use super::{Bound, Physical, Tenure};
+use super::{Bound, Owner, Physical};
 use crate::driver::{CaptureId, Driver};
 
 impl Heap {
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
     pub(crate) fn leave_ground<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
         if let Some(ground) = self.planned.as_mut().and_then(|it| it.ground_mut(capture)) {
-            ground.tenure = Tenure::Over;
+            ground.owner = Owner::Over;
             ground.runs.clear();
         }
         self.sweep(driver);
@@ -19,18 +19,18 @@ impl Heap {
     pub(crate) fn keep_ground(&mut self, capture: CaptureId) -> bool {
         let ground = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
         let Some(ground) = ground else { return false };
-        ground.tenure = Tenure::Graph;
+        ground.owner = Owner::Graph;
         ground.runs.clear();
         true
     }
 
-    /// Gives back to the driver what nobody uses any more: mappings of grounds that are over, but for
+    /// Gives back to the driver what is not used any more: mappings of grounds that are over, but for
     /// those with live blocks; pieces that are mapped nowhere; addresses of grounds without either.
     /// What the driver does not take stays for the next time.
     pub(crate) fn sweep<D: Driver + ?Sized>(&mut self, driver: &D) {
         self.release_orphans(driver);
         let Some(planned) = self.planned.as_ref() else { return };
-        let over = planned.grounds.iter().filter(|ground| ground.tenure == Tenure::Over);
+        let over = planned.grounds.iter().filter(|ground| ground.owner == Owner::Over);
         let over: Vec<CaptureId> = over.map(|ground| ground.capture).collect();
         for capture in over {
             let cleared = self.clear_scratch(driver, capture).is_ok();
@@ -58,7 +58,7 @@ impl Heap {
         let Some(planned) = self.planned.as_mut() else { return };
         let row = planned.grounds.iter().position(|ground| ground.capture == capture);
         let Some(ground) = row.map(|row| &mut planned.grounds[row]) else { return };
-        let is_over = ground.tenure == Tenure::Over;
+        let is_over = ground.owner == Owner::Over;
         let mut rows = Vec::new();
         let all = std::mem::take(&mut ground.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
@@ -101,7 +101,7 @@ impl Heap {
     pub(in super::super) fn close_planned<D: Driver + ?Sized>(&mut self, driver: &D) {
         let Some(planned) = self.planned.as_mut() else { return };
         for ground in &mut planned.grounds {
-            ground.tenure = Tenure::Over;
+            ground.owner = Owner::Over;
             ground.live.clear();
         }
         self.sweep(driver);

@@ -176,6 +176,10 @@ fn recorded_captures_need_the_least() {
         eprintln!("{name}: {} pieces, {mappings} mappings of {blocks} blocks", plan.pieces.len());
         assert_eq!(plan.bytes(), plan.minimum_bytes);
         assert_eq!(plan.bytes(), mebibytes << 20, "{name}");
+        let divided = Plan::for_pool(&lifetimes, traces::PAGE, &[], &Options::default());
+        valid::check(&divided, &lifetimes, traces::PAGE, &[]);
+        assert_eq!(divided.bytes(), plan.bytes());
+        assert!(divided.mappings.len() <= 3 * plan.mappings.len(), "{name}");
         assert!(mappings <= a_block * blocks, "{name}: {mappings} mappings of {blocks} blocks");
     }
 }
