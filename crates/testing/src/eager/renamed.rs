@@ -17,14 +17,18 @@ use regraph_sim::SimDriver;
 pub struct Renamed {
     sim: Arc<SimDriver>,
     names: Mutex<Vec<(StreamHandle, Option<StreamHandle>)>>,
-    /// A stream that another thread begins to capture on just before the next event is recorded.
+    /// A stream that is captured on just before the next event is recorded there.
     overtaken: Mutex<Option<StreamHandle>>,
+    /// An event that became a part of that capture, and what it is to the simulated driver, whose
+    /// events for engines refuse to be captured. CUDA's do not.
+    captured: Mutex<Option<(EventHandle, EventHandle)>>,
 }
 
 impl Renamed {
     /// A driver where no stream has a name yet.
     pub fn new(sim: Arc<SimDriver>) -> Self {
-        Self { sim, names: Mutex::default(), overtaken: Mutex::default() }
+        let names = Mutex::default();
+        Self { sim, names, overtaken: Mutex::default(), captured: Mutex::default() }
     }
 
     /// Lets a name stand for a stream, or for none.
@@ -34,7 +38,8 @@ impl Renamed {
         names.push((name, stream));
     }
 
-    /// Begins a capture on a stream between the engine's next question about it and its next event.
+    /// Begins a capture on a stream between the engine's next question about it and the event that
+    /// it records there, as another thread may.
     pub fn overtake(&self, name: StreamHandle) {
         let stream = self.stream(name);
         *self.overtaken.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
@@ -75,11 +80,22 @@ impl Driver for Renamed {
     }
 
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
-        let overtaken = self.overtaken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(overtaken) = overtaken {
-            self.sim.begin_capture(overtaken, CaptureMode::Relaxed)?;
+        let stream = self.stream(stream);
+        let mut overtaken = self.overtaken.lock().unwrap_or_else(PoisonError::into_inner);
+        if overtaken.take_if(|overtaken| *overtaken == stream).is_some() {
+            self.sim.begin_capture(stream, CaptureMode::Relaxed)?;
+            let captured = self.sim.record(stream)?.handle();
+            let mut events = self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+            *events = Some((event, captured));
+            return Ok(());
         }
-        self.sim.record_event(event, self.stream(stream))
+        self.sim.record_event(event, stream)
+    }
+
+    fn query_event(&self, event: EventHandle) -> Result<bool> {
+        let captured = *self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        let captured = captured.filter(|captured| captured.0 == event);
+        self.sim.query_event(captured.map_or(event, |captured| captured.1))
     }
 
     forward! {
@@ -99,7 +115,6 @@ impl Driver for Renamed {
         allocate(bytes: u64) -> Result<u64>;
         free(address: u64) -> Result<()>;
         create_event() -> Result<EventHandle>;
-        query_event(event: EventHandle) -> Result<bool>;
         synchronize_event(event: EventHandle) -> Result<()>;
         destroy_event(event: EventHandle) -> Result<()>;
     }
