@@ -12,3 +12,19 @@ fn trace_reader() {
     })
     .budget_ms(1_000);
 }
+
+#[test]
+fn readers() {
+    for (read, text) in regraph_testing::texts() {
+        read(&text);
+        arbtest::arbtest(|u| {
+            if u.ratio(3, 4)? {
+                read(&regraph_testing::edited(u, &text)?);
+            } else {
+                read(u.bytes(u.len())?);
+            }
+            Ok(())
+        })
+        .budget_ms(500);
+    }
+}

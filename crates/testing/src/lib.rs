@@ -2,10 +2,14 @@
 
 mod eager;
 mod engine;
+mod readers;
 mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use readers::{
+    certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,
+};
 pub use traces::{trace_reader, trace_text};
 
 use regraph::driver::Driver;

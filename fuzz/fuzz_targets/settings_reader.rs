@@ -1,0 +1,8 @@
+//! The settings' reader on any input.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    regraph_testing::settings_reader(data);
+});
