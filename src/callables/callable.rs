@@ -163,12 +163,12 @@ where
     ) -> Result<&O, E> {
         let stream = stream.as_stream();
         let pool = self.pool.clone();
-        let shape = self.shape(&stream, shape)?;
-        pool.follow(&stream)?;
+        let shape = self.shape(stream, shape)?;
+        pool.follow(stream)?;
         let mut filling = Filling { pool, stream, followed: false };
         fill(shape.inputs())?;
         for graph in shape.graphs() {
-            graph.launch(&stream)?;
+            graph.launch(stream)?;
             filling.followed = true;
         }
         drop(filling);
@@ -215,7 +215,7 @@ where
         let mut outputs = O::default();
         let mut graphs = Vec::with_capacity(self.parts.len());
         for part in &mut self.parts {
-            let capture = Capture::begin(&self.pool, &stream, self.options.mode)?;
+            let capture = Capture::begin(&self.pool, stream, self.options.mode)?;
             part(
                 &Stage::new(&self.pool, stream, Some(&capture)),
                 shape,

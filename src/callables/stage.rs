@@ -45,7 +45,7 @@ impl<'a, D: HostApi> Stage<'a, D> {
     /// # Errors
     /// The engine's.
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
-        self.pool.allocate(bytes, &self.stream)
+        self.pool.allocate(bytes, self.stream)
     }
 }
 

@@ -82,7 +82,7 @@ mod shadow;
 mod users;
 mod violation;
 
-pub use violation::{Common, Flaw, Place, Violation};
+pub use violation::{Common, Flaw, NamedNode, Place, Violation};
 
 /// What a reader of journals and graphs needs that judges nothing.
 pub(crate) mod reading {

@@ -7,7 +7,7 @@ use super::graph::Graph;
 use super::history::History;
 use super::shadow::Pair;
 use super::users::{Attribution, User};
-use super::violation::{Common, Violation};
+use super::violation::{Common, NamedNode, Violation};
 
 /// A possible user of an earlier block against one of a later block.
 struct Question {
@@ -131,8 +131,7 @@ impl<'a> Pairs<'a> {
     pub fn refuse_stray(&self, node: u32) -> Result<(), Violation> {
         let Some(pair) = self.pairs.first() else { return Ok(()) };
         Err(Violation::Unattributed {
-            node: self.graph.handle(node),
-            kernel: None,
+            node: Box::new(NamedNode::new(self.graph.handle(node))),
             after: self.attribution.stream_before(node, self.history),
             earlier: self.history.blocks[pair.earlier as usize].place,
             later: self.history.blocks[pair.later as usize].place,
@@ -151,10 +150,7 @@ impl<'a> Pairs<'a> {
             earlier: self.history.blocks[pair.earlier as usize].place,
             later: self.history.blocks[pair.later as usize].place,
             common: self.common(number),
-            earlier_node: self.graph.handle(earlier),
-            later_node: self.graph.handle(later),
-            earlier_kernel: None,
-            later_kernel: None,
+            users: Box::new([earlier, later].map(|node| NamedNode::new(self.graph.handle(node)))),
         }
     }
 }

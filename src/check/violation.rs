@@ -90,6 +90,32 @@ impl fmt::Display for Common {
     }
 }
 
+/// A node with the kernel that it launches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedNode {
+    /// The node.
+    pub node: NodeHandle,
+    /// The kernel that it launches, where the driver tells.
+    pub kernel: Option<String>,
+}
+
+impl NamedNode {
+    /// A node whose kernel is not asked for yet.
+    pub(super) fn new(node: NodeHandle) -> Self {
+        Self { node, kernel: None }
+    }
+}
+
+impl fmt::Display for NamedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {:#x}", self.node.bits())?;
+        match &self.kernel {
+            Some(kernel) => write!(f, " (kernel {kernel})"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Why a capture cannot be vouched for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -112,8 +138,7 @@ pub enum Violation {
         "{earlier} may be used by {}, and {later}, which {}, by {}: no path of the graph makes the \
          second wait for the first to complete; if edges were removed or made programmatic after the \
          blocks were handed out, put them back, or {}",
-        node_text(*.earlier_node, .earlier_kernel), .common.of_order(),
-        node_text(*.later_node, .later_kernel), .common.remedy()
+        .users[0], .common.of_order(), .users[1], .common.remedy()
     )]
     NotOrdered {
         /// The block that held it first.
@@ -122,14 +147,8 @@ pub enum Violation {
         later: Place,
         /// What both have.
         common: Common,
-        /// A possible user of the earlier block.
-        earlier_node: NodeHandle,
-        /// A possible user of the later block.
-        later_node: NodeHandle,
-        /// The kernel that `earlier_node` launches, where the driver tells.
-        earlier_kernel: Option<String>,
-        /// The kernel that `later_node` launches, where the driver tells.
-        later_kernel: Option<String>,
+        /// A possible user of the earlier block, and one of the later block.
+        users: Box<[NamedNode; 2]>,
     },
     /// A block with users outside the capture was followed where it had been inside the capture.
     #[error(
@@ -175,13 +194,11 @@ pub enum Violation {
          {later}, which share {common}: record the stream with record_stream for the blocks that it \
          uses, or join it to a stream of the capture before the capture ends; if the stream's \
          dependencies were set by hand, call observe just before and just after",
-        node_text(*.node, .kernel), after_text(*.after)
+        .node, after_text(*.after)
     )]
     Unattributed {
         /// The node.
-        node: NodeHandle,
-        /// The kernel that it launches, where the driver tells.
-        kernel: Option<String>,
+        node: Box<NamedNode>,
         /// A stream whose work it comes after.
         after: Option<StreamHandle>,
         /// The block that held it first.
@@ -272,22 +289,15 @@ impl Violation {
     /// Adds the names of the kernels that it speaks of, where the driver tells.
     pub(super) fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
         match &mut self {
-            Self::NotOrdered { earlier_node, later_node, earlier_kernel, later_kernel, .. } => {
-                *earlier_kernel = driver.kernel_name(*earlier_node);
-                *later_kernel = driver.kernel_name(*later_node);
+            Self::NotOrdered { users, .. } => {
+                for NamedNode { node, kernel } in users.iter_mut() {
+                    *kernel = driver.kernel_name(*node);
+                }
             }
-            Self::Unattributed { node, kernel, .. } => *kernel = driver.kernel_name(*node),
+            Self::Unattributed { node, .. } => node.kernel = driver.kernel_name(node.node),
             _ => {}
         }
         self
-    }
-}
-
-/// A node, for messages.
-fn node_text(node: NodeHandle, kernel: &Option<String>) -> String {
-    match kernel {
-        Some(kernel) => format!("node {:#x} (kernel {kernel})", node.bits()),
-        None => format!("node {:#x}", node.bits()),
     }
 }
 

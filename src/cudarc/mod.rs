@@ -108,7 +108,7 @@ pub fn retire_stream(
         // Nobody can use it any more, so nobody does after the engine has closed its books on it.
         Ok(stream) => match engine.retire_stream(handle) {
             Ok(()) => return Ok(()),
-            Err(error) => NotRetired { stream: Arc::new(stream), error: error.into() },
+            Err(error) => NotRetired { stream: Arc::new(stream), error },
         },
         Err(stream) => NotRetired { stream, error: Error::StreamHeld { stream: handle } },
     };

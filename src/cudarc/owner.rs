@@ -84,14 +84,14 @@ impl Owner {
         if uses.recorded.contains(&stream) {
             return Ok(());
         }
-        match memory.record_stream(&stream) {
+        match memory.record_stream(stream) {
             Ok(()) => {
                 uses.recorded.push(stream);
                 Ok(())
             }
             Err(error) => {
                 uses.lost = true;
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -113,7 +113,7 @@ impl Owner {
         let stream = name(stream);
         // From here on a further use is to be told to the engine.
         uses.recorded.retain(|recorded| *recorded != stream);
-        Ok(memory.record_use(&stream)?)
+        memory.record_use(stream)
     }
 
     /// Gives the block up without freeing it, also not later.

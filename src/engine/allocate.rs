@@ -71,7 +71,7 @@ impl<D: Driver> Locked<'_, D> {
             Ok(Found::Never) => Ok(None),
             Ok(Found::Unplanned) => match self.follow(request, claim) {
                 Some(place) => Ok(Some(place)),
-                None => self.find(&request, homes, claim),
+                None => self.find(request, homes, claim),
             },
         };
         match found {

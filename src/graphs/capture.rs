@@ -44,7 +44,7 @@ impl<D: HostApi> Capture<D> {
         let engine = pool.engine();
         engine.mark_stream(stream)?;
         engine.driver().begin_capture(stream, mode)?;
-        let mut capture = Self::adopt(pool, &stream).inspect_err(|_| end(pool.engine(), stream))?;
+        let mut capture = Self::adopt(pool, stream).inspect_err(|_| end(pool.engine(), stream))?;
         capture.begun = true;
         Ok(capture)
     }

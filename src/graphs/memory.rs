@@ -57,7 +57,7 @@ impl<D: HostApi> Memory<D> {
     /// # Errors
     /// The engine's.
     pub fn record_stream(&self, stream: impl AsStream) -> Result<(), Error> {
-        Ok(self.pool.engine().record_stream(self.block.id, stream.as_stream())?)
+        self.pool.engine().record_stream(self.block.id, stream.as_stream())
     }
 
     /// Says that what a stream holds so far includes its last use of the block. See
@@ -66,7 +66,7 @@ impl<D: HostApi> Memory<D> {
     /// # Errors
     /// The engine's.
     pub fn record_use(&self, stream: impl AsStream) -> Result<(), Error> {
-        Ok(self.pool.engine().record_use(self.block.id, stream.as_stream())?)
+        self.pool.engine().record_use(self.block.id, stream.as_stream())
     }
 
     /// Gives the block up without freeing it: that is now up to the caller, by its name.

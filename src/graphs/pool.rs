@@ -137,7 +137,7 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// The engine's.
     pub fn statistics(&self) -> Result<PoolStatistics, Error> {
-        Ok(self.0.engine.pool_statistics(self.0.id)?)
+        self.0.engine.pool_statistics(self.0.id)
     }
 
     /// Makes what `stream` is given from now on come after every launch of the pool's graphs so far:
@@ -155,7 +155,7 @@ impl<D: HostApi> Pool<D> {
     /// Makes what `stream` was given so far count as a launch of the pool's graphs: what comes after
     /// those comes after it.
     pub(crate) fn cover(&self, stream: StreamHandle) {
-        let launched = Launched::on(self.0.engine.driver(), &stream);
+        let launched = Launched::on(self.0.engine.driver(), stream);
         let mut order = self.0.order();
         match launched {
             Ok(launched) => order.cover(&self.0.engine, self.0.id, launched),
@@ -202,7 +202,7 @@ impl<D: HostApi> Pool<D> {
         let suspended = suspend(&self.0.engine, self.0.id);
         // It may have got half way.
         order.suspended = self.0.engine.is_suspended(self.0.id)?;
-        Ok(suspended?)
+        suspended
     }
 
     /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
@@ -214,7 +214,7 @@ impl<D: HostApi> Pool<D> {
         let mut order = self.0.order();
         let resumed = self.0.engine.resume_pool(self.0.id);
         order.suspended = self.0.engine.is_suspended(self.0.id)?;
-        Ok(resumed?)
+        resumed
     }
 
     /// Whether the pool has given its memory back for the time being.

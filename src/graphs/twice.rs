@@ -35,12 +35,12 @@ impl<D: HostApi> Pool<D> {
         let stream = stream.as_stream();
         let first = Capture::begin(self, stream, mode)?;
         let result = body(&first)?;
-        let layout = self.engine().layout_of(first.id()).map_err(Error::from)?;
+        let layout = self.engine().layout_of(first.id())?;
         // Before the capture is gone: blocks that are freed in it leave nothing to wait for.
         drop(result);
         drop(first);
         let second = Capture::begin(self, stream, mode)?;
-        self.engine().follow_layout(second.id(), layout).map_err(Error::from)?;
+        self.engine().follow_layout(second.id(), layout)?;
         let result = body(&second)?;
         Ok((second.finish()?, result))
     }

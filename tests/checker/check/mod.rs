@@ -249,8 +249,8 @@ impl Scene {
 #[track_caller]
 fn not_ordered(answer: std::result::Result<Summary, Violation>, x: usize, y: usize) {
     match answer {
-        Err(Violation::NotOrdered { earlier_node, later_node, .. }) => {
-            assert_eq!((earlier_node, later_node), (node(x), node(y)))
+        Err(Violation::NotOrdered { users, .. }) => {
+            assert_eq!((users[0].node, users[1].node), (node(x), node(y)))
         }
         other => panic!("expected node {x} not before node {y}, got {other:?}"),
     }
@@ -379,7 +379,7 @@ fn stray_nodes_are_refused_where_addresses_are_shared() {
     scene.node(3, &[1]);
     let answer = scene.deny();
     assert!(
-        matches!(answer, Err(Violation::Unattributed { node: n, .. }) if n == node(3)),
+        matches!(answer, Err(Violation::Unattributed { node: n, .. }) if n.node == node(3)),
         "{answer:?}"
     );
     assert_eq!(
@@ -1455,10 +1455,11 @@ fn name(violation: &Violation) -> naive::Wrong {
         Violation::Standing { standing, block, .. } => {
             Wrong::Standing(standing.block.0, block.block.0)
         }
-        Violation::NotOrdered { earlier, later, earlier_node, later_node, .. } => {
-            Wrong::Order(earlier.block.0, later.block.0, plain(earlier_node), plain(later_node))
+        Violation::NotOrdered { earlier, later, users, .. } => {
+            let [first, second] = users.map(|user| plain(user.node));
+            Wrong::Order(earlier.block.0, later.block.0, first, second)
         }
-        Violation::Unattributed { node, .. } => Wrong::Stray(plain(node)),
+        Violation::Unattributed { node, .. } => Wrong::Stray(plain(node.node)),
         Violation::Folded { block, .. } => Wrong::Folded(block.block.0),
         Violation::Overwritten { block, memory } => Wrong::Overwritten(block.block.0, memory),
         Violation::BoundTwice { address, .. } => Wrong::Twice(address),
