@@ -131,8 +131,10 @@ impl<'a> Pairs<'a> {
     pub fn refuse_stray(&self, node: u32) -> Result<(), Violation> {
         let Some(pair) = self.pairs.first() else { return Ok(()) };
         Err(Violation::Unattributed {
-            node: Box::new(NamedNode::new(self.graph.handle(node))),
-            after: self.attribution.stream_before(node, self.history),
+            node: Box::new(NamedNode {
+                after: self.attribution.stream_before(node, self.history),
+                ..NamedNode::new(self.graph.handle(node))
+            }),
             earlier: self.history.blocks[pair.earlier as usize].place,
             later: self.history.blocks[pair.later as usize].place,
             common: self.common(0),

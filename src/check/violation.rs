@@ -97,12 +97,14 @@ pub struct NamedNode {
     pub node: NodeHandle,
     /// The kernel that it launches, where the driver tells.
     pub kernel: Option<String>,
+    /// A stream whose work it comes after, where that is asked for.
+    pub after: Option<StreamHandle>,
 }
 
 impl NamedNode {
     /// A node whose kernel is not asked for yet.
     pub(super) fn new(node: NodeHandle) -> Self {
-        Self { node, kernel: None }
+        Self { node, kernel: None, after: None }
     }
 }
 
@@ -194,13 +196,11 @@ pub enum Violation {
          {later}, which share {common}: record the stream with record_stream for the blocks that it \
          uses, or join it to a stream of the capture before the capture ends; if the stream's \
          dependencies were set by hand, call observe just before and just after",
-        .node, after_text(*.after)
+        .node, after_text(.node.after)
     )]
     Unattributed {
         /// The node.
         node: Box<NamedNode>,
-        /// A stream whose work it comes after.
-        after: Option<StreamHandle>,
         /// The block that held it first.
         earlier: Place,
         /// The block that held it next.
@@ -290,7 +290,7 @@ impl Violation {
     pub(super) fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
         match &mut self {
             Self::NotOrdered { users, .. } => {
-                for NamedNode { node, kernel } in users.iter_mut() {
+                for NamedNode { node, kernel, .. } in users.iter_mut() {
                     *kernel = driver.kernel_name(*node);
                 }
             }

@@ -379,7 +379,7 @@ fn stray_nodes_are_refused_where_addresses_are_shared() {
     scene.node(3, &[1]);
     let answer = scene.deny();
     assert!(
-        matches!(answer, Err(Violation::Unattributed { node: n, .. }) if n.node == node(3)),
+        matches!(answer, Err(Violation::Unattributed { node: ref n, .. }) if n.node == node(3)),
         "{answer:?}"
     );
     assert_eq!(
@@ -1455,11 +1455,11 @@ fn name(violation: &Violation) -> naive::Wrong {
         Violation::Standing { standing, block, .. } => {
             Wrong::Standing(standing.block.0, block.block.0)
         }
-        Violation::NotOrdered { earlier, later, users, .. } => {
-            let [first, second] = users.map(|user| plain(user.node));
+        Violation::NotOrdered { earlier, later, ref users, .. } => {
+            let [first, second] = [0, 1].map(|user: usize| plain(users[user].node));
             Wrong::Order(earlier.block.0, later.block.0, first, second)
         }
-        Violation::Unattributed { node, .. } => Wrong::Stray(plain(node.node)),
+        Violation::Unattributed { ref node, .. } => Wrong::Stray(plain(node.node)),
         Violation::Folded { block, .. } => Wrong::Folded(block.block.0),
         Violation::Overwritten { block, memory } => Wrong::Overwritten(block.block.0, memory),
         Violation::BoundTwice { address, .. } => Wrong::Twice(address),
