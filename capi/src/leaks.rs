@@ -46,7 +46,7 @@ impl regraph_leak_list {
             bytes: leak.bytes,
             stream: raw_stream(leak.stream),
             text: text.as_ptr(),
-            pool: leak.pool.into(),
+            pool: leak.pool.id.into(),
         };
         Self { leaks: leaks.iter().zip(&texts).map(leak).collect(), _texts: texts }
     }

@@ -7,7 +7,7 @@ use super::accounts::Reset;
 use super::capture_state::CaptureState;
 use super::history::{Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
-use super::names::{BlockId, PoolId};
+use super::names::{BlockId, PoolId, PoolLabel};
 use super::oom::{OutOfMemory, Size};
 use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
@@ -25,7 +25,7 @@ pub struct Leak {
     /// The block.
     pub block: BlockId,
     /// Its pool.
-    pub pool: PoolId,
+    pub pool: PoolLabel,
     /// Where it lies.
     pub address: u64,
     /// What was asked for, in bytes.
@@ -249,7 +249,7 @@ impl State {
             let heap = self.pools.find_heap(block.heap);
             Leak {
                 block: id,
-                pool: block.pool,
+                pool: self.pools.label(block.pool),
                 address: heap.map_or(0, |heap| heap.extent(block.range).0),
                 bytes,
                 stream: block.stream,
