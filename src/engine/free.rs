@@ -191,7 +191,7 @@ impl<D: Driver> Locked<'_, D> {
         });
         let lease = lease.ok_or(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
-        let mut block = block.expect("a front's leases are the engine's blocks");
+        let mut block = block.expect("leases are the engine's blocks");
         block.requested = lease.requested;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
         if let Some(pool) = self.state.pools.get_mut(block.pool) {

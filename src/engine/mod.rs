@@ -3,30 +3,30 @@
 //! What happens in an allocation ([`Engine::allocate`]):
 //!
 //! 1. Outside captures the stream's *cache* may have a block of that very size, which the stream
-//!    itself gave back ([`stream_cache`]): it is handed out again without the engine's lock.
-//! 2. Else the engine is locked ([`Engine::change`]), and the request goes through
-//!    [`Locked::allocate`](allocate). The driver says whether the stream captures. In a capture the
-//!    stream is looked at, so that the capture's proof knows its latest nodes ([`state`]).
-//! 3. A heap of the pool ([`pools`]) looks for the best *place*: outside captures among ranges that
+//!    itself gave back (`stream_cache`): it is handed out again without the engine's lock.
+//! 2. Else the engine is locked (`Engine::change`), and the request goes through
+//!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
+//!    stream is looked at, so that the capture's proof knows its latest nodes (`state`).
+//! 3. A heap of the pool (`pools`) looks for the best *place*: outside captures among ranges that
 //!    nothing uses any more and those that the stream itself used last; in a capture among ranges
 //!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
-//!    whether it may is asked of the proof for every range ([`Locked::search`](allocate)).
-//! 4. Without a place, what waits is looked at ([`deferred`], [`streams`]), and the pool grows; where
-//!    memory is short, the steps of [`oom`] are gone through.
-//! 5. The block is entered among the live ones ([`live_blocks`]), in the journals of captures
-//!    under way that share the pool ([`capture_state`]) and in the figures ([`accounts`]).
+//!    whether it may is asked of the proof for every range (`Locked::search` in `allocate`).
+//! 4. Without a place, what waits is looked at (`deferred`, `streams`), and the pool grows; where
+//!    memory is short, the steps of `oom` are gone through.
+//! 5. The block is entered among the live ones (`live_blocks`), in the journals of captures
+//!    under way that share the pool (`capture_state`) and in the figures (`accounts`).
 //!
-//! A free goes the other way ([`free`]): into the stream's cache, or back to the heap with its free
+//! A free goes the other way (`free`): into the stream's cache, or back to the heap with its free
 //! markers or its stream's position, or it waits.
 //!
-//! When a capture ends ([`end`]), the checker judges it on the finished graph, memory that was to come
-//! at its end is mapped ([`planned`]), and its memory is the graph's. [`layout`] has captures that
-//! follow the places of an earlier one, [`premapped`] what growth in captures maps ahead.
+//! When a capture ends (`end`), the checker judges it on the finished graph, memory that was to come
+//! at its end is mapped (`planned`), and its memory is the graph's. `layout` has captures that
+//! follow the places of an earlier one, `premapped` what growth in captures maps ahead.
 //!
-//! The state behind the lock is in parts, each with private fields: [`pools`], [`capture_state`],
-//! [`live_blocks`], [`deferred`], [`streams`], [`accounts`]; [`Locked`] has the order of calls.
-//! [`lifecycle`] and [`suspend`] are about whole pools, [`memory`] and [`reclaim`] about all memory,
-//! [`explain`], [`snapshot`] and [`history`] tell about it.
+//! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
+//! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
+//! `lifecycle` and `suspend` are about whole pools, `memory` and `reclaim` about all memory,
+//! `explain`, `snapshot` and `history` tell about it.
 
 mod accounts;
 mod allocate;
