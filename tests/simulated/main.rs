@@ -13,6 +13,7 @@ mod graph_lives;
 mod growth;
 mod handed_over;
 mod hard_cases;
+mod host_faults;
 mod lifecycle;
 mod names;
 mod no_invalidation;

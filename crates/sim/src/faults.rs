@@ -82,6 +82,12 @@ struct Injection {
 pub(super) struct Faults {
     counts: [u64; Call::ALL.len()],
     injections: Vec<Injection>,
+    /// Calls of the host's.
+    host_calls: u64,
+    /// How many more of them succeed before one fails.
+    host: Option<(u64, ErrorKind)>,
+    /// How many more calls of any kind succeed before all fail.
+    lost: Option<(u64, ErrorKind)>,
 }
 
 impl Faults {
@@ -89,6 +95,7 @@ impl Faults {
     #[inline]
     pub(super) fn enter(&mut self, call: Call) -> Fallible<()> {
         self.counts[call as usize] += 1;
+        self.enter_any()?;
         if !self.are_pending() {
             return Ok(());
         }
@@ -98,7 +105,50 @@ impl Faults {
     /// Whether some coming call is to fail.
     #[inline]
     pub(super) fn are_pending(&self) -> bool {
-        !self.injections.is_empty()
+        !self.injections.is_empty() || self.lost.is_some()
+    }
+
+    /// Counts a call of the host's, and fails it where that was asked for.
+    pub(super) fn enter_host(&mut self) -> Fallible<()> {
+        self.host_calls += 1;
+        self.enter_any()?;
+        match &mut self.host {
+            Some((0, kind)) => {
+                let refusal = kind.clone().into();
+                self.host = None;
+                Err(refusal)
+            }
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Fails a call of a device that is lost.
+    #[inline]
+    fn enter_any(&mut self) -> Fallible<()> {
+        match &mut self.lost {
+            None => Ok(()),
+            Some((0, kind)) => Err(kind.clone().into()),
+            Some((left, _)) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn fail_host(&mut self, remaining: u64, kind: ErrorKind) {
+        self.host = Some((remaining, kind));
+    }
+
+    pub(super) fn lose(&mut self, remaining: u64, kind: ErrorKind) {
+        self.lost = Some((remaining, kind));
+    }
+
+    pub(super) fn host_calls(&self) -> u64 {
+        self.host_calls
     }
 
     #[cold]
@@ -126,6 +176,7 @@ impl Faults {
 
     pub(super) fn forget(&mut self) {
         self.injections.clear();
+        (self.host, self.lost) = (None, None);
     }
 
     pub(super) fn count(&self, call: Call) -> u64 {

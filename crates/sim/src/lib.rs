@@ -300,6 +300,25 @@ impl SimDriver {
         self.lock().inject(None, n, kind);
     }
 
+    /// Makes one coming call of the host's, of those in [`HostApi`](regraph::driver::HostApi) and those
+    /// of this driver that stand for other calls of CUDA's, fail without effect; zero is the very next.
+    pub fn fail_host_nth(&self, n: u64, kind: ErrorKind) {
+        self.lock().faults.fail_host(n, kind);
+    }
+
+    /// Loses the device: every call of the engine's and of the host's fails without effect, from the
+    /// n-th on, until [`SimDriver::forget_failures`]; zero is the very next.
+    pub fn lose_device_at(&self, n: u64, kind: ErrorKind) {
+        let mut state = self.lock();
+        state.faults.lose(n, kind);
+        state.set_all_gates();
+    }
+
+    /// How many calls of the host's were made, failures included.
+    pub fn host_calls(&self) -> u64 {
+        self.lock().faults.host_calls()
+    }
+
     /// Forgets the failures that were asked for and have not come yet.
     pub fn forget_failures(&self) {
         let mut state = self.lock();
@@ -382,6 +401,8 @@ impl SimDriver {
         name: &'static str,
         body: impl FnOnce(&mut State) -> Fallible<T>,
     ) -> Result<T> {
-        body(&mut self.lock()).map_err(|refusal| refusal.of(name))
+        let mut state = self.lock();
+        let done = state.faults.enter_host().and_then(|()| body(&mut state));
+        done.map_err(|refusal| refusal.of(name))
     }
 }
