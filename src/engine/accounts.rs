@@ -27,7 +27,7 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Notes whether a stream cache counts no more than its allowance.
+    /// Notes that a stream cache stayed within its allowance, or that there may be a new peak.
     #[inline]
     pub(super) fn heard(&mut self, within: bool) {
         self.may_have_peaked |= !within;
@@ -38,7 +38,7 @@ impl Accounts {
         &mut self.counts
     }
 
-    /// Whether nothing is left to be counted of a heap; that then is to be.
+    /// Takes the heaps that are still to be counted, until they are put back.
     pub(super) fn take_touched(&mut self) -> SmallVec<[u32; 8]> {
         std::mem::take(&mut self.touched)
     }

@@ -318,7 +318,7 @@ impl<D: Driver> Locked<'_, D> {
         let Deferred { pool, heap, range, number, requested, .. } = waiting;
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         if let Some(requested) = requested {
-            let (address, _) = self.state.pools.heap_mut(heap).extent(range);
+            let (address, _) = self.state.pools.heap(heap).extent(range);
             self.state.record_event(Action::Completed, (address, requested), None, pool);
         }
         match waiting.own {

@@ -266,7 +266,7 @@ impl<D: Driver> Locked<'_, D> {
         let before = &mut block.before;
         let graphs = before.graphs;
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        let (address, _) = self.state.pools.heap_mut(heap).extent(range);
+        let (address, _) = self.state.pools.heap(heap).extent(range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
         self.state.record_event_from(
             action,
@@ -458,7 +458,7 @@ impl<D: Driver> Locked<'_, D> {
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
         }
-        let (address, _) = self.state.pools.heap_mut(heap).extent(range);
+        let (address, _) = self.state.pools.heap(heap).extent(range);
         let now = own.filter(|_| streams.is_empty());
         let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
         self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
@@ -483,7 +483,7 @@ impl<D: Driver> Locked<'_, D> {
             requested: Some(requested),
             ..waiting
         });
-        if !free && self.state.pools.heap_mut(heap).is_uncached() {
+        if !free && self.state.pools.heap(heap).is_uncached() {
             // So that a memory checker sees at once what touches the block from now on.
             self.state.timelines.synchronize(self.driver);
             self.poll_deferred(usize::MAX);

@@ -224,7 +224,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.touch(heap);
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
-            let scratch = self.state.pools.heap_mut(heap).scratch_of(capture);
+            let scratch = self.state.pools.heap(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
@@ -267,9 +267,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn release_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
         for heap in self.state.pools.planned_heaps(pool) {
-            let before = self.state.pools.heap_mut(heap).reserved();
+            let before = self.state.pools.heap(heap).reserved();
             self.state.pools.heap_mut(heap).sweep(self.driver);
-            gone += before - self.state.pools.heap_mut(heap).reserved();
+            gone += before - self.state.pools.heap(heap).reserved();
             self.state.touch(heap);
         }
         gone

@@ -49,7 +49,7 @@ impl State {
     fn keep_premapped(&mut self, pool: PoolId) {
         let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
-            if self.pools.heap_mut(heap).spare() > 0 {
+            if self.pools.heap(heap).spare() > 0 {
                 self.touch(heap);
                 self.pools.heap_mut(heap).settle_spare(None);
             }
@@ -58,7 +58,7 @@ impl State {
 
     /// Settles the spare memory of the piece that a range lies in.
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.pools.heap_mut(heap).spare() > 0 {
+        if self.pools.heap(heap).spare() > 0 {
             self.touch(heap);
             self.pools.heap_mut(heap).settle_spare(Some(range));
         }
@@ -150,7 +150,7 @@ impl<D: Driver> Locked<'_, D> {
         let heaps = row.heaps();
         let mut result = Ok(());
         for heap in heaps {
-            if self.state.pools.heap_mut(heap).spare() == 0 {
+            if self.state.pools.heap(heap).spare() == 0 {
                 continue;
             }
             let limit = self.state.room(pool);
@@ -187,7 +187,7 @@ impl<D: Driver> Locked<'_, D> {
         (heap, range): (u32, RangeId),
         stream: StreamHandle,
     ) {
-        if self.state.pools.heap_mut(heap).spare() == 0 {
+        if self.state.pools.heap(heap).spare() == 0 {
             return;
         }
         let id = self.state.capture(capture).id;

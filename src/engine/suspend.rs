@@ -94,12 +94,12 @@ impl State {
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        heaps.iter().copied().map(|heap| self.pools.heap_mut(heap).suspended()).sum()
+        heaps.iter().copied().map(|heap| self.pools.heap(heap).suspended()).sum()
     }
 
     /// Opens both heaps again if both are whole.
     fn reopen(&mut self, heaps: &[u32]) {
-        if heaps.iter().copied().all(|heap| self.pools.heap_mut(heap).is_whole()) {
+        if heaps.iter().copied().all(|heap| self.pools.heap(heap).is_whole()) {
             for &heap in heaps {
                 self.pools.heap_mut(heap).reopen();
                 // The history shows memory before what lies in it.
@@ -134,7 +134,7 @@ impl State {
             let occupants = self.occupants(heap).into_iter();
             let mut occupants: Vec<_> = occupants
                 .filter(|(_, occupant)| occupant.state.is_active())
-                .map(|(range, occupant)| (self.pools.heap_mut(heap).extent(range).0, occupant))
+                .map(|(range, occupant)| (self.pools.heap(heap).extent(range).0, occupant))
                 .collect();
             occupants.sort_unstable_by_key(|&(address, _)| address);
             let pool = self.pools.pool_of(heap);
@@ -152,7 +152,7 @@ impl<D: Driver> Locked<'_, D> {
     fn suspend_pool(&mut self, pool: PoolId, discarding: bool) -> Result<u64, Error> {
         let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        if !mapped || self.state.pools.heap_mut(heaps[0]).is_uncached() {
+        if !mapped || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
         }
         let before = self.state.pools.reserved(pool);
