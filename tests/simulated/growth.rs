@@ -347,6 +347,74 @@ fn a_use_outside_keeps_the_piece() {
     }
 }
 
+/// A piece stays, too, where the block that is used outside begins before it.
+#[test]
+fn a_use_outside_keeps_every_piece_of_its_block() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let capture = b.begin(s);
+    fill(&b, s, &[2 * MIB; 5]).unwrap();
+    let before = b.reserved();
+    let block = fill(&b, s, &[before - 8 * MIB]).unwrap()[0];
+    assert!(b.reserved() > before + 2 * MIB, "it reaches into a piece that has room behind it");
+    b.engine.record_stream(block.id, t).unwrap();
+    write(&b, t, block, 99);
+    assert!(holds(&b, block, 99));
+    b.finish(s, capture);
+    assert!(holds(&b, block, 99));
+    judge(&b);
+}
+
+/// Work outside that lies in a piece keeps it, where nothing can be exchanged at the time.
+#[test]
+fn work_outside_beside_another_thread_s_capture_keeps_what_it_wrote() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let (send, receive) = std::sync::mpsc::channel();
+    let (done, ended) = std::sync::mpsc::channel();
+    let eager = std::thread::scope(|scope| {
+        let b = &b;
+        scope.spawn(move || {
+            let capture = b.begin(s);
+            fill(b, s, &[2 * MIB + 512; 4]).unwrap();
+            // Free for everyone, in a piece with room behind it.
+            let unused = b.engine.allocate(b.pool, MIB + 512, s).unwrap();
+            b.engine.free(unused.id).unwrap();
+            send.send(unused.address).unwrap();
+            ended.recv().unwrap();
+            b.finish(s, capture);
+        });
+        let free = receive.recv().unwrap();
+        let eager = b.engine.allocate(b.pool, MIB + 512, t).unwrap();
+        assert_eq!(eager.address, free);
+        write(b, t, eager, 99);
+        done.send(()).unwrap();
+        eager
+    });
+    assert!(holds(&b, eager, 99));
+    judge(&b);
+}
+
+/// The graph of a capture that does not map ahead may run before its end: nothing of what it has is
+/// exchanged at the end of another.
+#[test]
+fn a_capture_that_may_run_keeps_what_is_behind_its_blocks() {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let first = b.begin(s);
+    fill(&b, s, &[2 * MIB + 512; 4]).unwrap();
+    let second = b.begin(t);
+    b.engine.grow_ahead(second, 0).unwrap();
+    // Fits into the rest of the last piece.
+    let block = fill(&b, t, &[MIB + 512]).unwrap()[0];
+    let behind = b.driver.behind(block.address, block.bytes);
+    assert!(behind.is_some());
+    b.finish(s, first);
+    assert_eq!(b.driver.behind(block.address, block.bytes), behind);
+    b.finish(t, second);
+    judge(&b);
+}
+
 #[test]
 fn a_use_inside_keeps_nothing() {
     let b = bench(config(STEP));
