@@ -368,6 +368,11 @@ fn a_use_outside_keeps_every_piece_of_its_block() {
 /// Work outside that lies in a piece keeps it, where nothing can be exchanged at the time.
 #[test]
 fn work_outside_beside_another_thread_s_capture_keeps_what_it_wrote() {
+    // Wherever in its piece the memory lies.
+    (1..16).for_each(work_outside_beside_another_thread_s_capture);
+}
+
+fn work_outside_beside_another_thread_s_capture(blocks: usize) {
     let b = bench(config(STEP));
     let [s, t] = b.streams();
     let (send, receive) = std::sync::mpsc::channel();
@@ -376,7 +381,7 @@ fn work_outside_beside_another_thread_s_capture_keeps_what_it_wrote() {
         let b = &b;
         scope.spawn(move || {
             let capture = b.begin(s);
-            fill(b, s, &[2 * MIB + 512; 4]).unwrap();
+            fill(b, s, &vec![MIB + 512; blocks]).unwrap();
             // Free for everyone, in a piece with room behind it.
             let unused = b.engine.allocate(b.pool, MIB + 512, s).unwrap();
             b.engine.free(unused.id).unwrap();
