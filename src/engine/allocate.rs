@@ -95,7 +95,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
     fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
         let Some(capture) = self.capture_of(stream, CALL)? else {
-            return Ok(Claim::Outside { lane: Some(self.state.assign_stream(stream)) });
+            return Ok(Claim::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
         let (slot, stream) = self.look_into(stream, capture, pool, CALL)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
@@ -129,7 +129,7 @@ impl<D: Driver> Locked<'_, D> {
             if self.config.lacks(Flaw::StreamOrder) {
                 let timelines: Vec<_> = self.state.timelines.all().collect();
                 for timeline in timelines {
-                    self.state.pools.heap_mut(homes.first).settle_lane(timeline, u64::MAX);
+                    self.state.pools.heap_mut(homes.first).complete_position(timeline, u64::MAX);
                 }
             }
             if let Some(placed) = self.place(claim, homes, bytes) {

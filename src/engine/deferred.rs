@@ -322,11 +322,13 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_event(Action::Completed, (address, requested), None, pool);
         }
         match waiting.own {
-            Some(own) => {
-                self.state.pools.heap_mut(heap).free_ordered(range, own.timeline, own.position)
-            }
+            Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(
+                range,
+                own.timeline,
+                own.position,
+            ),
             None => {
-                self.state.pools.heap_mut(heap).free_waiting(range, graphs);
+                self.state.pools.heap_mut(heap).free_held(range, graphs);
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
             }
         }
@@ -338,7 +340,8 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn hold_ordered(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         for heap in row.heaps() {
-            for (range, timeline, position) in self.state.pools.heap_mut(heap).hold_ordered() {
+            for (range, timeline, position) in self.state.pools.heap_mut(heap).hold_stream_ordered()
+            {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };

@@ -179,30 +179,32 @@ impl<D: Driver> Locked<'_, D> {
                         let reason = reasons.remove(&address);
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
-                    RangeState::Quiet { graphs, .. } => {
+                    RangeState::Idle { graphs, .. } => {
                         let outside = matches!(view, View::Claim(Claim::Outside { .. }));
                         (*graphs && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::Ordered { lane: timeline, .. } => match view {
-                        View::Claim(Claim::Outside { lane: asks }) if asks == Some(*timeline) => {
+                    RangeState::StreamOrdered { timeline, .. } => match view {
+                        View::Claim(Claim::Outside { timeline: asks })
+                            if asks == Some(*timeline) =>
+                        {
                             None
                         }
                         _ => {
                             Some(Refusal::Ordered { owner: self.state.timelines.stream(*timeline) })
                         }
                     },
-                    RangeState::Marked(marked) => match view {
+                    RangeState::Pending(pending) => match view {
                         View::Claim(Claim::Capture { capture, stream, .. })
-                            if capture == marked.capture =>
+                            if capture == pending.capture =>
                         {
                             let capture = &self.state.captures.get(capture).proof;
-                            let owner = capture.stream_handle(marked.owner);
+                            let owner = capture.stream_handle(pending.owner);
                             if self.config.settings.reuse != Reuse::CrossStream
-                                && marked.owner != stream
+                                && pending.owner != stream
                             {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
-                                capture.unproven(stream, &marked.markers).map(|marker| {
+                                capture.unproven(stream, &pending.markers).map(|marker| {
                                     Refusal::Marker {
                                         node: capture.node_handle(marker),
                                         owner,
@@ -253,7 +255,9 @@ impl<D: Driver> Engine<D> {
                     }
                     None => View::NewCapture,
                 },
-                None => View::Claim(Claim::Outside { lane: locked.state.timelines.known(stream) }),
+                None => {
+                    View::Claim(Claim::Outside { timeline: locked.state.timelines.known(stream) })
+                }
             };
             let mut ranges = locked.free_ranges(pool, view);
             for range in &mut ranges {

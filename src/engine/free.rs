@@ -172,7 +172,7 @@ impl<D: Driver> Locked<'_, D> {
                 if self.config.lacks(Flaw::OlderBlocks) {
                     let LiveBlock { heap, range, number, before, origin, .. } = block;
                     let graphs = before.graphs || matches!(origin, Origin::Graph);
-                    self.state.pools.heap_mut(heap).free_quiet(range, graphs, number);
+                    self.state.pools.heap_mut(heap).free_idle(range, graphs, number);
                 } else {
                     self.free_outside(block);
                 }
@@ -198,7 +198,7 @@ impl<D: Driver> Locked<'_, D> {
             pool.remove_block();
         }
         if self.config.lacks(Flaw::OlderBlocks) {
-            self.state.pools.heap_mut(block.heap).free_quiet(
+            self.state.pools.heap_mut(block.heap).free_idle(
                 block.range,
                 block.before.graphs,
                 block.number,
@@ -317,13 +317,13 @@ impl<D: Driver> Locked<'_, D> {
         let markers =
             if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
         if markers.is_empty() {
-            self.state.pools.heap_mut(heap).free_quiet(range, graphs, number);
+            self.state.pools.heap_mut(heap).free_idle(range, graphs, number);
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
             return;
         }
         let now = self.state.capture(home.slot).proof.now();
         let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
-        let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
+        let token = self.state.pools.heap_mut(heap).free_pending(range, freed, number);
         self.wait_or_learn(home.slot, token, home.stream);
     }
 }
@@ -463,7 +463,7 @@ impl<D: Driver> Locked<'_, D> {
         let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
         self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
         if let Some(own) = now {
-            self.state.pools.heap_mut(heap).free_ordered(range, own.timeline, own.position);
+            self.state.pools.heap_mut(heap).free_stream_ordered(range, own.timeline, own.position);
             return;
         }
         self.state.pools.heap_mut(heap).free_later(range, number);
@@ -498,7 +498,11 @@ impl<D: Driver> Locked<'_, D> {
         let timeline = self.state.timelines.of(stream);
         let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {
-            self.state.pools.heap_mut(heap).free_ordered(range, mark.timeline, mark.position);
+            self.state.pools.heap_mut(heap).free_stream_ordered(
+                range,
+                mark.timeline,
+                mark.position,
+            );
             return;
         }
         self.state.pools.heap_mut(heap).free_later(range, number);

@@ -227,13 +227,13 @@ impl<D: Driver> Locked<'_, D> {
     ) {
         let number = self.state.blocks.number();
         if before.markers.is_empty() {
-            self.state.pools.heap_mut(heap).free_quiet(range, before.graphs, number);
+            self.state.pools.heap_mut(heap).free_idle(range, before.graphs, number);
             return;
         }
         let now = self.state.capture(slot).proof.now();
         let Before { markers, graphs } = before;
         let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
-        let token = self.state.pools.heap_mut(heap).free_marked(range, freed, number);
+        let token = self.state.pools.heap_mut(heap).free_pending(range, freed, number);
         self.wait_or_learn(slot, token, stream);
     }
 }

@@ -97,7 +97,7 @@ impl<D: Driver> Locked<'_, D> {
         let heaps = self.state.pool(id, "destroy_pool")?.heaps();
         let waiting = self.state.deferred.iter().filter(|waiting| waiting.pool == id).count();
         let ordered: usize =
-            heaps.iter().map(|&heap| self.state.pools.heap(heap).ordered_ranges()).sum();
+            heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
         let waiting = waiting + ordered;
         let pool = self.state.pool(id, "destroy_pool")?;
         if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {

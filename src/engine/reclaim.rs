@@ -8,7 +8,7 @@ use super::report::Emptied;
 use super::state::{Locked, State};
 use super::stream_cache::Lease;
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::{Change, Heap, LaneIndex, Surplus};
+use crate::heap::{Change, Heap, Surplus, TimelineId};
 
 /// How much memory is to be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl<D: Driver> Locked<'_, D> {
     /// was anything.
     pub(super) fn free_completed(&mut self, pool: Option<PoolId>) -> bool {
         let mut freed = self.take_back(|of, _, _| pool.is_none_or(|pool| of == pool));
-        let timelines: Vec<LaneIndex> = self.state.timelines.all().collect();
+        let timelines: Vec<TimelineId> = self.state.timelines.all().collect();
         for &timeline in &timelines {
             self.state.timelines.fence(self.driver, timeline);
         }
@@ -116,7 +116,7 @@ impl<D: Driver> Locked<'_, D> {
         for timeline in timelines {
             let mut heaps = self.state.pools.heaps();
             if self.state.timelines.is_over(timeline)
-                && !heaps.any(|heap| heap.is_ordered(timeline))
+                && !heaps.any(|heap| heap.has_stream_ordered(timeline))
             {
                 self.state.timelines.recycle(timeline);
             }
@@ -130,7 +130,7 @@ impl<D: Driver> Locked<'_, D> {
         let row = pools.heap_mut(heap);
         let mut settled = false;
         for timeline in timelines.all() {
-            settled |= row.settle_lane(timeline, timelines.completed(timeline));
+            settled |= row.complete_position(timeline, timelines.completed(timeline));
         }
         if settled {
             self.state.touch(heap);
@@ -194,7 +194,7 @@ impl<D: Driver> Locked<'_, D> {
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(Amount { pool: None, most });
         let awake = self.state.pools.heaps().filter(|heap| !heap.is_suspended());
-        let waiting = awake.map(|heap| heap.waiting() + heap.ordered_bytes());
+        let waiting = awake.map(|heap| heap.waiting() + heap.stream_ordered_bytes());
         Emptied { released, waiting: waiting.sum(), reserved: self.state.pools.reserved_by_all() }
     }
 }

@@ -116,15 +116,15 @@ impl State {
                 let text = reason.to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
-            RangeState::Ordered { lane: timeline, .. } => {
+            RangeState::StreamOrdered { timeline, .. } => {
                 let owner = self.timelines.stream(*timeline);
                 let reason = super::Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
             }
-            RangeState::Marked(marked) => {
-                let capture_state = self.captures.find(marked.capture)?;
-                let owner = capture_state.proof.stream_handle(marked.owner);
-                let markers = marked.markers.iter().map(|&marker| {
+            RangeState::Pending(pending) => {
+                let capture_state = self.captures.find(pending.capture)?;
+                let owner = capture_state.proof.stream_handle(pending.owner);
+                let markers = pending.markers.iter().map(|&marker| {
                     let node = capture_state.proof.node_handle(marker);
                     let reason = super::Refusal::Marker { node, owner, kernel: None }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }

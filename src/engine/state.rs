@@ -18,7 +18,7 @@ use super::streams::{this_thread, StreamStatus, Timelines};
 use super::Error;
 use crate::capture::{Capture, Moment, StreamIndex, Token};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, LaneIndex};
+use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
 
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// The timeline of a stream that the calling thread has named, which is this thread's from now on.
-    pub(super) fn assign_stream(&mut self, stream: StreamHandle) -> LaneIndex {
+    pub(super) fn assign_stream(&mut self, stream: StreamHandle) -> TimelineId {
         let (timeline, changed) = self.timelines.assign(stream);
         if changed {
             self.caches.of(stream).assign(stream);
@@ -268,7 +268,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.terminals = terminals;
         if let Some(row) = self.state.pools.get(pool) {
             if let Some(shared) = row.shared().filter(|_| row.captures() == 1) {
-                self.state.pools.heap_mut(shared).close_quiet();
+                self.state.pools.heap_mut(shared).close_idle();
             }
         }
         Ok(slot)

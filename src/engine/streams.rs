@@ -22,14 +22,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
-use crate::heap::LaneIndex;
+use crate::heap::TimelineId;
 use crate::index::{new_map, Map};
 use crate::recent::Recent;
 
 /// A point on a timeline: reached once the position is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
-    pub(super) timeline: LaneIndex,
+    pub(super) timeline: TimelineId,
     pub(super) position: u64,
 }
 
@@ -86,11 +86,11 @@ pub(super) fn this_thread() -> usize {
 #[derive(Debug)]
 pub(super) struct Timelines {
     rows: Vec<Timeline>,
-    by_stream: Map<StreamHandle, LaneIndex>,
-    recent: Recent<LaneIndex, 32>,
-    vacant: Vec<LaneIndex>,
+    by_stream: Map<StreamHandle, TimelineId>,
+    recent: Recent<TimelineId, 32>,
+    vacant: Vec<TimelineId>,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
-    busy: VecDeque<LaneIndex>,
+    busy: VecDeque<TimelineId>,
     /// Events that have completed, by device.
     spare: BTreeMap<u32, Vec<EventHandle>>,
     /// How often the host was made to wait for a timeline.
@@ -114,7 +114,7 @@ impl Timelines {
     }
 
     /// The timeline of a stream, new at its first sight.
-    pub(super) fn of(&mut self, stream: StreamHandle) -> LaneIndex {
+    pub(super) fn of(&mut self, stream: StreamHandle) -> TimelineId {
         if let Some(timeline) = self.known(stream) {
             self.recent.put(stream.bits(), timeline);
             return timeline;
@@ -142,7 +142,7 @@ impl Timelines {
                     device: None,
                     ended: None,
                 });
-                LaneIndex::new(self.rows.len() - 1)
+                TimelineId::new(self.rows.len() - 1)
             }
         };
         self.by_stream.insert(stream, timeline);
@@ -152,7 +152,7 @@ impl Timelines {
 
     /// The timeline of a stream that the calling thread has named: it is this thread's from now on.
     /// Says whether it was not before.
-    pub(super) fn assign(&mut self, stream: StreamHandle) -> (LaneIndex, bool) {
+    pub(super) fn assign(&mut self, stream: StreamHandle) -> (TimelineId, bool) {
         let timeline = self.of(stream);
         let named = self.rows[timeline.index()].thread.as_ref();
         // No other thread has the address while a reference is held.
@@ -205,17 +205,17 @@ impl Timelines {
 
     /// The timeline of a stream, if it has one.
     #[inline]
-    pub(super) fn known(&self, stream: StreamHandle) -> Option<LaneIndex> {
+    pub(super) fn known(&self, stream: StreamHandle) -> Option<TimelineId> {
         let known = self.recent.get(stream.bits());
         known.or_else(|| self.by_stream.get(&stream).copied())
     }
 
-    pub(super) fn stream(&self, timeline: LaneIndex) -> StreamHandle {
+    pub(super) fn stream(&self, timeline: TimelineId) -> StreamHandle {
         self.rows[timeline.index()].stream
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = LaneIndex> {
-        (0..self.rows.len()).map(LaneIndex::new)
+    pub(super) fn all(&self) -> impl Iterator<Item = TimelineId> {
+        (0..self.rows.len()).map(TimelineId::new)
     }
 
     /// Notes that a capture has ended here that was seen on a stream. A stream is in one capture until
@@ -240,13 +240,13 @@ impl Timelines {
     }
 
     /// The open position, for something that is freed now.
-    pub(super) fn now(&mut self, timeline: LaneIndex) -> u64 {
+    pub(super) fn now(&mut self, timeline: TimelineId) -> u64 {
         let row = &mut self.rows[timeline.index()];
         row.wanted = true;
         row.open
     }
 
-    pub(super) fn completed(&self, timeline: LaneIndex) -> u64 {
+    pub(super) fn completed(&self, timeline: TimelineId) -> u64 {
         self.rows[timeline.index()].completed
     }
 
@@ -268,7 +268,7 @@ impl Timelines {
 
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything
     /// waits for it.
-    pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) {
+    pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let row = &self.rows[timeline.index()];
         if row.wanted && !row.owes && !row.retired && !self.record(driver, timeline) {
             self.rows[timeline.index()].owes = true;
@@ -277,7 +277,7 @@ impl Timelines {
     }
 
     /// Closes the open position of a timeline with an event; says whether that was possible.
-    fn record<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> bool {
+    fn record<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
         let stream = self.rows[timeline.index()].stream;
         let captures = |driver: &D| !matches!(driver.is_capturing(stream), Ok(false));
         if !self.is_mine(stream) || captures(driver) {
@@ -303,7 +303,7 @@ impl Timelines {
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.
-    fn device<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> Option<u32> {
+    fn device<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> Option<u32> {
         let row = &mut self.rows[timeline.index()];
         if row.device.is_none() {
             row.device = driver.device_of_stream(row.stream).ok();
@@ -311,7 +311,7 @@ impl Timelines {
         row.device
     }
 
-    fn set_busy(&mut self, timeline: LaneIndex) {
+    fn set_busy(&mut self, timeline: TimelineId) {
         let row = &mut self.rows[timeline.index()];
         if !row.busy {
             row.busy = true;
@@ -349,7 +349,7 @@ impl Timelines {
         }
     }
 
-    fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) {
+    fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let Timeline { owes, retired, .. } = self.rows[timeline.index()];
         if owes && !retired {
             self.record(driver, timeline);
@@ -391,7 +391,7 @@ impl Timelines {
 
     /// Forgets a stream that is about to be destroyed. False where its work cannot be told from
     /// now on, because no event can be recorded on it.
-    pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, timeline: LaneIndex) -> bool {
+    pub(super) fn retire<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
         if row.ended.is_some() && !matches!(driver.is_capturing(row.stream), Ok(false)) {
             return false;
@@ -407,13 +407,13 @@ impl Timelines {
     }
 
     /// Whether a timeline's stream is gone and all its work has completed.
-    pub(super) fn is_over(&self, timeline: LaneIndex) -> bool {
+    pub(super) fn is_over(&self, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
         row.retired && row.fences.is_empty() && !row.owes && !row.wanted
     }
 
     /// Lets a timeline that is over be used for another stream. Nothing may be ordered by it any more.
-    pub(super) fn recycle(&mut self, timeline: LaneIndex) {
+    pub(super) fn recycle(&mut self, timeline: TimelineId) {
         if !self.vacant.contains(&timeline) {
             self.vacant.push(timeline);
         }

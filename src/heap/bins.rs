@@ -226,7 +226,7 @@ pub(crate) struct Log<E> {
     lists: Vec<Vec<E>>,
 }
 
-/// How much of a log somebody has read, by size class.
+/// How much of a log a stream has read, by size class.
 #[derive(Debug, Default)]
 pub(crate) struct Bookmarks(Vec<usize>);
 

@@ -85,15 +85,15 @@ impl Heap {
     /// Unites what a free range asks for with `before`.
     fn unite(&self, id: RangeId, before: &mut Before) {
         match &self.ranges[id].state {
-            State::Quiet { graphs, .. } => before.graphs |= graphs,
-            State::Ordered { .. } => {}
-            State::Marked(marked) => {
-                before.graphs |= marked.graphs;
+            State::Idle { graphs, .. } => before.graphs |= graphs,
+            State::StreamOrdered { .. } => {}
+            State::Pending(pending) => {
+                before.graphs |= pending.graphs;
                 if before.markers.is_empty() {
-                    before.markers.extend_from_slice(&marked.markers);
+                    before.markers.extend_from_slice(&pending.markers);
                     return;
                 }
-                for &marker in &marked.markers {
+                for &marker in &pending.markers {
                     if !before.markers.contains(&marker) {
                         before.markers.push(marker);
                     }
@@ -106,9 +106,9 @@ impl Heap {
     /// Takes a free range off every list.
     fn unlist_whole(&mut self, id: RangeId) {
         match &self.ranges[id].state {
-            State::Quiet { .. } | State::Ordered { .. } => self.unlist_single(id),
+            State::Idle { .. } | State::StreamOrdered { .. } => self.unlist_single(id),
             // News and entries of other streams name the range and are compared with it on use.
-            State::Marked(marked) if marked.shelved => self.unshelve(id),
+            State::Pending(pending) if pending.shelved => self.unshelve(id),
             _ => {}
         }
     }
@@ -116,14 +116,14 @@ impl Heap {
     /// The same for a range that will be listed again when it has lost its low or its high end.
     fn unlist(&mut self, id: RangeId, low: bool) -> Unlisted {
         let Range { previous, next, .. } = self.ranges[id];
-        let State::Marked(marked) = &self.ranges[id].state else {
+        let State::Pending(pending) = &self.ranges[id].state else {
             self.unlist_whole(id);
             return Unlisted::Single;
         };
-        if !marked.shelved {
+        if !pending.shelved {
             return Unlisted::None;
         }
-        let end = marked.run_end;
+        let end = pending.run_end;
         if self.run_mate(id, if low { previous } else { next }).is_some() {
             self.unshelve(id);
             return Unlisted::Single;
@@ -139,7 +139,9 @@ impl Heap {
         match (unlisted, &self.ranges[id].state) {
             (Unlisted::None, _) => {}
             (Unlisted::Run { first, last }, _) => self.list_run(first, last),
-            (Unlisted::Single, State::Quiet { .. } | State::Ordered { .. }) => self.list_single(id),
+            (Unlisted::Single, State::Idle { .. } | State::StreamOrdered { .. }) => {
+                self.list_single(id)
+            }
             (Unlisted::Single, _) => self.shelve(id),
         }
     }

@@ -23,7 +23,7 @@ struct Extent {
 struct Cost {
     /// Whether a run is not used up, to its last byte.
     leaves: bool,
-    /// Whether any of it belongs to another stream or to nobody: those have other takers.
+    /// Whether any of it belongs to another stream or to none: other streams may take those.
     shared: bool,
     /// Whether it lies inside a run.
     inside: bool,
@@ -38,9 +38,9 @@ struct Cost {
 impl Heap {
     /// How many ranges the stream may have to choose from, but for what it has not read yet.
     pub(super) fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
-        let quiet = self.quiet[0].len() + self.quiet[1].len();
+        let idle = self.idle[0].len() + self.idle[1].len();
         let shelf = self.shelf(capture, stream);
-        shelf.own_ranges + shelf.foreign.len() + quiet
+        shelf.own_ranges + shelf.foreign.len() + idle
     }
 
     /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
@@ -102,7 +102,7 @@ impl Heap {
         let mut shared = false;
         for extent in covered {
             match &self.ranges[extent.first].state {
-                State::Marked(marked) if marked.owner == stream => own += extent.bytes,
+                State::Pending(pending) if pending.owner == stream => own += extent.bytes,
                 _ => shared = true,
             }
         }
@@ -134,9 +134,9 @@ impl Heap {
             ids.extend(alive.map(|entry| entry.given.id));
         }
         ids.retain(
-            |&id| matches!(&self.ranges[id].state, State::Marked(marked) if prove(&marked.markers)),
+            |&id| matches!(&self.ranges[id].state, State::Pending(pending) if prove(&pending.markers)),
         );
-        ids.extend(self.quiet.iter().flat_map(|quiet| quiet.iter()).map(|range| range.id));
+        ids.extend(self.idle.iter().flat_map(|idle| idle.iter()).map(|range| range.id));
         let mut extents: Vec<Extent> = ids
             .into_iter()
             .map(|first| {

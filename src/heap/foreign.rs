@@ -59,12 +59,12 @@ impl Heap {
         let mut foreign = std::mem::take(&mut self.shelf(capture, stream).foreign);
         let mut shrunk: SmallVec<[Foreign; 4]> = SmallVec::new();
         let found = foreign.best_in(class, bytes, |entry| {
-            let (marked, now) = self.ranges.given(entry.given)?;
+            let (pending, now) = self.ranges.given(entry.given)?;
             if now != entry.bytes {
                 shrunk.push(Foreign { bytes: now, ..*entry });
                 return None;
             }
-            if !prove(&marked.markers) {
+            if !prove(&pending.markers) {
                 // The stream was set back since this was proven.
                 let token = self.token(entry.given.id);
                 self.unproven.push((token, stream));
@@ -113,11 +113,11 @@ impl Heap {
         let Shelf { foreign, read, .. } = &mut streams[stream.index()];
         let mut lowest = usize::MAX;
         for &given in log.read(class, read) {
-            let Some((marked, bytes)) = self.ranges.given(given) else { continue };
-            if marked.owner == stream {
+            let Some((pending, bytes)) = self.ranges.given(given) else { continue };
+            if pending.owner == stream {
                 continue;
             }
-            if prove(&marked.markers) {
+            if prove(&pending.markers) {
                 lowest = lowest.min(foreign.insert(Foreign { given, bytes }).class());
             } else {
                 self.unproven.push((given.token(number), stream));

@@ -1,6 +1,6 @@
 //! Giving memory back to the driver that no work uses any more, without waiting for anything.
 //!
-//! Only quiet ranges that no graph uses are touched, and of those only whole pieces, since the
+//! Only idle ranges that no graph uses are touched, and of those only whole pieces, since the
 //! driver unmaps no parts. Where a piece was, a hole stays in the table of ranges; growth fills
 //! holes again.
 
@@ -15,7 +15,7 @@ pub(crate) struct Surplus {
     pub(crate) id: RangeId,
     /// Of the pieces that lie wholly in it.
     pub(crate) bytes: u64,
-    /// When it became quiet, by the heap's count of placements.
+    /// When it became idle, by the heap's count of placements.
     pub(crate) since: u64,
     pub(crate) address: u64,
 }
@@ -27,8 +27,8 @@ impl Heap {
         if self.is_suspended() {
             return Vec::new();
         }
-        let quiet = self.quiet[0].iter().chain(self.closed[0].iter()).map(|listed| listed.id);
-        let surplus = quiet.map(|id| {
+        let idle = self.idle[0].iter().chain(self.closed[0].iter()).map(|listed| listed.id);
+        let surplus = idle.map(|id| {
             let range = &self.ranges[id];
             let bytes = self.segment_of(range).whole(range.address, range.end());
             Surplus { id, bytes, since: range.since, address: range.address }
@@ -36,7 +36,7 @@ impl Heap {
         surplus.filter(|surplus| surplus.bytes > 0).collect()
     }
 
-    /// Gives whole pieces of a quiet range back until `most` bytes are gone. Returns how many bytes
+    /// Gives whole pieces of an idle range back until `most` bytes are gone. Returns how many bytes
     /// went; after an error the rest of the range is as it was.
     pub(crate) fn give_back<D: Driver + ?Sized>(
         &mut self,
@@ -44,7 +44,7 @@ impl Heap {
         id: RangeId,
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
-        debug_assert!(matches!(self.ranges[id].state, State::Quiet { graphs: false, .. }));
+        debug_assert!(matches!(self.ranges[id].state, State::Idle { graphs: false, .. }));
         if self.is_suspended() {
             return (0, Ok(()));
         }
@@ -84,25 +84,24 @@ impl Heap {
         self.orphans.retain(|&memory| driver.release(memory).is_err());
     }
 
-    /// Turns a part of a quiet range, which is unmapped now, into a hole.
+    /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
         self.unlist_single(id);
         let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
-        let quiet = self.ranges[id].state.clone();
+        let idle = self.ranges[id].state.clone();
         self.ranges.renew(id);
         self.ranges.set_state(id, State::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
         if address < start {
             let sides = (previous, Some(id));
-            let head =
-                self.ranges.insert((address, start - address), segment, sides, quiet.clone());
+            let head = self.ranges.insert((address, start - address), segment, sides, idle.clone());
             self.ranges[head].since = since;
             self.list_single(head);
         }
         if end < address + bytes {
             let sides = (Some(id), next);
-            let tail = self.ranges.insert((end, address + bytes - end), segment, sides, quiet);
+            let tail = self.ranges.insert((end, address + bytes - end), segment, sides, idle);
             self.ranges[tail].since = since;
             if next.is_none() {
                 self.segment(segment).last = Some(tail);

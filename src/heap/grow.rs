@@ -192,11 +192,11 @@ impl Heap {
         let whole = missing == range.bytes;
         self.segment(segment).map(driver, address, missing)?;
         self.note_change(mapping(address, missing));
-        let quiet = State::Quiet { graphs: false, closed: false };
+        let idle = State::Idle { graphs: false, closed: false };
         let id = if whole {
             self.forget_hole(hole);
             self.ranges.renew(hole);
-            self.ranges.set_state(hole, quiet);
+            self.ranges.set_state(hole, idle);
             hole
         } else {
             let rest = &mut self.ranges[hole];
@@ -205,7 +205,7 @@ impl Heap {
                 rest.address += missing;
             }
             let sides = if low { (previous, Some(hole)) } else { (Some(hole), next) };
-            self.ranges.insert((address, missing), segment, sides, quiet)
+            self.ranges.insert((address, missing), segment, sides, idle)
         };
         self.list_single(id);
         Ok(id)
@@ -225,7 +225,7 @@ impl Heap {
     /// Enters bytes that came into use behind a segment's last range.
     pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
         let &Segment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = State::Quiet { graphs: false, closed: false };
+        let state = State::Idle { graphs: false, closed: false };
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);

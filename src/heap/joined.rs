@@ -24,11 +24,11 @@ impl Heap {
         let mut seeds: SmallVec<[RangeId; 3 * SEEDS]> = SmallVec::new();
         let (capture, stream, share) = match claim {
             Claim::Capture { capture, stream, share } => (capture, stream, share),
-            Claim::Outside { lane } => {
-                let own = lane.and_then(|lane| self.ordered.get(lane.index()));
+            Claim::Outside { timeline } => {
+                let own = timeline.and_then(|timeline| self.stream_ordered.get(timeline.index()));
                 seeds.extend(own.iter().flat_map(|own| own.largest()).take(SEEDS).map(|it| it.id));
-                for quiet in [&self.quiet[0], &self.closed[0]] {
-                    seeds.extend(quiet.largest().take(SEEDS).map(|range| range.id));
+                for idle in [&self.idle[0], &self.closed[0]] {
+                    seeds.extend(idle.largest().take(SEEDS).map(|range| range.id));
                 }
                 return seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove));
             }
@@ -41,8 +41,8 @@ impl Heap {
             let alive = entries.iter().filter(|&&given| self.ranges.given(given).is_some());
             seeds.extend(alive.map(|given| given.id));
         }
-        for quiet in &self.quiet {
-            seeds.extend(quiet.largest().take(SEEDS / 2).map(|range| range.id));
+        for idle in &self.idle {
+            seeds.extend(idle.largest().take(SEEDS / 2).map(|range| range.id));
         }
         seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove))
     }
@@ -87,13 +87,15 @@ impl Heap {
             }
         }
         match (state, claim) {
-            (State::Quiet { graphs, .. }, Claim::Outside { .. }) => !graphs,
-            (State::Ordered { lane, .. }, Claim::Outside { lane: asks }) => asks == Some(*lane),
-            (State::Quiet { closed, .. }, Claim::Capture { .. }) => !closed,
-            (State::Marked(marked), Claim::Capture { capture, stream, share }) => {
-                marked.capture == capture
-                    && (share || marked.owner == stream)
-                    && prove(&marked.markers)
+            (State::Idle { graphs, .. }, Claim::Outside { .. }) => !graphs,
+            (State::StreamOrdered { timeline, .. }, Claim::Outside { timeline: asks }) => {
+                asks == Some(*timeline)
+            }
+            (State::Idle { closed, .. }, Claim::Capture { .. }) => !closed,
+            (State::Pending(pending), Claim::Capture { capture, stream, share }) => {
+                pending.capture == capture
+                    && (share || pending.owner == stream)
+                    && prove(&pending.markers)
             }
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! A block at a place that somebody else has chosen.
+//! A block at a place that a layout has chosen.
 
 use super::carve::Edge;
 use super::place::{Claim, Placed};
@@ -48,9 +48,9 @@ impl Heap {
         let mut state = self.ranges[id].state.clone();
         let mut waits = None;
         let mut shelved = false;
-        if let State::Marked(marked) = &mut state {
-            shelved = std::mem::take(&mut marked.shelved);
-            waits = Some((marked.capture, marked.owner));
+        if let State::Pending(pending) = &mut state {
+            shelved = std::mem::take(&mut pending.shelved);
+            waits = Some((pending.capture, pending.owner));
         }
         if shelved {
             self.unshelve(id);

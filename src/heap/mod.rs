@@ -3,10 +3,10 @@
 //! * [`range`]: the table of ranges in address order.
 //! * [`segment`]: where memory comes from.
 //! * [`bins`]: places by size.
-//! * [`ordered`]: what streams gave back outside captures.
+//! * [`stream_ordered`]: what streams gave back outside captures.
 //! * [`shelf`]: what each stream of a capture may take; with [`runs`].
 //! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
-//! * [`laid`]: a block at a place that somebody else has chosen.
+//! * [`laid`]: a block at a place that a layout has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
@@ -27,7 +27,6 @@ mod grow;
 mod joined;
 mod laid;
 mod open;
-mod ordered;
 mod owned;
 mod place;
 mod planned;
@@ -36,13 +35,14 @@ mod runs;
 mod segment;
 mod shelf;
 mod spare;
+mod stream_ordered;
 mod suspend;
 
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
 pub(crate) use planned::{Asker, Lies, Others, Prepared, Sharable};
-pub(crate) use range::{CaptureSlot, LaneIndex, Marked, RangeId, State};
+pub(crate) use range::{CaptureSlot, Pending, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
 pub(crate) use spare::Bounds;
 
@@ -94,12 +94,12 @@ pub(crate) struct Heap {
     /// The latest segment that can grow.
     growing: Option<SegmentId>,
     holes: Vec<RangeId>,
-    /// Quiet ranges that are not closed; `[1]` holds those that graphs use.
-    quiet: [Bins<Listed>; 2],
-    /// Quiet ranges that are closed, in the same order.
+    /// Idle ranges that are not closed; `[1]` holds those that graphs use.
+    idle: [Bins<Listed>; 2],
+    /// Idle ranges that are closed, in the same order.
     closed: [Bins<Listed>; 2],
-    /// Ordered ranges by lane; rows appear as they are needed.
-    ordered: Vec<Bins<Listed>>,
+    /// StreamOrdered ranges by timeline; rows appear as they are needed.
+    stream_ordered: Vec<Bins<Listed>>,
     /// By capture; rows appear as they are needed.
     shelves: Vec<Shelves>,
     /// What a search found unproven, with the stream that must wait for it.
@@ -152,9 +152,9 @@ impl Heap {
             segments: Vec::new(),
             growing: None,
             holes: Vec::new(),
-            quiet: [Bins::default(), Bins::default()],
+            idle: [Bins::default(), Bins::default()],
             closed: [Bins::default(), Bins::default()],
-            ordered: Vec::new(),
+            stream_ordered: Vec::new(),
             shelves: Vec::new(),
             unproven: Vec::new(),
             orphans: Vec::new(),
@@ -256,11 +256,11 @@ impl Heap {
     /// Address and size of every range that a capture under way gave back.
     pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.free_ranges().filter_map(|(address, bytes, state, _)| {
-            matches!(state, State::Marked(_)).then_some((address, bytes))
+            matches!(state, State::Pending(_)).then_some((address, bytes))
         })
     }
 
-    /// Bytes that were given back and that nobody may take yet.
+    /// Bytes that were given back and that no stream may take yet.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
@@ -274,15 +274,15 @@ impl Heap {
     #[inline]
     pub(crate) fn markers(&self, token: Token) -> Option<&[NodeIndex]> {
         let given = Given { id: self.range_of(token), generation: token.generation };
-        self.ranges.given(given).map(|(marked, _)| &marked.markers[..])
+        self.ranges.given(given).map(|(pending, _)| &pending.markers[..])
     }
 
     /// Notes that `stream` now proves the markers that the token waits for.
     pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex) {
         let id = self.range_of(token);
         let given = Given { id, generation: token.generation };
-        let Some((marked, _)) = self.ranges.given(given) else { return };
-        let (capture, owner, shelved) = (marked.capture, marked.owner, marked.shelved);
+        let Some((pending, _)) = self.ranges.given(given) else { return };
+        let (capture, owner, shelved) = (pending.capture, pending.owner, pending.shelved);
         if owner != stream {
             self.shelf(capture, stream).news.push(given);
         } else if !shelved {
@@ -296,7 +296,7 @@ impl Heap {
     }
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
-    pub(crate) fn free_quiet(&mut self, id: RangeId, graphs: bool, block: BlockNumber) {
+    pub(crate) fn free_idle(&mut self, id: RangeId, graphs: bool, block: BlockNumber) {
         self.ranges[id].block = Some(block);
         self.settle(id, graphs);
     }
@@ -317,7 +317,7 @@ impl Heap {
         self.clock - since
     }
 
-    /// Whether placed blocks are given back to the driver as soon as they are quiet.
+    /// Whether placed blocks are given back to the driver as soon as they are idle.
     pub(crate) fn is_uncached(&self) -> bool {
         self.plan.supply == Supply::Uncached
     }
@@ -327,11 +327,16 @@ impl Heap {
         matches!(self.plan.supply, Supply::Growing { .. })
     }
 
-    /// Frees an allocated range for whoever proves its markers, and returns the name under which
-    /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); others
-    /// find it in the log.
-    pub(crate) fn free_marked(&mut self, id: RangeId, marked: Freed, block: BlockNumber) -> Token {
-        let Freed { capture, owner, markers, graphs, now } = marked;
+    /// Frees an allocated range for streams that prove its markers, and returns the token under which
+    /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); other
+    /// streams find it in the capture's list of freed ranges.
+    pub(crate) fn free_pending(
+        &mut self,
+        id: RangeId,
+        pending: Freed,
+        block: BlockNumber,
+    ) -> Token {
+        let Freed { capture, owner, markers, graphs, now } = pending;
         if self.is_planned() {
             self.vanish(id, Some((markers, now)));
             return self.token(id);
@@ -341,14 +346,14 @@ impl Heap {
         let range = &mut self.ranges[id];
         let bytes = range.bytes;
         range.block = Some(block);
-        let marked = Marked { capture, owner, markers, graphs, shelved: false, run_end: id };
-        self.ranges.set_state(id, State::Marked(marked));
+        let pending = Pending { capture, owner, markers, graphs, shelved: false, run_end: id };
+        self.ranges.set_state(id, State::Pending(pending));
         let token = self.token(id);
         self.shelves(capture).log.push(bytes, Given { id, generation: token.generation });
         token
     }
 
-    /// Takes an allocated range out of use without making it free for anyone.
+    /// Takes an allocated range out of use without making it free for any stream.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
         self.ranges[id].block = Some(block);
         if self.is_planned() {
@@ -358,11 +363,11 @@ impl Heap {
     }
 
     /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back.
-    pub(crate) fn free_waiting(&mut self, id: RangeId, graphs: bool) {
+    pub(crate) fn free_held(&mut self, id: RangeId, graphs: bool) {
         self.settle(id, graphs);
     }
 
-    /// Ends a capture: its free ranges become quiet. With `graphs` they belong to a finished graph
+    /// Ends a capture: its free ranges become idle. With `graphs` they belong to a finished graph
     /// from now on; without, the capture is rolled back and they are what they were before it.
     /// With `hold` they wait instead and are returned.
     pub(crate) fn end_capture(
@@ -378,13 +383,13 @@ impl Heap {
         let mut held = Vec::new();
         for row in 0..self.ranges.len() {
             let id = RangeId::new(row);
-            let State::Marked(marked) = &self.ranges[id].state else {
+            let State::Pending(pending) = &self.ranges[id].state else {
                 continue;
             };
-            if marked.capture != capture {
+            if pending.capture != capture {
                 continue;
             }
-            let graphs = graphs || marked.graphs;
+            let graphs = graphs || pending.graphs;
             if hold {
                 self.hold(id);
                 held.push((id, graphs));
@@ -398,7 +403,7 @@ impl Heap {
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         self.open_all();
-        for Listed { id, .. } in std::mem::take(&mut self.quiet[1]).iter().copied() {
+        for Listed { id, .. } in std::mem::take(&mut self.idle[1]).iter().copied() {
             self.settle(id, false);
         }
     }
@@ -455,21 +460,21 @@ impl Heap {
         self.waiting_ranges += 1;
     }
 
-    /// Makes a range quiet and merges it with quiet neighbours of its kind.
+    /// Makes a range idle and merges it with idle neighbours of its kind.
     fn settle(&mut self, id: RangeId, graphs: bool) {
         if self.is_planned() {
             return self.vanish(id, None);
         }
         self.leave(id);
         self.ranges.renew(id);
-        self.ranges.set_state(id, State::Quiet { graphs, closed: false });
+        self.ranges.set_state(id, State::Idle { graphs, closed: false });
         self.ranges[id].since = self.clock;
         self.list_merged(id, graphs);
     }
 
-    /// Lists a quiet range that is not closed, merged with neighbours of its kind.
+    /// Lists an idle range that is not closed, merged with neighbours of its kind.
     fn list_merged(&mut self, mut id: RangeId, graphs: bool) {
-        let alike = |range: &Range| matches!(range.state, State::Quiet { graphs: g, closed: false } if g == graphs);
+        let alike = |range: &Range| matches!(range.state, State::Idle { graphs: g, closed: false } if g == graphs);
         let mut since = self.ranges[id].since;
         if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
             since = since.max(self.ranges[next].since);
@@ -488,7 +493,7 @@ impl Heap {
         self.list_single(id);
     }
 
-    /// Lists a quiet or ordered range among its kind.
+    /// Lists an idle or stream-ordered range among its kind.
     fn list_single(&mut self, id: RangeId) {
         let entry = Listed { id, bytes: self.ranges[id].bytes };
         let slot = self.singles(id).insert(entry);
@@ -502,18 +507,20 @@ impl Heap {
         }
     }
 
-    /// The list of a quiet or ordered range's kind.
+    /// The list of an idle or stream-ordered range's kind.
     fn singles(&mut self, id: RangeId) -> &mut Bins<Listed> {
         match self.ranges[id].state {
-            State::Quiet { graphs, closed: false } => &mut self.quiet[usize::from(graphs)],
-            State::Quiet { graphs, closed: true } => &mut self.closed[usize::from(graphs)],
-            State::Ordered { lane, .. } => {
-                if self.ordered.len() <= lane.index() {
-                    self.ordered.resize_with(lane.index() + 1, Bins::default);
+            State::Idle { graphs, closed: false } => &mut self.idle[usize::from(graphs)],
+            State::Idle { graphs, closed: true } => &mut self.closed[usize::from(graphs)],
+            State::StreamOrdered { timeline, .. } => {
+                if self.stream_ordered.len() <= timeline.index() {
+                    self.stream_ordered.resize_with(timeline.index() + 1, Bins::default);
                 }
-                &mut self.ordered[lane.index()]
+                &mut self.stream_ordered[timeline.index()]
             }
-            ref state => unreachable!("only quiet and ordered ranges stand alone, not {state:?}"),
+            ref state => {
+                unreachable!("only idle and stream-ordered ranges stand alone, not {state:?}")
+            }
         }
     }
 

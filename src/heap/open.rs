@@ -1,7 +1,7 @@
 //! What earlier graphs left, opened to captures bit by bit.
 //!
 //! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of a
-//! shared heap is quiet as a capture begins, it is therefore *closed*, and opened from the front in
+//! shared heap is idle as a capture begins, it is therefore *closed*, and opened from the front in
 //! units of the device's granularity, as if it were mapped only then. So where blocks lie depends on
 //! what is asked for, and not on what was captured before. Work outside captures sees no difference.
 
@@ -32,15 +32,15 @@ struct Site {
 }
 
 impl Heap {
-    /// Closes what is quiet, if that is all there is: a capture begins, and no other is under way.
-    pub(crate) fn close_quiet(&mut self) {
+    /// Closes what is idle, if that is all there is: a capture begins, and no other is under way.
+    pub(crate) fn close_idle(&mut self) {
         if self.in_blocks + self.waiting > 0 {
             return;
         }
         for kind in [0, 1] {
             let (graphs, closed) = (kind == 1, true);
-            for &Listed { id, .. } in std::mem::take(&mut self.quiet[kind]).iter() {
-                self.ranges.set_state(id, State::Quiet { graphs, closed });
+            for &Listed { id, .. } in std::mem::take(&mut self.idle[kind]).iter() {
+                self.ranges.set_state(id, State::Idle { graphs, closed });
                 self.list_single(id);
             }
         }
@@ -51,7 +51,7 @@ impl Heap {
         for kind in [0, 1] {
             let (graphs, closed) = (kind == 1, false);
             for &Listed { id, .. } in std::mem::take(&mut self.closed[kind]).iter() {
-                self.ranges.set_state(id, State::Quiet { graphs, closed });
+                self.ranges.set_state(id, State::Idle { graphs, closed });
                 self.list_merged(id, graphs);
             }
         }
@@ -115,12 +115,12 @@ impl Heap {
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
             self.unlist_single(id);
             let Range { address, bytes, next, .. } = self.ranges[id];
-            let State::Quiet { graphs, .. } = self.ranges[id].state else { return };
+            let State::Idle { graphs, .. } = self.ranges[id].state else { return };
             let opened = bytes.min(end - address);
             if opened < bytes {
                 self.ranges[id].bytes = opened;
                 let rest = (address + opened, bytes - opened);
-                let state = State::Quiet { graphs, closed: true };
+                let state = State::Idle { graphs, closed: true };
                 let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
                 self.ranges[rest].since = self.ranges[id].since;
                 if next.is_none() {
@@ -128,13 +128,13 @@ impl Heap {
                 }
                 self.list_single(rest);
             }
-            self.ranges.set_state(id, State::Quiet { graphs, closed: false });
+            self.ranges.set_state(id, State::Idle { graphs, closed: false });
             self.list_single(id);
             at = next;
         }
     }
 
     fn is_closed(&self, id: RangeId) -> bool {
-        matches!(self.ranges[id].state, State::Quiet { closed: true, .. })
+        matches!(self.ranges[id].state, State::Idle { closed: true, .. })
     }
 }

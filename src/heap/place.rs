@@ -1,19 +1,19 @@
 //! Where a block goes.
 //!
 //! A stream of a capture may take its own ranges, ranges of other streams that are proven for it,
-//! and quiet ones, each by itself or neighbours of all kinds together. While there are few of
+//! and idle ones, each by itself or neighbours of all kinds together. While there are few of
 //! them, all places are weighed (`choose`); where there are many, or where the blocks are so small
 //! that the time would not pay, the first fit of an index is taken: the stream's own runs, then
-//! ranges of other streams (`foreign`), then quiet ranges, each by best fit. What lies in no single
+//! ranges of other streams (`foreign`), then idle ranges, each by best fit. What lies in no single
 //! range is looked for among neighbours (`joined`). Last, the heap grows behind whatever free end it
 //! has (`grow`). What was found is cut out (`carve`).
 //!
-//! Work outside captures may take quiet ranges that no graph uses and what its own stream gave back
+//! Work outside captures may take idle ranges that no graph uses and what its own stream gave back
 //! before: by best fit, then among neighbours, then by growth.
 
 use super::carve::Edge;
 use super::choose::FEW;
-use super::range::{CaptureSlot, LaneIndex, RangeId, State};
+use super::range::{CaptureSlot, RangeId, State, TimelineId};
 use super::{Heap, Splitting};
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 
@@ -22,8 +22,8 @@ use crate::capture::{Markers, NodeIndex, StreamIndex};
 pub(crate) enum Claim {
     /// A stream of a capture under way. With `share` it may take what others gave back.
     Capture { capture: CaptureSlot, stream: StreamIndex, share: bool },
-    /// Work outside captures: only what no graph uses, and what its own lane gave back.
-    Outside { lane: Option<LaneIndex> },
+    /// Work outside captures: only what no graph uses, and what its own timeline gave back.
+    Outside { timeline: Option<TimelineId> },
 }
 
 /// What a place asked for before a block took it: with it the place can be given back as if the
@@ -71,13 +71,13 @@ impl Heap {
                         .or_else(|| {
                             share.then(|| self.foreign_range(bytes, capture, stream, prove))?
                         })
-                        .or_else(|| self.quiet_range(bytes, true))
+                        .or_else(|| self.idle_range(bytes, true))
                         .or_else(|| self.joined(bytes, claim, prove))
                         .map(Edge::Low)
                 }
             }
-            Claim::Outside { lane } => {
-                let single = self.single_range(bytes, lane);
+            Claim::Outside { timeline } => {
+                let single = self.single_range(bytes, timeline);
                 if let Some(id) = single {
                     bytes = self.unsplit(id, bytes);
                 }
@@ -87,17 +87,17 @@ impl Heap {
         Some(self.carve(edge, bytes))
     }
 
-    /// The best fit, outside captures, among what a lane gave back and what is quiet.
-    fn single_range(&mut self, bytes: u64, lane: Option<LaneIndex>) -> Option<RangeId> {
-        let own = lane.and_then(|lane| self.ordered.get_mut(lane.index()));
+    /// The best fit, outside captures, among what a timeline gave back and what is idle.
+    fn single_range(&mut self, bytes: u64, timeline: Option<TimelineId>) -> Option<RangeId> {
+        let own = timeline.and_then(|timeline| self.stream_ordered.get_mut(timeline.index()));
         let own = own.and_then(|own| own.best(bytes, |range| Some(range.bytes)));
-        let quiet = self.quiet[0].best(bytes, |range| Some(range.bytes));
+        let idle = self.idle[0].best(bytes, |range| Some(range.bytes));
         let closed = self.closed[0].best(bytes, |range| Some(range.bytes));
-        let quiet = quiet.into_iter().chain(closed).min_by_key(|range| range.bytes);
-        let found = match (own, quiet) {
-            (Some(own), Some(quiet)) if quiet.bytes < own.bytes => quiet,
+        let idle = idle.into_iter().chain(closed).min_by_key(|range| range.bytes);
+        let found = match (own, idle) {
+            (Some(own), Some(idle)) if idle.bytes < own.bytes => idle,
             (Some(own), _) => own,
-            (None, quiet) => quiet?,
+            (None, idle) => idle?,
         };
         let Splitting { most, slack } = self.plan.splitting;
         let fits = match most {
@@ -146,19 +146,19 @@ impl Heap {
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.ranges[id].address < end) {
             match &self.ranges[id].state {
-                State::Marked(marked) if !prove(&marked.markers) => return Some(id),
+                State::Pending(pending) if !prove(&pending.markers) => return Some(id),
                 _ => at = self.ranges[id].next,
             }
         }
         None
     }
 
-    /// The best fit among quiet ranges.
-    pub(super) fn quiet_range(&mut self, bytes: u64, graphs: bool) -> Option<RangeId> {
-        let mut found = self.quiet[0].best(bytes, |range| Some(range.bytes));
+    /// The best fit among idle ranges.
+    pub(super) fn idle_range(&mut self, bytes: u64, graphs: bool) -> Option<RangeId> {
+        let mut found = self.idle[0].best(bytes, |range| Some(range.bytes));
         if graphs {
             // Of equals what graphs use already, so that the rest stays free for work outside.
-            let used = self.quiet[1].best(bytes, |range| Some(range.bytes));
+            let used = self.idle[1].best(bytes, |range| Some(range.bytes));
             found = match (found, used) {
                 (Some(new), Some(used)) if used.bytes <= new.bytes => Some(used),
                 (None, used) => used,

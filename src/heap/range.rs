@@ -23,12 +23,12 @@ define_index! {
 
 define_index! {
     /// The engine's row of a stream that works outside captures.
-    pub(crate) LaneIndex
+    pub(crate) TimelineId
 }
 
 /// A free range that a capture gave back.
 #[derive(Clone, Debug)]
-pub(crate) struct Marked {
+pub(crate) struct Pending {
     /// The capture whose nodes the markers are.
     pub(crate) capture: CaptureSlot,
     /// The stream that had the block: it looks here first.
@@ -51,27 +51,27 @@ pub(crate) enum State {
     /// In a block.
     Allocated,
     /// Free, and nothing of any capture under way ever used it.
-    Quiet {
+    Idle {
         /// Whether a finished graph of the pool uses this memory: then only captures may take it.
         graphs: bool,
         /// Whether captures leave it alone until they would need more memory.
         closed: bool,
     },
-    /// Free for work that this lane submits from now on: it comes after all that used the range.
-    /// For everyone once the lane has completed the epoch.
-    Ordered { lane: LaneIndex, epoch: u64 },
-    /// Free, for whoever proves its markers.
-    Marked(Marked),
-    /// Given back, but not free for anyone yet.
+    /// Free for work that this timeline submits from now on: it comes after all that used the range.
+    /// For all streams once the timeline has completed the position.
+    StreamOrdered { timeline: TimelineId, position: u64 },
+    /// Free for a stream that proves its markers.
+    Pending(Pending),
+    /// Given back, but not free for any stream yet.
     Waiting,
     /// Addresses without memory.
     Hole,
 }
 
 impl State {
-    /// Whether somebody may take it, sooner or later, without anything being done for it.
+    /// Whether a block may be placed here, at once or later, without further steps of the host.
     pub(crate) fn is_free(&self) -> bool {
-        matches!(self, Self::Quiet { .. } | Self::Ordered { .. } | Self::Marked(_))
+        matches!(self, Self::Idle { .. } | Self::StreamOrdered { .. } | Self::Pending(_))
     }
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct Range {
     pub(crate) previous: Option<RangeId>,
     pub(crate) next: Option<RangeId>,
     pub(crate) state: State,
-    /// Where it is listed: a quiet range, or the first one of a run.
+    /// Where it is listed: an idle range, or the first one of a run.
     pub(crate) slot: Slot,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
-    /// When it became quiet, by the heap's count of placements: old ones are given back first.
+    /// When it became idle, by the heap's count of placements: old ones are given back first.
     pub(crate) since: u64,
 }
 
@@ -159,21 +159,21 @@ impl Ranges {
         *generation = generation.wrapping_add(1);
     }
 
-    /// Whether nobody has taken a range since it was given back.
+    /// Whether no block has covered a range since it was given back.
     #[inline]
     pub(crate) fn is_current(&self, given: Given) -> bool {
         self.generation(given.id) == given.generation
     }
 
-    /// A range that was given back, if nobody has taken it since, and its size now.
+    /// A range that was given back, if no block has covered it since, and its size now.
     #[inline]
-    pub(crate) fn given(&self, given: Given) -> Option<(&Marked, u64)> {
+    pub(crate) fn given(&self, given: Given) -> Option<(&Pending, u64)> {
         if !self.is_current(given) {
             return None;
         }
         let range = &self[given.id];
         match &range.state {
-            State::Marked(marked) => Some((marked, range.bytes)),
+            State::Pending(pending) => Some((pending, range.bytes)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A run is listed once, by its first range, with the size of all. Its two ends know each other.
 
-use super::range::{Marked, Range, RangeId, State};
+use super::range::{Pending, Range, RangeId, State};
 use super::shelf::Listed;
 use super::Heap;
 
@@ -14,7 +14,7 @@ impl Heap {
         let (range, other) = (&self.ranges[id], &self.ranges[neighbour]);
         let touch = range.end() == other.address || other.end() == range.address;
         match (&range.state, &other.state) {
-            (State::Marked(a), State::Marked(b))
+            (State::Pending(a), State::Pending(b))
                 if touch && b.shelved && a.owner == b.owner && a.capture == b.capture =>
             {
                 Some(neighbour)
@@ -23,10 +23,10 @@ impl Heap {
         }
     }
 
-    pub(super) fn marked(&mut self, id: RangeId) -> &mut Marked {
+    pub(super) fn pending_of(&mut self, id: RangeId) -> &mut Pending {
         match &mut self.ranges[id].state {
-            State::Marked(marked) => marked,
-            state => unreachable!("a range on a shelf is marked, not {state:?}"),
+            State::Pending(pending) => pending,
+            state => unreachable!("a range on a shelf is pending, not {state:?}"),
         }
     }
 
@@ -36,16 +36,16 @@ impl Heap {
         let mut first = id;
         let mut last = id;
         if let Some(previous) = self.run_mate(id, previous) {
-            first = self.marked(previous).run_end;
+            first = self.pending_of(previous).run_end;
             self.unlist_run(first);
         }
         if let Some(next) = self.run_mate(id, next) {
-            last = self.marked(next).run_end;
+            last = self.pending_of(next).run_end;
             self.unlist_run(next);
         }
-        let marked = self.marked(id);
-        marked.shelved = true;
-        let (capture, owner) = (marked.capture, marked.owner);
+        let pending = self.pending_of(id);
+        pending.shelved = true;
+        let (capture, owner) = (pending.capture, pending.owner);
         self.shelf(capture, owner).own_ranges += 1;
         self.list_run(first, last);
     }
@@ -58,20 +58,20 @@ impl Heap {
         // The ends are at hand unless the range lies in the middle.
         let (first, last) = match (previous, next) {
             (None, None) => (id, id),
-            (None, Some(_)) => (id, self.marked(id).run_end),
-            (Some(_), None) => (self.marked(id).run_end, id),
+            (None, Some(_)) => (id, self.pending_of(id).run_end),
+            (Some(_), None) => (self.pending_of(id).run_end, id),
             (Some(_), Some(_)) => {
                 let mut first = id;
                 while let Some(mate) = self.run_mate(first, self.ranges[first].previous) {
                     first = mate;
                 }
-                (first, self.marked(first).run_end)
+                (first, self.pending_of(first).run_end)
             }
         };
         self.unlist_run(first);
-        let marked = self.marked(id);
-        marked.shelved = false;
-        let (capture, owner) = (marked.capture, marked.owner);
+        let pending = self.pending_of(id);
+        pending.shelved = false;
+        let (capture, owner) = (pending.capture, pending.owner);
         self.shelf(capture, owner).own_ranges -= 1;
         if let Some(previous) = previous {
             self.list_run(first, previous);
@@ -83,18 +83,18 @@ impl Heap {
 
     pub(super) fn list_run(&mut self, first: RangeId, last: RangeId) {
         let bytes = self.ranges[last].end() - self.ranges[first].address;
-        self.marked(last).run_end = first;
-        let marked = self.marked(first);
-        marked.run_end = last;
-        let (capture, owner) = (marked.capture, marked.owner);
+        self.pending_of(last).run_end = first;
+        let pending = self.pending_of(first);
+        pending.run_end = last;
+        let (capture, owner) = (pending.capture, pending.owner);
         let slot = self.shelf(capture, owner).own.insert(Listed { id: first, bytes });
         self.ranges[first].slot = slot;
     }
 
     pub(super) fn unlist_run(&mut self, first: RangeId) {
         let slot = self.ranges[first].slot;
-        let marked = self.marked(first);
-        let (capture, owner) = (marked.capture, marked.owner);
+        let pending = self.pending_of(first);
+        let (capture, owner) = (pending.capture, pending.owner);
         if let Some(moved) = self.shelf(capture, owner).own.remove(slot) {
             self.ranges[moved.id].slot = slot;
         }

@@ -212,7 +212,7 @@ impl Segment {
     /// are unmapped or the driver refuses. Returns what is unmapped now, and puts handles that
     /// could not be released among the `orphans`.
     ///
-    /// Nobody may use the memory any more.
+    /// No work may use the memory any more.
     pub(crate) fn unmap<D: Driver + ?Sized>(
         &mut self,
         driver: &D,

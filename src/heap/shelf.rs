@@ -20,7 +20,7 @@ pub(crate) struct Shelves {
     pub(crate) log: Log<Given>,
 }
 
-/// A run, named by its first range, or a quiet range.
+/// A run, named by its first range, or an idle range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
     pub(crate) id: RangeId,

@@ -13,7 +13,7 @@
 //!
 //! The piece was mapped for a capture under way. Before one of these would change (a capture ends,
 //! work outside captures is to be handed a place, a use outside is recorded) the spare is trimmed, or
-//! *settled*: it becomes quiet memory like any other, and its piece is never exchanged.
+//! *settled*: it becomes idle memory like any other, and its piece is never exchanged.
 
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{Piece, Segment};
@@ -198,7 +198,7 @@ impl Heap {
         Ok(self.append(segment, missing))
     }
 
-    /// Makes spare memory quiet memory, where it belongs to the piece that a range reaches into, or
+    /// Makes spare memory idle memory, where it belongs to the piece that a range reaches into, or
     /// all of it. Its piece stays as it is from now on.
     pub(crate) fn settle_spare(&mut self, of: Option<RangeId>) {
         let place = of.map(|id| self.extent(id));
@@ -224,7 +224,7 @@ impl Heap {
         let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.spare -= bytes;
         self.exact = true;
-        let state = State::Quiet { graphs: false, closed: false };
+        let state = State::Idle { graphs: false, closed: false };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
         self.ranges[id].since = self.clock;
@@ -247,8 +247,8 @@ impl Heap {
         }
     }
 
-    /// Gives spare memory back to the driver. What it does not take is quiet memory from now on.
-    /// Nobody may have used the pieces that end in it.
+    /// Gives spare memory back to the driver. What it does not take is idle memory from now on.
+    /// No work may have used the pieces that end in it.
     ///
     /// # Errors
     /// The driver's, where a piece is lost: the heap is not [whole](Heap::is_whole) any more, and its

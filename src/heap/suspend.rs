@@ -145,7 +145,7 @@ impl Heap {
 
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting_ranges() + self.ordered_ranges()
+        self.waiting_ranges() + self.stream_ordered_ranges()
     }
 
     /// Whether every piece of its memory is mapped.
@@ -164,13 +164,13 @@ impl Heap {
         self.is_suspended &= !self.is_whole();
     }
 
-    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses. Nobody may
-    /// use it any more.
+    /// Gives all memory of a heap that is shut back to the driver and keeps the addresses. No block
+    /// of it may be in use.
     ///
     /// # Errors
     /// The driver's. What had gone by then is gone; calling again goes on.
     pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
-        debug_assert!(self.is_suspended, "or somebody may be handed what goes");
+        debug_assert!(self.is_suspended, "or a block could be placed in what goes");
         self.release_orphans(driver);
         self.suspend_planned(driver)?;
         self.each_segment(false, |segment, gone| segment.suspend(driver, gone))
