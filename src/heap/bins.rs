@@ -221,22 +221,22 @@ impl<E: Copy + Sized512> Bins<E> {
 
 /// What was entered, in order, by size class: readers come back for what is new.
 #[derive(Debug)]
-pub(crate) struct Log<E> {
+pub(crate) struct FreedRanges<E> {
     used: Classes,
     lists: Vec<Vec<E>>,
 }
 
-/// How much of a log a stream has read, by size class.
+/// How far a stream has read, by size class.
 #[derive(Debug, Default)]
-pub(crate) struct Bookmarks(Vec<usize>);
+pub(crate) struct ReadPositions(Vec<usize>);
 
-impl<E> Default for Log<E> {
+impl<E> Default for FreedRanges<E> {
     fn default() -> Self {
         Self { used: Classes::default(), lists: Vec::new() }
     }
 }
 
-impl<E: Copy> Log<E> {
+impl<E: Copy> FreedRanges<E> {
     pub(crate) fn push(&mut self, bytes: u64, entry: E) {
         let class = class(bytes);
         if self.lists.len() <= class {
@@ -248,7 +248,7 @@ impl<E: Copy> Log<E> {
 
     /// The first class from `from` on that holds something unread.
     #[inline]
-    pub(crate) fn unread(&self, from: usize, read: &Bookmarks) -> Option<usize> {
+    pub(crate) fn unread(&self, from: usize, read: &ReadPositions) -> Option<usize> {
         let mut from = from;
         loop {
             let class = self.used.next(from)?;
@@ -260,7 +260,7 @@ impl<E: Copy> Log<E> {
     }
 
     /// What is unread in a class, which counts as read from now on.
-    pub(crate) fn read(&self, class: usize, read: &mut Bookmarks) -> &[E] {
+    pub(crate) fn read(&self, class: usize, read: &mut ReadPositions) -> &[E] {
         if read.0.len() <= class {
             read.0.resize(self.lists.len(), 0);
         }

@@ -108,7 +108,7 @@ impl Heap {
         match &self.ranges[id].state {
             State::Idle { .. } | State::StreamOrdered { .. } => self.unlist_single(id),
             // News and entries of other streams name the range and are compared with it on use.
-            State::Pending(pending) if pending.shelved => self.unshelve(id),
+            State::Pending(pending) if pending.in_run => self.leave_run(id),
             _ => {}
         }
     }
@@ -120,12 +120,12 @@ impl Heap {
             self.unlist_whole(id);
             return Unlisted::Single;
         };
-        if !pending.shelved {
+        if !pending.in_run {
             return Unlisted::None;
         }
         let end = pending.run_end;
         if self.run_mate(id, if low { previous } else { next }).is_some() {
-            self.unshelve(id);
+            self.leave_run(id);
             return Unlisted::Single;
         }
         // At the end of its run: the rest of the run need not be touched.
@@ -142,7 +142,7 @@ impl Heap {
             (Unlisted::Single, State::Idle { .. } | State::StreamOrdered { .. }) => {
                 self.list_single(id)
             }
-            (Unlisted::Single, _) => self.shelve(id),
+            (Unlisted::Single, _) => self.join_run(id),
         }
     }
 }

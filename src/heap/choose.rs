@@ -39,8 +39,8 @@ impl Heap {
     /// How many ranges the stream may have to choose from, but for what it has not read yet.
     pub(super) fn choices(&mut self, capture: CaptureSlot, stream: StreamIndex) -> usize {
         let idle = self.idle[0].len() + self.idle[1].len();
-        let shelf = self.shelf(capture, stream);
-        shelf.own_ranges + shelf.foreign.len() + idle
+        let free_list = self.free_list(capture, stream);
+        free_list.own_ranges + free_list.cross_stream.len() + idle
     }
 
     /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
@@ -119,7 +119,8 @@ impl Heap {
         let Claim::Capture { capture, stream, share } = claim else {
             return Vec::new();
         };
-        let runs: Vec<RangeId> = self.shelf(capture, stream).own.iter().map(|run| run.id).collect();
+        let runs: Vec<RangeId> =
+            self.free_list(capture, stream).own.iter().map(|run| run.id).collect();
         for first in runs {
             let mut at = Some(first);
             while let Some(id) = at {
@@ -129,8 +130,10 @@ impl Heap {
         }
         if share {
             self.read_on(capture, stream, prove);
-            let foreign = &self.shelves[capture.index()].streams[stream.index()].foreign;
-            let alive = foreign.iter().filter(|entry| self.ranges.given(entry.given).is_some());
+            let cross_stream =
+                &self.free_lists[capture.index()].streams[stream.index()].cross_stream;
+            let alive =
+                cross_stream.iter().filter(|entry| self.ranges.given(entry.given).is_some());
             ids.extend(alive.map(|entry| entry.given.id));
         }
         ids.retain(

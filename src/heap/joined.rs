@@ -33,11 +33,11 @@ impl Heap {
                 return seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove));
             }
         };
-        let shelf = self.shelf(capture, stream);
-        seeds.extend(shelf.own.largest().take(SEEDS).map(|run| run.id));
+        let free_list = self.free_list(capture, stream);
+        seeds.extend(free_list.own.largest().take(SEEDS).map(|run| run.id));
         if share {
             let entries: SmallVec<[Given; SEEDS]> =
-                shelf.foreign.largest().take(SEEDS).map(|entry| entry.given).collect();
+                free_list.cross_stream.largest().take(SEEDS).map(|entry| entry.given).collect();
             let alive = entries.iter().filter(|&&given| self.ranges.given(given).is_some());
             seeds.extend(alive.map(|given| given.id));
         }

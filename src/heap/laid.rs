@@ -47,13 +47,13 @@ impl Heap {
         let upper = (address, self.ranges[id].end() - address);
         let mut state = self.ranges[id].state.clone();
         let mut waits = None;
-        let mut shelved = false;
+        let mut in_run = false;
         if let State::Pending(pending) = &mut state {
-            shelved = std::mem::take(&mut pending.shelved);
+            in_run = std::mem::take(&mut pending.in_run);
             waits = Some((pending.capture, pending.owner));
         }
-        if shelved {
-            self.unshelve(id);
+        if in_run {
+            self.leave_run(id);
         } else if waits.is_none() {
             self.unlist_single(id);
         }
@@ -72,10 +72,10 @@ impl Heap {
         // To others it is as if the upper part had been given back by itself, just now.
         let token = self.token(rest);
         let given = super::Given { id: rest, generation: token.generation };
-        self.shelves(capture).log.push(upper.1, given);
-        if shelved {
-            self.shelve(id);
-            self.shelve(rest);
+        self.free_lists(capture).freed.push(upper.1, given);
+        if in_run {
+            self.join_run(id);
+            self.join_run(rest);
         } else {
             self.unproven.push((token, owner));
         }

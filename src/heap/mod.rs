@@ -4,36 +4,33 @@
 //! * [`segment`]: where memory comes from.
 //! * [`bins`]: places by size.
 //! * [`stream_ordered`]: what streams gave back outside captures.
-//! * [`shelf`]: what each stream of a capture may take; with [`runs`].
-//! * [`place`]: where a block goes; with [`choose`], [`foreign`], [`joined`] and [`carve`].
+//! * [`free_list`]: what each stream of a capture may take; [`cross_stream`]: what others gave back.
+//! * [`place`]: where a block goes; with [`choose`], [`joined`] and [`carve`].
 //! * [`laid`]: a block at a place that a layout has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
-//!   [`suspend`]: none for a while; [`owned`]: what it has.
+//!   [`suspend`]: none for a while.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
-//! of every range that a block would cover. What the heap remembers of earlier answers (shelves,
-//! news) only saves questions.
+//! of every range that a block would cover. What the heap remembers of earlier answers (free lists) only saves questions.
 //!
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
 mod bins;
 mod carve;
 mod choose;
-mod foreign;
+mod cross_stream;
+mod free_list;
 mod give_back;
 mod grow;
 mod joined;
 mod laid;
 mod open;
-mod owned;
 mod place;
 mod planned;
 mod range;
-mod runs;
 mod segment;
-mod shelf;
 mod spare;
 mod stream_ordered;
 mod suspend;
@@ -50,9 +47,9 @@ use crate::capture::{Markers, Moment, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
 use bins::Bins;
+use free_list::{CaptureFreeLists, Listed, StreamFreeList};
 use range::{Given, Range, Ranges, SegmentId};
 use segment::Segment;
-use shelf::{Listed, Shelf, Shelves};
 
 /// Which free ranges a block may be cut from outside captures (PyTorch's `max_split_size_mb`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +98,7 @@ pub(crate) struct Heap {
     /// StreamOrdered ranges by timeline; rows appear as they are needed.
     stream_ordered: Vec<Bins<Listed>>,
     /// By capture; rows appear as they are needed.
-    shelves: Vec<Shelves>,
+    free_lists: Vec<CaptureFreeLists>,
     /// What a search found unproven, with the stream that must wait for it.
     unproven: Vec<(Token, StreamIndex)>,
     /// Memory that is mapped nowhere and could not be released.
@@ -155,7 +152,7 @@ impl Heap {
             idle: [Bins::default(), Bins::default()],
             closed: [Bins::default(), Bins::default()],
             stream_ordered: Vec::new(),
-            shelves: Vec::new(),
+            free_lists: Vec::new(),
             unproven: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
@@ -207,6 +204,13 @@ impl Heap {
             .collect();
         mapped.sort_unstable_by_key(|&(_, place, _)| place);
         mapped
+    }
+
+    /// Whether an address lies in what the heap has from the driver, or has reserved there.
+    pub(crate) fn owns(&self, address: u64) -> bool {
+        self.segments.iter().flatten().any(|segment| {
+            address.checked_sub(segment.address).is_some_and(|offset| offset < segment.bytes)
+        })
     }
 
     /// What a range is.
@@ -282,11 +286,11 @@ impl Heap {
         let id = self.range_of(token);
         let given = Given { id, generation: token.generation };
         let Some((pending, _)) = self.ranges.given(given) else { return };
-        let (capture, owner, shelved) = (pending.capture, pending.owner, pending.shelved);
+        let (capture, owner, in_run) = (pending.capture, pending.owner, pending.in_run);
         if owner != stream {
-            self.shelf(capture, stream).news.push(given);
-        } else if !shelved {
-            self.shelve(id);
+            self.free_list(capture, stream).newly_proven.push(given);
+        } else if !in_run {
+            self.join_run(id);
         }
     }
 
@@ -346,10 +350,10 @@ impl Heap {
         let range = &mut self.ranges[id];
         let bytes = range.bytes;
         range.block = Some(block);
-        let pending = Pending { capture, owner, markers, graphs, shelved: false, run_end: id };
+        let pending = Pending { capture, owner, markers, graphs, in_run: false, run_end: id };
         self.ranges.set_state(id, State::Pending(pending));
         let token = self.token(id);
-        self.shelves(capture).log.push(bytes, Given { id, generation: token.generation });
+        self.free_lists(capture).freed.push(bytes, Given { id, generation: token.generation });
         token
     }
 
@@ -376,8 +380,8 @@ impl Heap {
         graphs: bool,
         hold: bool,
     ) -> Vec<(RangeId, bool)> {
-        if let Some(shelves) = self.shelves.get_mut(capture.index()) {
-            *shelves = Shelves::default();
+        if let Some(free_lists) = self.free_lists.get_mut(capture.index()) {
+            *free_lists = CaptureFreeLists::default();
         }
         self.unproven.clear();
         let mut held = Vec::new();
@@ -539,17 +543,17 @@ impl Heap {
         }
     }
 
-    fn shelves(&mut self, capture: CaptureSlot) -> &mut Shelves {
-        if self.shelves.len() <= capture.index() {
-            self.shelves.resize_with(capture.index() + 1, Shelves::default);
+    fn free_lists(&mut self, capture: CaptureSlot) -> &mut CaptureFreeLists {
+        if self.free_lists.len() <= capture.index() {
+            self.free_lists.resize_with(capture.index() + 1, CaptureFreeLists::default);
         }
-        &mut self.shelves[capture.index()]
+        &mut self.free_lists[capture.index()]
     }
 
-    fn shelf(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut Shelf {
-        let streams = &mut self.shelves(capture).streams;
+    fn free_list(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut StreamFreeList {
+        let streams = &mut self.free_lists(capture).streams;
         if streams.len() <= stream.index() {
-            streams.resize_with(stream.index() + 1, Shelf::default);
+            streams.resize_with(stream.index() + 1, StreamFreeList::default);
         }
         &mut streams[stream.index()]
     }

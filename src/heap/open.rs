@@ -8,10 +8,10 @@
 use smallvec::SmallVec;
 
 use super::carve::Edge;
+use super::free_list::Listed;
 use super::place::{Claim, Placed};
 use super::range::{Range, RangeId, State};
 use super::segment::unit;
-use super::shelf::Listed;
 use super::Heap;
 use crate::capture::NodeIndex;
 use crate::driver::Driver;

@@ -4,7 +4,7 @@
 //! and idle ones, each by itself or neighbours of all kinds together. While there are few of
 //! them, all places are weighed (`choose`); where there are many, or where the blocks are so small
 //! that the time would not pay, the first fit of an index is taken: the stream's own runs, then
-//! ranges of other streams (`foreign`), then idle ranges, each by best fit. What lies in no single
+//! ranges of other streams (`cross_stream`), then idle ranges, each by best fit. What lies in no single
 //! range is looked for among neighbours (`joined`). Last, the heap grows behind whatever free end it
 //! has (`grow`). What was found is cut out (`carve`).
 //!
@@ -69,7 +69,7 @@ impl Heap {
                 } else {
                     self.own_run(bytes, capture, stream, prove)
                         .or_else(|| {
-                            share.then(|| self.foreign_range(bytes, capture, stream, prove))?
+                            share.then(|| self.cross_stream_range(bytes, capture, stream, prove))?
                         })
                         .or_else(|| self.idle_range(bytes, true))
                         .or_else(|| self.joined(bytes, claim, prove))
@@ -125,11 +125,11 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
         loop {
-            let shelf = self.shelf(capture, stream);
-            let first = shelf.own.best(bytes, |run| Some(run.bytes))?.id;
+            let free_list = self.free_list(capture, stream);
+            let first = free_list.own.best(bytes, |run| Some(run.bytes))?.id;
             let Some(id) = self.unproven_in(first, bytes, prove) else { return Some(first) };
             // The stream was set back since this was proven.
-            self.unshelve(id);
+            self.leave_run(id);
             let token = self.token(id);
             self.unproven.push((token, stream));
         }

@@ -37,8 +37,8 @@ pub(crate) struct Pending {
     pub(crate) markers: Markers,
     /// Whether a finished graph of the pool used this memory before the capture did.
     pub(crate) graphs: bool,
-    /// Whether it lies on its owner's shelf, as part of a run.
-    pub(crate) shelved: bool,
+    /// Whether it lies on its owner's free list, as part of a run.
+    pub(crate) in_run: bool,
     /// At the first range of a run its last one, at the last one its first; else meaningless.
     pub(crate) run_end: RangeId,
 }

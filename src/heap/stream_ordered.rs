@@ -1,8 +1,8 @@
 //! What streams gave back outside captures.
 
 use super::bins::Bins;
+use super::free_list::Listed;
 use super::range::{RangeId, State, TimelineId};
-use super::shelf::Listed;
 use super::Heap;
 
 impl Heap {

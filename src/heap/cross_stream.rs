@@ -1,10 +1,10 @@
-//! What other streams gave back: reading the log, and the best fit among what is proven.
+//! What other streams gave back: reading the list of freed ranges, and the best fit among what is proven.
 
 use smallvec::SmallVec;
 
 use super::bins::class;
+use super::free_list::{CaptureFreeLists, CrossStream, StreamFreeList};
 use super::range::{CaptureSlot, RangeId};
-use super::shelf::{Foreign, Shelf, Shelves};
 use super::Heap;
 use crate::capture::{NodeIndex, StreamIndex};
 
@@ -13,7 +13,7 @@ const UNSORTED: usize = 32;
 
 impl Heap {
     /// The best fit among ranges of other streams.
-    pub(super) fn foreign_range(
+    pub(super) fn cross_stream_range(
         &mut self,
         bytes: u64,
         capture: CaptureSlot,
@@ -24,19 +24,20 @@ impl Heap {
         let least = class(bytes);
         let mut from = least;
         loop {
-            let shelves = self.shelves(capture);
-            let shelf = &shelves.streams[stream.index()];
-            let listed = shelf.foreign.next_class(from);
+            let free_lists = self.free_lists(capture);
+            let free_list = &free_lists.streams[stream.index()];
+            let listed = free_list.cross_stream.next_class(from);
             // Every range of at least `bytes` was given back in this class or one above: it may
             // have shrunk since, but not grown.
-            let unread = shelves.log.unread(from, &shelf.read);
+            let unread = free_lists.freed.unread(from, &free_list.read);
             match (listed, unread) {
                 (_, Some(unread)) if listed.is_none_or(|listed| unread <= listed) => {
                     let lowest = self.read_class(unread, capture, stream, prove);
                     from = unread.min(lowest).max(least);
                 }
                 (Some(listed), _) => {
-                    let lowest = match self.best_foreign(listed, bytes, capture, stream, prove) {
+                    let lowest = match self.best_cross_stream(listed, bytes, capture, stream, prove)
+                    {
                         Ok(found) => return Some(found),
                         Err(lowest) => lowest,
                     };
@@ -48,7 +49,7 @@ impl Heap {
     }
 
     /// The same within one class; else the lowest class that an entry has moved to, having shrunk.
-    fn best_foreign(
+    fn best_cross_stream(
         &mut self,
         class: usize,
         bytes: u64,
@@ -56,12 +57,12 @@ impl Heap {
         stream: StreamIndex,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Result<RangeId, usize> {
-        let mut foreign = std::mem::take(&mut self.shelf(capture, stream).foreign);
-        let mut shrunk: SmallVec<[Foreign; 4]> = SmallVec::new();
-        let found = foreign.best_in(class, bytes, |entry| {
+        let mut cross_stream = std::mem::take(&mut self.free_list(capture, stream).cross_stream);
+        let mut shrunk: SmallVec<[CrossStream; 4]> = SmallVec::new();
+        let found = cross_stream.best_in(class, bytes, |entry| {
             let (pending, now) = self.ranges.given(entry.given)?;
             if now != entry.bytes {
-                shrunk.push(Foreign { bytes: now, ..*entry });
+                shrunk.push(CrossStream { bytes: now, ..*entry });
                 return None;
             }
             if !prove(&pending.markers) {
@@ -74,9 +75,9 @@ impl Heap {
         });
         let mut lowest = usize::MAX;
         for entry in shrunk {
-            lowest = lowest.min(foreign.insert(entry).class());
+            lowest = lowest.min(cross_stream.insert(entry).class());
         }
-        self.shelf(capture, stream).foreign = foreign;
+        self.free_list(capture, stream).cross_stream = cross_stream;
         found.map(|entry| entry.given.id).ok_or(lowest)
     }
 
@@ -91,15 +92,15 @@ impl Heap {
         self.sort_in_news(capture, stream);
         let mut from = 0;
         loop {
-            let shelves = self.shelves(capture);
-            let read = &shelves.streams[stream.index()].read;
-            let Some(class) = shelves.log.unread(from, read) else { return };
+            let free_lists = self.free_lists(capture);
+            let read = &free_lists.streams[stream.index()].read;
+            let Some(class) = free_lists.freed.unread(from, read) else { return };
             self.read_class(class, capture, stream, prove);
             from = class + 1;
         }
     }
 
-    /// Sorts in what is unread in one class of the log: on the shelf what is proven; the rest must
+    /// Sorts in what is unread of one class of freed ranges: on the free list what is proven; the rest must
     /// wait. Returns the lowest class that something came to lie in.
     fn read_class(
         &mut self,
@@ -109,16 +110,16 @@ impl Heap {
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> usize {
         let number = self.number;
-        let Shelves { streams, log } = &mut self.shelves[capture.index()];
-        let Shelf { foreign, read, .. } = &mut streams[stream.index()];
+        let CaptureFreeLists { streams, freed } = &mut self.free_lists[capture.index()];
+        let StreamFreeList { cross_stream, read, .. } = &mut streams[stream.index()];
         let mut lowest = usize::MAX;
-        for &given in log.read(class, read) {
+        for &given in freed.read(class, read) {
             let Some((pending, bytes)) = self.ranges.given(given) else { continue };
             if pending.owner == stream {
                 continue;
             }
             if prove(&pending.markers) {
-                lowest = lowest.min(foreign.insert(Foreign { given, bytes }).class());
+                lowest = lowest.min(cross_stream.insert(CrossStream { given, bytes }).class());
             } else {
                 self.unproven.push((given.token(number), stream));
             }
@@ -126,19 +127,19 @@ impl Heap {
         lowest
     }
 
-    /// Puts what became proven since the stream last looked on its shelf. Makes sure that it has
+    /// Puts what became proven since the stream last looked on its free list. Makes sure that it has
     /// one.
     fn sort_in_news(&mut self, capture: CaptureSlot, stream: StreamIndex) {
-        self.shelf(capture, stream);
-        let Shelf { foreign, news, foreign_kept, .. } =
-            &mut self.shelves[capture.index()].streams[stream.index()];
-        for given in news.drain(..) {
+        self.free_list(capture, stream);
+        let StreamFreeList { cross_stream, newly_proven, cross_stream_kept, .. } =
+            &mut self.free_lists[capture.index()].streams[stream.index()];
+        for given in newly_proven.drain(..) {
             let Some((_, bytes)) = self.ranges.given(given) else { continue };
-            foreign.insert(Foreign { given, bytes });
+            cross_stream.insert(CrossStream { given, bytes });
         }
-        if foreign.len() >= (2 * *foreign_kept).max(UNSORTED) {
-            foreign.retain(|entry| self.ranges.is_current(entry.given));
-            *foreign_kept = foreign.len();
+        if cross_stream.len() >= (2 * *cross_stream_kept).max(UNSORTED) {
+            cross_stream.retain(|entry| self.ranges.is_current(entry.given));
+            *cross_stream_kept = cross_stream.len();
         }
     }
 }
