@@ -220,7 +220,7 @@ impl<D: Driver> Locked<'_, D> {
                 let refusal = refusal.or(suspended.clone());
                 ranges.push(FreeRange { address, bytes, block, refusal });
             }
-            ranges.extend(heap.spares().map(|((address, bytes), _)| FreeRange {
+            ranges.extend(heap.premapped_ranges().map(|((address, bytes), _)| FreeRange {
                 address,
                 bytes,
                 block: None,

@@ -1,7 +1,7 @@
-//! When spare memory of heaps is trimmed.
+//! When premapped memory of heaps is released.
 //!
 //! A heap may exchange a piece only while every block ever placed in it is one of captures under way
-//! and nothing outside them uses it; see `heap/spare.rs`. So spare memory goes, or is settled, before
+//! and nothing outside them uses it; see `heap/premapped.rs`. So premapped memory goes, or is kept, before
 //!
 //! * a capture of its pool ends: only from then on may a graph with such blocks run;
 //! * work outside captures is handed a place in its pool;
@@ -20,14 +20,14 @@ use crate::driver::{Driver, DriverError, StreamHandle};
 use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
 
 impl State {
-    /// Bytes that all heaps hold spare.
+    /// Bytes that all heaps hold premapped.
     pub(super) fn premapped_bytes(&self) -> u64 {
-        self.pools.heaps().map(Heap::spare).sum()
+        self.pools.heaps().map(Heap::premapped).sum()
     }
 
     fn has_premapped(&self, pool: PoolId) -> bool {
         let Some(row) = self.pools.get(pool) else { return false };
-        row.heaps().into_iter().any(|heap| self.pools.heap(heap).spare() > 0)
+        row.heaps().into_iter().any(|heap| self.pools.heap(heap).premapped() > 0)
     }
 
     /// Whether no thread but this one can be at work in captures of a pool, but for one.
@@ -49,18 +49,18 @@ impl State {
     fn keep_premapped(&mut self, pool: PoolId) {
         let Some(row) = self.pools.get(pool) else { return };
         for heap in row.heaps() {
-            if self.pools.heap(heap).spare() > 0 {
+            if self.pools.heap(heap).premapped() > 0 {
                 self.touch(heap);
-                self.pools.heap_mut(heap).settle_spare(None);
+                self.pools.heap_mut(heap).keep_premapped(None);
             }
         }
     }
 
-    /// Settles the spare memory of the piece that a range lies in.
+    /// Makes the premapped memory of the piece that a range lies in idle.
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.pools.heap(heap).spare() > 0 {
+        if self.pools.heap(heap).premapped() > 0 {
             self.touch(heap);
-            self.pools.heap_mut(heap).settle_spare(Some(range));
+            self.pools.heap_mut(heap).keep_premapped(Some(range));
         }
     }
 }
@@ -69,7 +69,7 @@ impl<D: Driver> Locked<'_, D> {
     /// How much growth for a claim may map at once ahead of what is asked for, in bytes.
     pub(super) fn step(&self, pool: PoolId, claim: Claim) -> u64 {
         match claim {
-            // Else it could not be trimmed.
+            // Else it could not be released.
             Claim::Capture { capture, .. }
                 if self.state.is_mine_alone(pool, Some(capture))
                     && self.state.may_exchange(pool)
@@ -81,13 +81,14 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Whether what is spare would be given back before the next growth.
+    /// Whether what is premapped would be given back before the next growth.
     fn is_over_threshold(&self) -> bool {
         let allowed = self.garbage_threshold();
         allowed.is_some_and(|allowed| self.state.pools.reserved_by_all() > allowed)
     }
 
-    /// Gives the spare memory of a pool back before a capture ends; what cannot go is settled.
+    /// Gives the premapped memory of a pool back before a capture ends; what cannot go is kept as idle
+    /// memory.
     pub(super) fn drop_premapped_at_end(&mut self, pool: PoolId, capture: CaptureSlot) {
         let may = self.state.may_exchange(pool) && self.state.is_mine_alone(pool, Some(capture));
         if self.state.has_premapped(pool) && may {
@@ -112,7 +113,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// Gives back what spare memory may be exchanged now, of all pools. Returns whether there was
+    /// Gives back what premapped memory may be exchanged now, of all pools. Returns whether there was
     /// any.
     ///
     /// # Errors
@@ -121,14 +122,14 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         of: Option<PoolId>,
     ) -> Result<bool, DriverError> {
-        let mut trimmed = false;
+        let mut released = false;
         let mut result = Ok(());
         for pool in self.state.pools.ids() {
             if self.state.has_premapped(pool)
                 && self.state.may_exchange(pool)
                 && self.state.is_mine_alone(pool, None)
             {
-                trimmed = true;
+                released = true;
                 let done = self.drop_premapped(pool);
                 result =
                     result.and(done.or_else(
@@ -142,7 +143,7 @@ impl<D: Driver> Locked<'_, D> {
                     ));
             }
         }
-        result.map(|()| trimmed)
+        result.map(|()| released)
     }
 
     fn drop_premapped(&mut self, pool: PoolId) -> Result<(), DriverError> {
@@ -150,18 +151,18 @@ impl<D: Driver> Locked<'_, D> {
         let heaps = row.heaps();
         let mut result = Ok(());
         for heap in heaps {
-            if self.state.pools.heap(heap).spare() == 0 {
+            if self.state.pools.heap(heap).premapped() == 0 {
                 continue;
             }
             let limit = self.state.room(pool);
-            self.state.pools.heap_mut(heap).prepare_trim(self.driver, limit);
+            self.state.pools.heap_mut(heap).create_replacements(self.driver, limit);
             // Both pieces are held for a moment: peaks are to show it.
             let touched = self.state.accounts.take_touched();
             self.state.touch(heap);
             self.state.account(self.config.statistics);
             self.state.accounts.put_back_touched(touched);
             self.state.touch(heap);
-            result = result.and(self.state.pools.heap_mut(heap).trim(self.driver));
+            result = result.and(self.state.pools.heap_mut(heap).release_premapped(self.driver));
         }
         if let Err(error) = &result {
             self.lose(pool, error);
@@ -187,7 +188,7 @@ impl<D: Driver> Locked<'_, D> {
         (heap, range): (u32, RangeId),
         stream: StreamHandle,
     ) {
-        if self.state.pools.heap(heap).spare() == 0 {
+        if self.state.pools.heap(heap).premapped() == 0 {
             return;
         }
         let id = self.state.capture(capture).id;

@@ -216,13 +216,14 @@ impl<D: Driver> Locked<'_, D> {
             let size = bytes;
             segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
         }
-        for ((address, size), _) in heap.spares() {
+        for ((address, size), _) in heap.premapped_ranges() {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;
             let (state, frames) = (BlockState::Inactive, Vec::new());
-            let spare = Block { address, size, requested_size: 0, state, frames, waiting: None };
-            segment.blocks.push(spare);
+            let premapped =
+                Block { address, size, requested_size: 0, state, frames, waiting: None };
+            segment.blocks.push(premapped);
         }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Memory is mapped where the least of it is missing: behind the free end of the segment that
 //! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
-//! spare counts as missing when the site is chosen, so that it changes nothing but the cost.
+//! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
 
 use super::carve::Edge;
 use super::place::{Claim, Placed};
+use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{unit, Segment, Shape};
-use super::spare::Bounds;
 use super::{Change, Heap, Supply};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
@@ -49,7 +49,7 @@ enum Spot {
 }
 
 impl Heap {
-    /// Gets memory from the driver, or takes what is spare, and carves a block out of it and of the
+    /// Gets memory from the driver, or takes what is premapped, and carves a block out of it and of the
     /// free ranges beside it.
     ///
     /// # Errors
@@ -71,11 +71,11 @@ impl Heap {
         }
         let unit = unit(driver.memory_support());
         if let Some(site) = self.site(bytes, claim, prove, unit) {
-            let spare = match site.spot {
-                Spot::End(segment) => self.spare_of(segment),
+            let premapped = match site.spot {
+                Spot::End(segment) => self.premapped_of(segment),
                 Spot::Low(_) | Spot::High(_) => 0,
             };
-            if site.missing.saturating_sub(spare) > limit {
+            if site.missing.saturating_sub(premapped) > limit {
                 return Ok(None);
             }
             let first = match (site.missing, site.first) {
@@ -172,7 +172,7 @@ impl Heap {
         best.map(|(_, _, site)| site)
     }
 
-    /// Maps what is missing at a site, but for what is spare there, and returns the range that it
+    /// Maps what is missing at a site, but for what is premapped there, and returns the range that it
     /// makes.
     fn map_at<D: Driver + ?Sized>(
         &mut self,

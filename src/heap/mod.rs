@@ -9,7 +9,7 @@
 //! * [`laid`]: a block at a place that a layout has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: blocks whose memory comes at the end of their capture.
-//! * [`grow`]: more memory from the driver; [`spare`]: some of it ahead; [`give_back`]: less;
+//! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
@@ -29,9 +29,9 @@ mod laid;
 mod open;
 mod place;
 mod planned;
+mod premapped;
 mod range;
 mod segment;
-mod spare;
 mod stream_ordered;
 mod suspend;
 
@@ -39,9 +39,9 @@ pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Claim, Placed};
 pub(crate) use planned::{Asker, Lies, Others, Prepared, Sharable};
+pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, Pending, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
-pub(crate) use spare::Bounds;
 
 use crate::capture::{Markers, Moment, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError, MemoryHandle};
@@ -105,9 +105,9 @@ pub(crate) struct Heap {
     orphans: Vec<MemoryHandle>,
     reserved: u64,
     /// Bytes that are mapped and lie in no range; counted as reserved.
-    spare: u64,
+    premapped: u64,
     /// Bytes that are held to be exchanged for others, and not counted as reserved elsewhere.
-    ahead: u64,
+    replacements: u64,
     /// What captures under way made the heap grow by in steps, in bytes.
     grown: u64,
     /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
@@ -156,8 +156,8 @@ impl Heap {
             unproven: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
-            spare: 0,
-            ahead: 0,
+            premapped: 0,
+            replacements: 0,
             grown: 0,
             exact: false,
             is_suspended: false,
@@ -174,7 +174,7 @@ impl Heap {
 
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
-        self.reserved + self.ahead
+        self.reserved + self.replacements
     }
 
     /// Address and size of a range.
@@ -250,9 +250,9 @@ impl Heap {
             // Addresses of blocks are not memory, so nothing can be said to be left over.
             return (0, 0);
         }
-        let spares = if self.spare > 0 { self.spares().count() } else { 0 };
+        let premapped_ranges = if self.premapped > 0 { self.premapped_ranges().count() } else { 0 };
         (
-            self.ranges.free() + spares,
+            self.ranges.free() + premapped_ranges,
             self.reserved + self.suspended - self.in_blocks - self.waiting,
         )
     }

@@ -23,9 +23,9 @@ pub(crate) struct Segment {
     /// Up to where memory is in use, or was mapped, in bytes from the front.
     pub(crate) mapped: u64,
     /// Mapped behind that, as the end of the last piece, in bytes.
-    pub(super) spare: u64,
+    pub(super) premapped: u64,
     /// To exchange the last piece for, mapped nowhere yet.
-    pub(super) ahead: Option<MemoryHandle>,
+    pub(super) replacement: Option<MemoryHandle>,
     /// The range that ends at `mapped`.
     pub(crate) last: Option<RangeId>,
     /// What is mapped, by address; empty for an allocation.
@@ -76,8 +76,8 @@ impl Segment {
             address,
             bytes,
             mapped,
-            spare: 0,
-            ahead: None,
+            premapped: 0,
+            replacement: None,
             last: None,
             pieces: BTreeMap::new(),
             absent: BTreeMap::new(),

@@ -1,19 +1,19 @@
-//! Spare memory: what growth in captures maps beyond what its block takes.
+//! Premapped memory: what growth in captures maps beyond what its block takes.
 //!
 //! A mapping costs the same whatever its size, so a capture that grows again and again maps more at
 //! once. What is left over lies behind the end of its segment, in the same piece, and in no range:
 //! every decision about places is as if it were not mapped. Growth at that end takes from it first.
 //!
-//! **Trimming** gives it back. The driver unmaps no parts, so the piece is *exchanged* for one of the
+//! **Releasing it** gives it back. The driver unmaps no parts, so the piece is *exchanged* for one of the
 //! size in use, at the same address, and what the piece held is lost. That is sound while nothing
 //! has run that used the piece, and the caller keeps this so:
 //!
-//! > While a heap has spare memory, every block that was ever placed in its piece is one of captures
+//! > While a heap has premapped memory, every block that was ever placed in its piece is one of captures
 //! > under way, and no use of it outside its capture is known.
 //!
 //! The piece was mapped for a capture under way. Before one of these would change (a capture ends,
-//! work outside captures is to be handed a place, a use outside is recorded) the spare is trimmed, or
-//! *settled*: it becomes idle memory like any other, and its piece is never exchanged.
+//! work outside captures is to be handed a place, a use outside is recorded) the premapped memory is
+//! released, or *kept*: it becomes idle memory like any other, and its piece is never exchanged.
 
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{Piece, Segment};
@@ -41,30 +41,31 @@ enum Exchanged {
 }
 
 impl Segment {
-    /// The piece that ends in spare memory: where it begins, and how much of it is in use.
-    fn spare_piece(&self) -> Option<(u64, Piece, u64)> {
+    /// The piece that ends in premapped memory: where it begins, and how much of it is in use.
+    fn premapped_piece(&self) -> Option<(u64, Piece, u64)> {
         let used_until = self.address + self.mapped;
-        let end = used_until + self.spare;
-        let (&address, &piece) = self.pieces.range(..end).next_back().filter(|_| self.spare > 0)?;
-        debug_assert_eq!(address + piece.bytes, end, "spare memory is the end of a piece");
+        let end = used_until + self.premapped;
+        let (&address, &piece) =
+            self.pieces.range(..end).next_back().filter(|_| self.premapped > 0)?;
+        debug_assert_eq!(address + piece.bytes, end, "premapped memory is the end of a piece");
         Some((address, piece, used_until - address))
     }
 
-    /// Exchanges the piece that ends in spare memory for one without. Of a handle that could not be
+    /// Exchanges the piece that ends in premapped memory for one without. Of a handle that could not be
     /// released the `orphans` take care.
     fn exchange<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         orphans: &mut Vec<MemoryHandle>,
     ) -> Exchanged {
-        let Some((address, old, used)) = self.spare_piece() else { return Exchanged::Kept };
-        let ahead = self.ahead.take();
+        let Some((address, old, used)) = self.premapped_piece() else { return Exchanged::Kept };
+        let replacement = self.replacement.take();
         if driver.unmap(address, old.bytes).is_err() {
-            drop_handles(driver, ahead, orphans);
+            drop_handles(driver, replacement, orphans);
             return Exchanged::Kept;
         }
         self.pieces.remove(&address);
-        let memory = match ahead {
+        let memory = match replacement {
             Some(memory) => memory,
             // There is no room for both at once.
             None if driver.release(old.memory).is_ok() => match driver.create(used) {
@@ -134,25 +135,25 @@ fn drop_handles<D: Driver + ?Sized>(
 impl Heap {
     /// Bytes that are held and lie in no range.
     #[inline]
-    pub(crate) fn spare(&self) -> u64 {
-        self.spare
+    pub(crate) fn premapped(&self) -> u64 {
+        self.premapped
     }
 
     /// Where they lie: address, size and segment.
-    pub(crate) fn spares(&self) -> impl Iterator<Item = ((u64, u64), usize)> + '_ {
+    pub(crate) fn premapped_ranges(&self) -> impl Iterator<Item = ((u64, u64), usize)> + '_ {
         let segments = self.segments.iter().enumerate();
         segments.filter_map(|(number, segment)| {
-            let segment = segment.as_ref().filter(|segment| segment.spare > 0)?;
-            Some(((segment.address + segment.mapped, segment.spare), number))
+            let segment = segment.as_ref().filter(|segment| segment.premapped > 0)?;
+            Some(((segment.address + segment.mapped, segment.premapped), number))
         })
     }
 
     /// How much of what is missing behind a segment's end is mapped there already.
-    pub(super) fn spare_of(&self, segment: SegmentId) -> u64 {
-        self.segments[segment.index()].as_ref().map_or(0, |segment| segment.spare)
+    pub(super) fn premapped_of(&self, segment: SegmentId) -> u64 {
+        self.segments[segment.index()].as_ref().map_or(0, |segment| segment.premapped)
     }
 
-    /// Brings `missing` bytes behind a segment's end into use: spare ones first, then new ones, and
+    /// Brings `missing` bytes behind a segment's end into use: premapped ones first, then new ones, and
     /// with a step more than that. Returns the range.
     ///
     /// # Errors
@@ -168,11 +169,11 @@ impl Heap {
         // Half as much again as the captures have grown so far: few calls, and little too much.
         let ahead = if self.exact { 0 } else { self.grown / 2 };
         let row = self.segment(segment);
-        let needed = missing.saturating_sub(row.spare);
+        let needed = missing.saturating_sub(row.premapped);
         let mut mapped = None;
         if needed > 0 {
-            let address = row.address + row.mapped + row.spare;
-            let room = (row.bytes - row.mapped - row.spare).min(step);
+            let address = row.address + row.mapped + row.premapped;
+            let room = (row.bytes - row.mapped - row.premapped).min(step);
             let half = limit.saturating_sub(needed) / 2;
             let extra = ahead.min(room.saturating_sub(needed)).min(half) / unit * unit;
             let mut bytes = needed + extra;
@@ -186,11 +187,11 @@ impl Heap {
             result?;
             mapped = Some((address, bytes));
         }
-        let before = row.spare;
-        row.spare = before + mapped.map_or(0, |(_, bytes)| bytes) - missing;
+        let before = row.premapped;
+        row.premapped = before + mapped.map_or(0, |(_, bytes)| bytes) - missing;
         row.mapped += missing;
-        let after = row.spare;
-        self.spare = self.spare - before + after;
+        let after = row.premapped;
+        self.premapped = self.premapped - before + after;
         if let Some((address, bytes)) = mapped {
             self.grown += if step > 0 { bytes } else { 0 };
             self.note_change(Change { mapped: true, whole: false, address, bytes, pieces: 1 });
@@ -198,31 +199,31 @@ impl Heap {
         Ok(self.append(segment, missing))
     }
 
-    /// Makes spare memory idle memory, where it belongs to the piece that a range reaches into, or
+    /// Makes premapped memory idle memory, where it belongs to the piece that a range reaches into, or
     /// all of it. Its piece stays as it is from now on.
-    pub(crate) fn settle_spare(&mut self, of: Option<RangeId>) {
+    pub(crate) fn keep_premapped(&mut self, of: Option<RangeId>) {
         let place = of.map(|id| self.extent(id));
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_ref() else { continue };
-            let Some((start, piece, _)) = segment.spare_piece() else { continue };
+            let Some((start, piece, _)) = segment.premapped_piece() else { continue };
             let reaches = place.is_none_or(|(address, bytes)| {
                 address < start + piece.bytes && start < address + bytes
             });
             if reaches {
-                self.settle_segment(SegmentId::new(row));
+                self.keep_segment(SegmentId::new(row));
             }
         }
     }
 
-    fn settle_segment(&mut self, segment: SegmentId) {
+    fn keep_segment(&mut self, segment: SegmentId) {
         let row = self.segment(segment);
-        let bytes = std::mem::take(&mut row.spare);
+        let bytes = std::mem::take(&mut row.premapped);
         if bytes == 0 {
             return;
         }
         row.mapped += bytes;
         let (start, last) = (row.address + row.mapped - bytes, row.last);
-        self.spare -= bytes;
+        self.premapped -= bytes;
         self.exact = true;
         let state = State::Idle { graphs: false, closed: false };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
@@ -231,43 +232,46 @@ impl Heap {
         self.list_merged(id, false);
     }
 
-    /// Gets the memory of the pieces that [`Heap::trim`] would exchange others for, as far as the
-    /// driver gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved.
-    pub(crate) fn prepare_trim<D: Driver + ?Sized>(&mut self, driver: &D, mut limit: u64) {
+    /// Gets the memory of the pieces that [`Heap::release_premapped`] would exchange others for, as far
+    /// as the driver gives `limit` bytes: so an exchange that fails can be undone. It counts as reserved.
+    pub(crate) fn create_replacements<D: Driver + ?Sized>(&mut self, driver: &D, mut limit: u64) {
         for segment in self.segments.iter_mut().flatten() {
-            let Some((_, _, used)) = segment.spare_piece() else { continue };
-            if used == 0 || used > limit || segment.ahead.is_some() {
+            let Some((_, _, used)) = segment.premapped_piece() else { continue };
+            if used == 0 || used > limit || segment.replacement.is_some() {
                 continue;
             }
             if let Ok(memory) = driver.create(used) {
-                segment.ahead = Some(memory);
-                self.ahead += used;
+                segment.replacement = Some(memory);
+                self.replacements += used;
                 limit -= used;
             }
         }
     }
 
-    /// Gives spare memory back to the driver. What it does not take is idle memory from now on.
+    /// Gives premapped memory back to the driver. What it does not take is idle memory from now on.
     /// No work may have used the pieces that end in it.
     ///
     /// # Errors
     /// The driver's, where a piece is lost: the heap is not [whole](Heap::is_whole) any more, and its
     /// pool must be shut. What is lost comes back as after a suspension.
-    pub(crate) fn trim<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn release_premapped<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+    ) -> Result<(), DriverError> {
         let mut result = Ok(());
         for number in 0..self.segments.len() {
             let Some(row) = self.segments[number].as_mut() else { continue };
-            let Some((address, old, used)) = row.spare_piece() else { continue };
+            let Some((address, old, used)) = row.premapped_piece() else { continue };
             let gone = Change { mapped: false, whole: false, address, bytes: old.bytes, pieces: 1 };
             let come = |bytes| Change { mapped: true, bytes, ..gone };
             match row.exchange(driver, &mut self.orphans) {
                 Exchanged::Kept => {}
                 Exchanged::Done => {
-                    // To the history only the spare end goes: what is in use stays where it is.
-                    let spare = old.bytes - used;
+                    // To the history only the premapped end goes: what is in use stays where it is.
+                    let premapped = old.bytes - used;
                     self.note_change(come(0));
-                    self.note_change(Change { address: address + used, bytes: spare, ..gone });
-                    self.resize_spare(number, 0);
+                    self.note_change(Change { address: address + used, bytes: premapped, ..gone });
+                    self.resize_premapped(number, 0);
                 }
                 Exchanged::Lost(absent, error) => {
                     let (bytes, held) = (absent.bytes, absent.is_held());
@@ -279,21 +283,21 @@ impl Heap {
                     } else {
                         self.suspended += bytes;
                     }
-                    self.resize_spare(number, bytes - used);
+                    self.resize_premapped(number, bytes - used);
                 }
             }
-            self.settle_segment(SegmentId::new(number));
+            self.keep_segment(SegmentId::new(number));
         }
         // Every handle made ahead is in its place, or released.
-        self.ahead = 0;
+        self.replacements = 0;
         self.exact = true;
         result
     }
 
-    fn resize_spare(&mut self, segment: usize, bytes: u64) {
+    fn resize_premapped(&mut self, segment: usize, bytes: u64) {
         let Some(row) = self.segments[segment].as_mut() else { return };
-        self.spare = self.spare - row.spare + bytes;
-        row.spare = bytes;
+        self.premapped = self.premapped - row.premapped + bytes;
+        row.premapped = bytes;
     }
 
     /// A capture ends: growth begins with small steps again.
