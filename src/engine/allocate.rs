@@ -22,7 +22,7 @@ use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::NodeIndex;
 use crate::driver::{AsStream, Driver, DriverError, StreamHandle};
-use crate::heap::{Bounds, Claim, Heap, Placed, Wanted};
+use crate::heap::{Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 use crate::settings::{Rounding, Settings};
@@ -56,50 +56,50 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { pool, requested, bytes, .. } = request;
         let stream = request.stream;
         self.state.must_be_awake(pool, CALL)?;
-        let claim = self.requester(pool, stream)?;
+        let requester = self.requester(pool, stream)?;
         if requested > LARGEST {
-            return Err(self.out_of_memory(request, claim));
+            return Err(self.out_of_memory(request, requester));
         }
-        let homes = self.state.pool(pool, CALL)?.homes(bytes, claim);
+        let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
         self.state.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.state.touch(heap));
-        let found = match self.find_planned(request, claim) {
+        let found = match self.find_planned(request, requester) {
             Err(error) => Err(error),
             Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
             // What is there already does, but nothing more comes for it.
-            Ok(Found::Never) if !request.fixed => Ok(self.place(claim, homes, bytes)),
+            Ok(Found::Never) if !request.fixed => Ok(self.place(requester, homes, bytes)),
             Ok(Found::Never) => Ok(None),
-            Ok(Found::Unplanned) => match self.follow(request, claim) {
+            Ok(Found::Unplanned) => match self.follow(request, requester) {
                 Some(place) => Ok(Some(place)),
-                None => self.find(request, homes, claim),
+                None => self.find(request, homes, requester),
             },
         };
         match found {
-            Ok(Some((heap, placed))) => Ok(self.hand_out(request, heap, claim, placed)),
+            Ok(Some((heap, placed))) => Ok(self.hand_out(request, heap, requester, placed)),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
-            Ok(None) | Err(_) => Err(self.out_of_memory(request, claim)),
+            Ok(None) | Err(_) => Err(self.out_of_memory(request, requester)),
         }
     }
 
     fn out_of_memory(
         &mut self,
         &Request { pool, stream, requested, .. }: &Request,
-        claim: Claim,
+        requester: Requester,
     ) -> Error {
-        let waits = matches!(claim, Claim::Outside { .. });
+        let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes: requested, pool, waits };
-        let asks = Some((stream, View::Claim(claim)));
+        let asks = Some((stream, View::Requester(requester)));
         Error::OutOfMemory(self.report_oom(Purpose::Block, need, asks))
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
-    fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Claim, Error> {
+    fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Requester, Error> {
         let Some(capture) = self.capture_of(stream, CALL)? else {
-            return Ok(Claim::Outside { timeline: Some(self.state.assign_stream(stream)) });
+            return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
         let (slot, stream) = self.look_into(stream, capture, pool, CALL)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
-        Ok(Claim::Capture { capture: slot, stream, share })
+        Ok(Requester::Capture { capture: slot, stream, share })
     }
 
     /// A place among what is free, or among what has become free, or in new memory.
@@ -107,21 +107,21 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         request: &Request,
         homes: Homes,
-        claim: Claim,
+        requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, stream, bytes, .. } = request;
         let small = is_small(bytes);
-        if let Claim::Outside { .. } = claim {
+        if let Requester::Outside { .. } = requester {
             self.drop_premapped_for_eager(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
             self.take_back_own((pool, stream), small);
             self.poll_deferred(POLLED);
         }
-        if let Some(placed) = self.place(claim, homes, bytes) {
+        if let Some(placed) = self.place(requester, homes, bytes) {
             return Ok(Some(placed));
         }
         if self.poll_deferred(POLLED) {
-            if let Some(placed) = self.place(claim, homes, bytes) {
+            if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
@@ -132,30 +132,30 @@ impl<D: Driver> Locked<'_, D> {
                     self.state.pools.heap_mut(homes.first).complete_position(timeline, u64::MAX);
                 }
             }
-            if let Some(placed) = self.place(claim, homes, bytes) {
+            if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
-        let waits = matches!(claim, Claim::Outside { .. });
+        let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Attempt::Grow => locked.grow(request, homes.grows, claim),
-            Attempt::Place => Ok(locked.place(claim, homes, bytes)),
+            Attempt::Grow => locked.grow(request, homes.grows, requester),
+            Attempt::Place => Ok(locked.place(requester, homes, bytes)),
         })
     }
 
     /// A place in memory that the pool holds.
-    fn place(&mut self, claim: Claim, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
+    fn place(&mut self, requester: Requester, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
         let weigh = homes.second.is_some() || !is_small(bytes);
         std::iter::once(homes.first).chain(homes.second).find_map(|heap| {
             let found = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
-                let placed = heap.place(bytes, weigh, claim, prove);
-                placed.or_else(|| heap.open(self.driver, bytes, claim, prove))
+                let placed = heap.place(bytes, weigh, requester, prove);
+                placed.or_else(|| heap.open(self.driver, bytes, requester, prove))
             };
-            self.search(claim, heap, found).map(|placed| (heap, placed))
+            self.search(requester, heap, found).map(|placed| (heap, placed))
         })
     }
 
@@ -163,14 +163,14 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         request: &Request,
         heap: u32,
-        claim: Claim,
+        requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, .. } = request;
         let limit = self.state.room(pool);
-        let bounds = Bounds { limit, step: self.step(pool, claim) };
+        let bounds = Bounds { limit, step: self.step(pool, requester) };
         let wanted = Wanted { bytes, requested };
-        let grown = self.search(claim, heap, |heap, prove| {
-            heap.grow(self.driver, wanted, claim, prove, bounds)
+        let grown = self.search(requester, heap, |heap, prove| {
+            heap.grow(self.driver, wanted, requester, prove, bounds)
         })?;
         Ok(grown.map(|placed| (heap, placed)))
     }
@@ -179,13 +179,13 @@ impl<D: Driver> Locked<'_, D> {
     /// unless the capture proves its markers for the stream that asks.
     pub(super) fn search<R>(
         &mut self,
-        claim: Claim,
+        requester: Requester,
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
         let State { pools, captures, .. } = &mut *self.state;
         let searched = pools.heap_mut(heap);
-        let Claim::Capture { capture: slot, stream, .. } = claim else {
+        let Requester::Capture { capture: slot, stream, .. } = requester else {
             return run(searched, &mut |_| false);
         };
         let capture = &captures.get(slot).proof;
@@ -198,14 +198,20 @@ impl<D: Driver> Locked<'_, D> {
         result
     }
 
-    fn hand_out(&mut self, request: &Request, heap: u32, claim: Claim, placed: Placed) -> Block {
+    fn hand_out(
+        &mut self,
+        request: &Request,
+        heap: u32,
+        requester: Requester,
+        placed: Placed,
+    ) -> Block {
         let &Request { pool, stream, requested, ref frames, .. } = request;
         // Before the block: the history shows memory before what lies in it.
         self.state.count_changes(heap);
         let number = self.state.blocks.number();
         let Placed { range, address, bytes, before } = placed;
-        let mine = match claim {
-            Claim::Capture { capture, stream: index, .. } => {
+        let mine = match requester {
+            Requester::Capture { capture, stream: index, .. } => {
                 let capture_state = self.state.capture(capture);
                 capture_state.blocks += 1;
                 let since = capture_state.proof.tick();
@@ -214,7 +220,7 @@ impl<D: Driver> Locked<'_, D> {
                 capture_state.write_journal(entry);
                 Some(home)
             }
-            Claim::Outside { .. } => None,
+            Requester::Outside { .. } => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
         self.state.write_journals(pool, mine.map(|home| home.slot), standing);

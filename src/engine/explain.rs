@@ -7,7 +7,7 @@ use super::names::PoolId;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
-use crate::heap::{Claim, State as RangeState};
+use crate::heap::{Requester, State as RangeState};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 use crate::policy::Reuse;
@@ -143,7 +143,7 @@ impl fmt::Display for WaitReason {
 /// From where free ranges are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    Claim(Claim),
+    Requester(Requester),
     /// A capture that has not asked for anything yet.
     NewCapture,
 }
@@ -180,11 +180,11 @@ impl<D: Driver> Locked<'_, D> {
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
                     RangeState::Idle { graphs, .. } => {
-                        let outside = matches!(view, View::Claim(Claim::Outside { .. }));
+                        let outside = matches!(view, View::Requester(Requester::Outside { .. }));
                         (*graphs && outside).then_some(Refusal::UsedByGraph)
                     }
                     RangeState::StreamOrdered { timeline, .. } => match view {
-                        View::Claim(Claim::Outside { timeline: asks })
+                        View::Requester(Requester::Outside { timeline: asks })
                             if asks == Some(*timeline) =>
                         {
                             None
@@ -194,7 +194,7 @@ impl<D: Driver> Locked<'_, D> {
                         }
                     },
                     RangeState::Pending(pending) => match view {
-                        View::Claim(Claim::Capture { capture, stream, .. })
+                        View::Requester(Requester::Capture { capture, stream, .. })
                             if capture == pending.capture =>
                         {
                             let capture = &self.state.captures.get(capture).proof;
@@ -251,13 +251,13 @@ impl<D: Driver> Engine<D> {
                     Some(slot) => {
                         let stream = locked.look(slot, stream);
                         let share = self.config.settings.reuse == Reuse::CrossStream;
-                        View::Claim(Claim::Capture { capture: slot, stream, share })
+                        View::Requester(Requester::Capture { capture: slot, stream, share })
                     }
                     None => View::NewCapture,
                 },
-                None => {
-                    View::Claim(Claim::Outside { timeline: locked.state.timelines.known(stream) })
-                }
+                None => View::Requester(Requester::Outside {
+                    timeline: locked.state.timelines.known(stream),
+                }),
             };
             let mut ranges = locked.free_ranges(pool, view);
             for range in &mut ranges {

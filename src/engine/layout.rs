@@ -13,7 +13,7 @@ use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::StreamIndex;
 use crate::driver::{CaptureId, Driver};
-use crate::heap::{Before, CaptureSlot, Claim, Freed, Placed};
+use crate::heap::{Before, CaptureSlot, Freed, Placed, Requester};
 use crate::journal::Entry;
 use crate::layout::{Layout, Place};
 use crate::lifetimes::Lifetimes;
@@ -151,13 +151,17 @@ impl Following {
 
 impl<D: Driver> Locked<'_, D> {
     /// A place by the layout that a capture follows; `None` where it follows none, or none any more.
-    pub(super) fn follow(&mut self, request: &Request, claim: Claim) -> Option<(u32, Placed)> {
-        let Claim::Capture { capture: slot, stream, .. } = claim else { return None };
+    pub(super) fn follow(
+        &mut self,
+        request: &Request,
+        requester: Requester,
+    ) -> Option<(u32, Placed)> {
+        let Requester::Capture { capture: slot, stream, .. } = requester else { return None };
         let following = self.state.capture(slot).following.as_ref()?;
         if following.pool != request.pool || following.fell_back.is_some() {
             return None;
         }
-        let found = self.place_next(request, claim);
+        let found = self.place_next(request, requester);
         let following = self.state.capture(slot).following.as_mut()?;
         match found {
             Ok(place) => {
@@ -174,15 +178,21 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    fn place_next(&mut self, request: &Request, claim: Claim) -> Result<(u32, Placed), Why> {
-        let Claim::Capture { capture: slot, stream, .. } = claim else { return Err(Why::Taken) };
+    fn place_next(
+        &mut self,
+        request: &Request,
+        requester: Requester,
+    ) -> Result<(u32, Placed), Why> {
+        let Requester::Capture { capture: slot, stream, .. } = requester else {
+            return Err(Why::Taken);
+        };
         let following = self.state.capture(slot).following.as_ref().ok_or(Why::More)?;
         let Place { offset, bytes, .. } = following.next(request.bytes, stream)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
             None => {
-                let arena = self.arena(request, claim, all)?;
+                let arena = self.arena(request, requester, all)?;
                 if let Some(following) = &mut self.state.capture(slot).following {
                     following.arena = Some(arena);
                 }
@@ -190,26 +200,34 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         self.state.touch(heap);
-        let placed = self
-            .search(claim, heap, |heap, prove| heap.place_at(base + offset, bytes, claim, prove));
+        let placed = self.search(requester, heap, |heap, prove| {
+            heap.place_at(base + offset, bytes, requester, prove)
+        });
         placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
     }
 
     /// One contiguous place in the pool, free for the capture; what the pool has in vain goes back to
     /// the driver first.
-    fn arena(&mut self, request: &Request, claim: Claim, bytes: u64) -> Result<(u32, u64), Why> {
-        let Claim::Capture { capture: slot, stream, .. } = claim else { return Err(Why::Taken) };
+    fn arena(
+        &mut self,
+        request: &Request,
+        requester: Requester,
+        bytes: u64,
+    ) -> Result<(u32, u64), Why> {
+        let Requester::Capture { capture: slot, stream, .. } = requester else {
+            return Err(Why::Taken);
+        };
         if !self.config.settings.caching {
             return Err(Why::NoCaching);
         }
         let pool = request.pool;
         self.free_completed(Some(pool));
         self.give_back(Amount { pool: Some(pool), most: u64::MAX });
-        let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, claim);
+        let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, requester);
         self.state.touch(homes.first);
         homes.second.into_iter().for_each(|heap| self.state.touch(heap));
         let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
-        let found = self.find(&request, homes, claim);
+        let found = self.find(&request, homes, requester);
         let Ok(Some((heap, Placed { range, address, before, .. }))) = found else {
             return Err(Why::NoMemory);
         };

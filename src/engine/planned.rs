@@ -16,7 +16,7 @@ use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
-use crate::heap::{Asker, CaptureSlot, Claim, Lies, Others, Placed, Prepared, Sharable};
+use crate::heap::{Asker, CaptureSlot, Lies, Others, Placed, Prepared, Requester, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
@@ -78,9 +78,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn find_planned(
         &mut self,
         request: &Request,
-        claim: Claim,
+        requester: Requester,
     ) -> Result<Found, DriverError> {
-        let Claim::Capture { capture: slot, stream, .. } = claim else {
+        let Requester::Capture { capture: slot, stream, .. } = requester else {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
@@ -102,7 +102,7 @@ impl<D: Driver> Locked<'_, D> {
         let learned = self.state.capture(slot).proof.learned(stream);
         let asker = Asker { capture, stream, learned, limit };
         self.state.touch(heap);
-        let placed = self.search(claim, heap, |heap, prove| {
+        let placed = self.search(requester, heap, |heap, prove| {
             if fixed {
                 heap.place_fixed(self.driver, asker, bytes)
             } else {

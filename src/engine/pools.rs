@@ -10,7 +10,7 @@ use super::config::PoolConfig;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::peaks::class;
 use crate::driver::CaptureId;
-use crate::heap::{Claim, Heap, Plan};
+use crate::heap::{Heap, Plan, Requester};
 use crate::index::{new_map, Map};
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
@@ -95,11 +95,11 @@ impl Pool {
     }
 
     /// The heaps for a block of this size.
-    pub(super) fn homes(&self, bytes: u64, claim: Claim) -> Homes {
+    pub(super) fn homes(&self, bytes: u64, requester: Requester) -> Homes {
         let [small, large] = self.heaps();
         let (own, other) = if is_small(bytes) { (small, large) } else { (large, small) };
-        match (claim, self.shared) {
-            (Claim::Capture { .. }, Some(grows)) => {
+        match (requester, self.shared) {
+            (Requester::Capture { .. }, Some(grows)) => {
                 Homes { first: own, second: Some(other), grows }
             }
             _ => Homes { first: own, second: None, grows: own },
@@ -298,7 +298,7 @@ impl Pools {
 
     /// The heap of a pool for blocks that get their memory later, new at the first.
     pub(super) fn planned_heap(&mut self, id: PoolId) -> u32 {
-        let pool = self.get_mut(id).expect("a claim names a pool");
+        let pool = self.get_mut(id).expect("a requester names a pool");
         let heap = pool.heap(PLANNED);
         if !std::mem::replace(&mut pool.has_planned, true) {
             self.heaps[heap as usize] = Some(Heap::new_planned(heap));

@@ -17,7 +17,7 @@ use super::capture_state::CaptureState;
 use super::names::PoolId;
 use super::state::{Locked, State};
 use crate::driver::{Driver, DriverError, StreamHandle};
-use crate::heap::{CaptureSlot, Claim, Heap, RangeId};
+use crate::heap::{CaptureSlot, Heap, RangeId, Requester};
 
 impl State {
     /// Bytes that all heaps hold premapped.
@@ -66,11 +66,11 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// How much growth for a claim may map at once ahead of what is asked for, in bytes.
-    pub(super) fn step(&self, pool: PoolId, claim: Claim) -> u64 {
-        match claim {
+    /// How much growth for a requester may map at once ahead of what is asked for, in bytes.
+    pub(super) fn step(&self, pool: PoolId, requester: Requester) -> u64 {
+        match requester {
             // Else it could not be released.
-            Claim::Capture { capture, .. }
+            Requester::Capture { capture, .. }
                 if self.state.is_mine_alone(pool, Some(capture))
                     && self.state.may_exchange(pool)
                     && !self.is_over_threshold() =>

@@ -2,7 +2,7 @@
 //! addresses.
 //!
 //! A suspended pool is shut: no door hands anything of it out. Stream caches keep nothing of it and get
-//! nothing back, the heaps refuse every claim, and what gives memory back by range finds none. Blocks
+//! nothing back, the heaps refuse every request, and what gives memory back by range finds none. Blocks
 //! of it can be freed; that changes tables and no memory.
 
 use super::history::Action;

@@ -1,7 +1,7 @@
 //! Weighing every place that a stream may take, where there are few.
 
 use super::carve::Edge;
-use super::place::Claim;
+use super::place::Requester;
 use super::range::{CaptureSlot, Range, RangeId, State};
 use super::Heap;
 use crate::capture::{NodeIndex, StreamIndex};
@@ -43,19 +43,19 @@ impl Heap {
         free_list.own_ranges + free_list.cross_stream.len() + idle
     }
 
-    /// The place of least [`Cost`]: at either end of a run of everything that the claim may take,
+    /// The place of least [`Cost`]: at either end of a run of everything that the requester may take,
     /// or, inside a run, where a block fits whole ranges exactly.
     ///
-    /// Costs a sort of what the claim may take, and for each range a walk over those that a block
+    /// Costs a sort of what the requester may take, and for each range a walk over those that a block
     /// beginning there would cover.
     pub(super) fn choose(
         &mut self,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Edge> {
-        let Claim::Capture { stream, .. } = claim else { return None };
-        let extents = self.takeable(claim, prove);
+        let Requester::Capture { stream, .. } = requester else { return None };
+        let extents = self.takeable(requester, prove);
         let mut best: Option<(Cost, Edge)> = None;
         let mut offer = |cost: Cost, edge: Edge| {
             if best.is_none_or(|(least, _)| cost < least) {
@@ -109,14 +109,14 @@ impl Heap {
         (shared, bytes.saturating_sub(own))
     }
 
-    /// Everything that a claim may take, in address order.
+    /// Everything that a requester may take, in address order.
     fn takeable(
         &mut self,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Vec<Extent> {
         let mut ids: Vec<RangeId> = Vec::new();
-        let Claim::Capture { capture, stream, share } = claim else {
+        let Requester::Capture { capture, stream, share } = requester else {
             return Vec::new();
         };
         let runs: Vec<RangeId> =

@@ -5,7 +5,7 @@
 //! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
 
 use super::carve::Edge;
-use super::place::{Claim, Placed};
+use super::place::{Placed, Requester};
 use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{unit, Segment, Shape};
@@ -58,7 +58,7 @@ impl Heap {
         &mut self,
         driver: &D,
         wanted: Wanted,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
         bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
@@ -66,11 +66,11 @@ impl Heap {
             return Ok(None);
         }
         let (bytes, limit) = (wanted.bytes, bounds.limit);
-        if let Claim::Capture { .. } = claim {
+        if let Requester::Capture { .. } = requester {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
-        if let Some(site) = self.site(bytes, claim, prove, unit) {
+        if let Some(site) = self.site(bytes, requester, prove, unit) {
             let premapped = match site.spot {
                 Spot::End(segment) => self.premapped_of(segment),
                 Spot::Low(_) | Spot::High(_) => 0,
@@ -134,7 +134,7 @@ impl Heap {
     fn site(
         &self,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
         unit: u64,
     ) -> Option<Site> {
@@ -147,12 +147,12 @@ impl Heap {
         };
         for &hole in &self.holes {
             let range = &self.ranges[hole];
-            let (first, below) = self.usable_before(range.previous, bytes, claim, prove);
+            let (first, below) = self.usable_before(range.previous, bytes, requester, prove);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: Spot::Low(hole) });
             }
-            let above = self.usable_after(range.next, bytes, claim, prove);
+            let above = self.usable_after(range.next, bytes, requester, prove);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
@@ -163,7 +163,7 @@ impl Heap {
         }
         if let Some(segment) = self.growing {
             let row = self.segments[segment.index()].as_ref()?;
-            let (first, usable) = self.usable_before(row.last, bytes, claim, prove);
+            let (first, usable) = self.usable_before(row.last, bytes, requester, prove);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
                 offer(row.address + row.mapped, Site { missing, first, spot: Spot::End(segment) });

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::place::Claim;
+use super::place::Requester;
 use super::range::{Given, Range, RangeId, State};
 use super::Heap;
 use crate::capture::NodeIndex;
@@ -11,26 +11,28 @@ use crate::capture::NodeIndex;
 const SEEDS: usize = 8;
 
 impl Heap {
-    /// Neighbours of any kind that the claim may take together, around the largest of each kind.
+    /// Neighbours of any kind that the requester may take together, around the largest of each kind.
     ///
     /// Looks at a bounded number of places, so that it stays cheap where there are many; a place
     /// that it overlooks costs memory, not safety.
     pub(super) fn joined(
         &mut self,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
         let mut seeds: SmallVec<[RangeId; 3 * SEEDS]> = SmallVec::new();
-        let (capture, stream, share) = match claim {
-            Claim::Capture { capture, stream, share } => (capture, stream, share),
-            Claim::Outside { timeline } => {
+        let (capture, stream, share) = match requester {
+            Requester::Capture { capture, stream, share } => (capture, stream, share),
+            Requester::Outside { timeline } => {
                 let own = timeline.and_then(|timeline| self.stream_ordered.get(timeline.index()));
                 seeds.extend(own.iter().flat_map(|own| own.largest()).take(SEEDS).map(|it| it.id));
                 for idle in [&self.idle[0], &self.closed[0]] {
                     seeds.extend(idle.largest().take(SEEDS).map(|range| range.id));
                 }
-                return seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove));
+                return seeds
+                    .into_iter()
+                    .find_map(|seed| self.around(seed, bytes, requester, prove));
             }
         };
         let free_list = self.free_list(capture, stream);
@@ -44,27 +46,27 @@ impl Heap {
         for idle in &self.idle {
             seeds.extend(idle.largest().take(SEEDS / 2).map(|range| range.id));
         }
-        seeds.into_iter().find_map(|seed| self.around(seed, bytes, claim, prove))
+        seeds.into_iter().find_map(|seed| self.around(seed, bytes, requester, prove))
     }
 
-    /// The first of the neighbours around a range that hold `bytes` together, if the claim may
+    /// The first of the neighbours around a range that hold `bytes` together, if the requester may
     /// take so many.
     fn around(
         &self,
         seed: RangeId,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<RangeId> {
         let mut held = 0;
         let mut at = Some(seed);
-        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, claim, prove)) {
+        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, requester, prove)) {
             held += self.ranges[id].bytes;
             at = self.ranges[id].next;
         }
         let mut first = seed;
         let mut at = self.ranges[seed].previous.filter(|_| held > 0);
-        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, claim, prove)) {
+        while let Some(id) = at.filter(|&id| held < bytes && self.may_take(id, requester, prove)) {
             held += self.ranges[id].bytes;
             first = id;
             at = self.ranges[id].previous;
@@ -72,27 +74,27 @@ impl Heap {
         (held >= bytes).then_some(first)
     }
 
-    /// Whether a claim may take a range.
+    /// Whether a requester may take a range.
     pub(super) fn may_take(
         &self,
         id: RangeId,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> bool {
         let Range { bytes, state, .. } = &self.ranges[id];
-        if let (Claim::Outside { .. }, Some(most)) = (claim, self.plan.splitting.most) {
+        if let (Requester::Outside { .. }, Some(most)) = (requester, self.plan.splitting.most) {
             if *bytes >= most {
                 // It is given whole or not at all.
                 return false;
             }
         }
-        match (state, claim) {
-            (State::Idle { graphs, .. }, Claim::Outside { .. }) => !graphs,
-            (State::StreamOrdered { timeline, .. }, Claim::Outside { timeline: asks }) => {
+        match (state, requester) {
+            (State::Idle { graphs, .. }, Requester::Outside { .. }) => !graphs,
+            (State::StreamOrdered { timeline, .. }, Requester::Outside { timeline: asks }) => {
                 asks == Some(*timeline)
             }
-            (State::Idle { closed, .. }, Claim::Capture { .. }) => !closed,
-            (State::Pending(pending), Claim::Capture { capture, stream, share }) => {
+            (State::Idle { closed, .. }, Requester::Capture { .. }) => !closed,
+            (State::Pending(pending), Requester::Capture { capture, stream, share }) => {
                 pending.capture == capture
                     && (share || pending.owner == stream)
                     && prove(&pending.markers)
@@ -101,20 +103,20 @@ impl Heap {
         }
     }
 
-    /// The free ranges that the claim may take from `last` downwards: the first of them, and how
+    /// The free ranges that the requester may take from `last` downwards: the first of them, and how
     /// much they hold, at most `bytes`.
     pub(super) fn usable_before(
         &self,
         last: Option<RangeId>,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> (Option<RangeId>, u64) {
         let mut first = None;
         let mut usable = 0;
         let mut at = last;
         while let Some(id) = at.filter(|_| usable < bytes) {
-            if !self.may_take(id, claim, prove) {
+            if !self.may_take(id, requester, prove) {
                 break;
             }
             first = Some(id);
@@ -125,18 +127,18 @@ impl Heap {
         (first, usable.min(bytes))
     }
 
-    /// How much the free ranges hold that the claim may take from `first` upwards, at most `bytes`.
+    /// How much the free ranges hold that the requester may take from `first` upwards, at most `bytes`.
     pub(super) fn usable_after(
         &self,
         first: Option<RangeId>,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> u64 {
         let mut usable = 0;
         let mut at = first;
         while let Some(id) = at.filter(|_| usable < bytes) {
-            if !self.may_take(id, claim, prove) {
+            if !self.may_take(id, requester, prove) {
                 break;
             }
             usable += self.ranges[id].bytes;

@@ -1,33 +1,33 @@
 //! A block at a place that a layout has chosen.
 
 use super::carve::Edge;
-use super::place::{Claim, Placed};
+use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, State};
 use super::Heap;
 use crate::capture::NodeIndex;
 
 impl Heap {
     /// Carves a block out at an address, if all that it would cover lies in one segment and is free
-    /// and the claim may take it: by `prove`, as [`Heap::place`] asks it. Never asks the driver.
+    /// and the requester may take it: by `prove`, as [`Heap::place`] asks it. Never asks the driver.
     ///
     /// `address` and `bytes` are multiples of 512. Costs a search of the table of ranges.
     pub(crate) fn place_at(
         &mut self,
         address: u64,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
         if self.is_uncached() || self.is_suspended() {
             return None;
         }
-        let Claim::Capture { .. } = claim else { return None };
+        let Requester::Capture { .. } = requester else { return None };
         let holds = |range: &Range| range.address <= address && address < range.end();
         let first = self.ranges.ids().find(|&id| holds(&self.ranges[id]))?;
         let end = address + bytes;
         let mut at = first;
         loop {
-            if !self.may_take(at, claim, prove) {
+            if !self.may_take(at, requester, prove) {
                 return None;
             }
             if end <= self.ranges[at].end() {

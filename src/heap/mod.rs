@@ -37,7 +37,7 @@ mod suspend;
 
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
-pub(crate) use place::{Before, Claim, Placed};
+pub(crate) use place::{Before, Placed, Requester};
 pub(crate) use planned::{Asker, Lies, Others, Prepared, Sharable};
 pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, Pending, RangeId, State, TimelineId};

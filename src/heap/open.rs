@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::carve::Edge;
 use super::free_list::Listed;
-use super::place::{Claim, Placed};
+use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, State};
 use super::segment::unit;
 use super::Heap;
@@ -63,10 +63,10 @@ impl Heap {
         &mut self,
         driver: &D,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
-        let Claim::Capture { .. } = claim else { return None };
+        let Requester::Capture { .. } = requester else { return None };
         if self.is_suspended() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Heap {
             .iter()
             .flat_map(|closed| closed.largest().take(LOOKED_AT).map(|listed| listed.id))
             .collect();
-        let sites = seeds.into_iter().filter_map(|id| self.opening(id, bytes, claim, prove));
+        let sites = seeds.into_iter().filter_map(|id| self.opening(id, bytes, requester, prove));
         let site = sites.min_by_key(|site| (site.missing, site.address))?;
         self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
         Some(self.carve(Edge::Low(site.first), bytes))
@@ -87,14 +87,14 @@ impl Heap {
         &self,
         id: RangeId,
         bytes: u64,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Site> {
         let Range { address, previous, .. } = self.ranges[id];
         if previous.is_some_and(|previous| self.is_closed(previous)) {
             return None;
         }
-        let (first, below) = self.usable_before(previous, bytes, claim, prove);
+        let (first, below) = self.usable_before(previous, bytes, requester, prove);
         let missing = bytes - below;
         let mut held = 0;
         let mut at = Some(id);

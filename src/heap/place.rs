@@ -19,7 +19,7 @@ use crate::capture::{Markers, NodeIndex, StreamIndex};
 
 /// Who asks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Requester {
     /// A stream of a capture under way. With `share` it may take what others gave back.
     Capture { capture: CaptureSlot, stream: StreamIndex, share: bool },
     /// Work outside captures: only what no graph uses, and what its own timeline gave back.
@@ -49,12 +49,12 @@ impl Heap {
     /// Carves a block out of free memory, if there is a place; never asks the driver.
     ///
     /// `bytes` is a multiple of 512; `weigh` says whether every place is worth a look where there
-    /// are few; `prove` says whether markers precede the claim's new work.
+    /// are few; `prove` says whether markers precede the requester's new work.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
         weigh: bool,
-        claim: Claim,
+        requester: Requester,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Option<Placed> {
         if self.is_uncached() || self.is_suspended() {
@@ -62,26 +62,26 @@ impl Heap {
         }
         self.clock += 1;
         let mut bytes = bytes;
-        let edge = match claim {
-            Claim::Capture { capture, stream, share } => {
+        let edge = match requester {
+            Requester::Capture { capture, stream, share } => {
                 if weigh && self.choices(capture, stream) <= FEW {
-                    self.choose(bytes, claim, prove)
+                    self.choose(bytes, requester, prove)
                 } else {
                     self.own_run(bytes, capture, stream, prove)
                         .or_else(|| {
                             share.then(|| self.cross_stream_range(bytes, capture, stream, prove))?
                         })
                         .or_else(|| self.idle_range(bytes, true))
-                        .or_else(|| self.joined(bytes, claim, prove))
+                        .or_else(|| self.joined(bytes, requester, prove))
                         .map(Edge::Low)
                 }
             }
-            Claim::Outside { timeline } => {
+            Requester::Outside { timeline } => {
                 let single = self.single_range(bytes, timeline);
                 if let Some(id) = single {
                     bytes = self.unsplit(id, bytes);
                 }
-                single.or_else(|| self.joined(bytes, claim, prove)).map(Edge::Low)
+                single.or_else(|| self.joined(bytes, requester, prove)).map(Edge::Low)
             }
         }?;
         Some(self.carve(edge, bytes))
