@@ -404,8 +404,9 @@ impl<D: Driver> Engine<D> {
     /// Frees a block that a stream cache handed out, if the stream cache may keep it; else it is not freed.
     #[inline]
     fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
-        let unknown = Error::UnknownBlock { call: "free", block: block.number() };
-        let Some(mut cache) = self.caches.get(block.cache) else { return Some(Err(unknown)) };
+        // Made where it is needed: to drop an error costs more than the rest of this.
+        let unknown = || Some(Err(Error::UnknownBlock { call: "free", block: block.number() }));
+        let Some(mut cache) = self.caches.get(block.cache) else { return unknown() };
         match cache.give(&self.driver, block) {
             Given::Done { may_peak } => {
                 if may_peak && !cache.allow(&mut self.caches.peaks()) {
@@ -417,7 +418,7 @@ impl<D: Driver> Engine<D> {
                 Some(Ok(()))
             }
             Given::Undecided => None,
-            Given::Unknown => Some(Err(unknown)),
+            Given::Unknown => unknown(),
         }
     }
 

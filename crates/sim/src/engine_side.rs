@@ -32,7 +32,7 @@ impl Driver for SimDriver {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn capture_of(&self, stream: StreamHandle) -> Result<CaptureStatus> {
         if self.gates.answer(slots::of_stream(stream)) {
             return Ok(CaptureStatus::None);
@@ -40,7 +40,8 @@ impl Driver for SimDriver {
         self.call(Call::CaptureStatus, |state| state.capture_status(stream))
     }
 
-    #[inline]
+    // Asked at both ends of a block's life; a call here would make the engine's calls look dearer.
+    #[inline(always)]
     fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
         Ok(self.capture_of(stream)? != CaptureStatus::None)
     }
