@@ -100,7 +100,7 @@ fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
         bench.driver.begin_capture(t, CaptureMode::ThreadLocal)?;
         assert!(bench.driver.wait(s, t).is_err());
         assert!(bench.driver.end_capture(t).is_err());
-        assert!(capture.allocate(MIB, &u).is_ok(), "a stream outside goes on");
+        assert!(bench.pool.allocate(MIB, &u).is_ok(), "a stream outside goes on");
         Ok::<_, Error>(())
     });
     let Err(error) = result else { panic!("{result:?}") };
