@@ -9,6 +9,7 @@ use super::peaks::{
     class, Amounts, Counter, Gone, Part, Peaks, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED,
     ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
+use super::pools::with_heap;
 use super::state::State;
 use super::statistics::{Counts, Statistics};
 
@@ -68,10 +69,7 @@ impl State {
     pub(super) fn account(&mut self, counts: bool) {
         while let Some(heap) = self.accounts.touched.pop() {
             self.count_changes(heap);
-            if self.pools.find_heap(heap).is_none() {
-                continue;
-            }
-            let pool = self.pools.pool_of(heap);
+            let Some(pool) = self.pools.find_pool(heap) else { continue };
             let (class, mut amounts) = self.amounts(pool, heap);
             if !counts {
                 let all = std::mem::take(&mut amounts);
@@ -136,16 +134,20 @@ impl State {
         // Large blocks may lie in two heaps.
         let (first, second) =
             if heap == row.small() { (heap, None) } else { (row.large(), row.planned()) };
+        let heap = self.pools.heap(first);
+        // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
+        let (pieces, free) = heap.free_pieces();
+        amounts[SPLIT] = pieces as u64;
+        amounts[SPLIT_BYTES] = free;
         for heap in [first].into_iter().chain(second) {
-            let heap = self.pools.heap(heap);
-            let (pieces, free) = heap.free_pieces();
-            amounts[ACTIVE] += heap.waiting_ranges() as u64;
-            amounts[ACTIVE_BYTES] += heap.waiting();
-            amounts[SPLIT] += pieces as u64;
-            amounts[SPLIT_BYTES] += free;
-            amounts[SEGMENTS] += heap.pieces() as u64;
-            amounts[RESERVED] += heap.reserved();
-            amounts[SUSPENDED] += heap.suspended();
+            with_heap!(self.pools, heap, |heap| {
+                let (blocks, bytes) = heap.waiting();
+                amounts[ACTIVE] += blocks as u64;
+                amounts[ACTIVE_BYTES] += bytes;
+                amounts[SEGMENTS] += heap.pieces() as u64;
+                amounts[RESERVED] += heap.reserved();
+                amounts[SUSPENDED] += heap.suspended();
+            });
         }
         (class, amounts)
     }

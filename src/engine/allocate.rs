@@ -15,7 +15,7 @@ use super::live_blocks::{Home, LiveBlock, Origin};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::planned::Found;
-use super::pools::{is_small, Homes};
+use super::pools::{is_small, Homes, Pools};
 use super::report::Block;
 use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
@@ -175,24 +175,31 @@ impl<D: Driver> Locked<'_, D> {
         Ok(grown.map(|placed| (heap, placed)))
     }
 
-    /// Runs a search on a heap with the one proof: no range that a capture gave back is taken
-    /// unless the capture proves its markers for the stream that asks.
+    /// Runs a search with the one proof: no range that a capture gave back is taken unless the
+    /// capture proves its markers for the stream that asks.
+    pub(super) fn with_proof<R>(
+        &mut self,
+        requester: Requester,
+        run: impl FnOnce(&mut Pools, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
+    ) -> R {
+        let State { pools, captures, .. } = &mut *self.state;
+        let Requester::Capture { capture: slot, stream, .. } = requester else {
+            return run(pools, &mut |_| false);
+        };
+        let capture = &captures.get(slot).proof;
+        run(pools, &mut |markers| capture.proves(stream, markers) || self.config.lacks(Flaw::Proof))
+    }
+
+    /// The same on a heap. What was found unproven waits for the markers that are missing.
     pub(super) fn search<R>(
         &mut self,
         requester: Requester,
         heap: u32,
         run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
     ) -> R {
-        let State { pools, captures, .. } = &mut *self.state;
-        let searched = pools.heap_mut(heap);
-        let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return run(searched, &mut |_| false);
-        };
-        let capture = &captures.get(slot).proof;
-        let result = run(searched, &mut |markers| {
-            capture.proves(stream, markers) || self.config.lacks(Flaw::Proof)
-        });
-        for (token, stream) in searched.take_unproven() {
+        let result = self.with_proof(requester, |pools, prove| run(pools.heap_mut(heap), prove));
+        let Requester::Capture { capture: slot, .. } = requester else { return result };
+        for (token, stream) in self.state.pools.heap_mut(heap).take_unproven() {
             self.wait_or_learn(slot, token, stream);
         }
         result

@@ -318,7 +318,7 @@ impl<D: Driver> Locked<'_, D> {
         let Deferred { pool, heap, range, number, requested, .. } = waiting;
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         if let Some(requested) = requested {
-            let (address, _) = self.state.pools.heap(heap).extent(range);
+            let (address, _) = self.state.pools.extent(heap, range);
             self.state.record_event(Action::Completed, (address, requested), None, pool);
         }
         match waiting.own {
@@ -328,7 +328,10 @@ impl<D: Driver> Locked<'_, D> {
                 own.position,
             ),
             None => {
-                self.state.pools.heap_mut(heap).free_held(range, graphs);
+                match self.state.pools.find_heap_mut(heap) {
+                    Some(heap) => heap.free_held(range, graphs),
+                    None => self.state.pools.planned_mut(heap).free(range, None),
+                }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
             }
         }

@@ -152,12 +152,14 @@ impl State {
     /// What the ranges of a heap that wait are waiting for, by address.
     pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
         let mut reasons = new_map();
-        let heap = self.pools.heap(number);
         for held in self.captures.held().filter(|held| held.heap == number) {
-            reasons.insert(heap.extent(held.range).0, held.reason.clone());
+            reasons.insert(self.pools.extent(number, held.range).0, held.reason.clone());
         }
         for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
-            reasons.insert(heap.extent(waiting.range).0, waiting.reason(&self.timelines));
+            reasons.insert(
+                self.pools.extent(number, waiting.range).0,
+                waiting.reason(&self.timelines),
+            );
         }
         reasons
     }

@@ -20,7 +20,7 @@ use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::Freed;
+use crate::heap::{Freed, Heap};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -172,7 +172,10 @@ impl<D: Driver> Locked<'_, D> {
                 if self.config.lacks(Flaw::OlderBlocks) {
                     let LiveBlock { heap, range, number, before, origin, .. } = block;
                     let graphs = before.graphs || matches!(origin, Origin::Graph);
-                    self.state.pools.heap_mut(heap).free_idle(range, graphs, number);
+                    match self.state.pools.find_heap_mut(heap) {
+                        Some(heap) => heap.free_idle(range, graphs, number),
+                        None => self.state.pools.planned_mut(heap).free(range, None),
+                    }
                 } else {
                     self.free_outside(block);
                 }
@@ -266,7 +269,7 @@ impl<D: Driver> Locked<'_, D> {
         let before = &mut block.before;
         let graphs = before.graphs;
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        let (address, _) = self.state.pools.heap(heap).extent(range);
+        let (address, _) = self.state.pools.extent(heap, range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
         self.state.record_event_from(
             action,
@@ -276,7 +279,7 @@ impl<D: Driver> Locked<'_, D> {
             block.frames.take(),
         );
         if let Some(reason) = ending.reason {
-            self.state.pools.heap_mut(heap).free_later(range, number);
+            self.state.pools.free_later(heap, range, number);
             let mut outside = ending.outside;
             let mut positions = SmallVec::new();
             let mut graphs = graphs;
@@ -316,15 +319,22 @@ impl<D: Driver> Locked<'_, D> {
         // A block that nothing can have used leaves its place as it found it.
         let markers =
             if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
-        if markers.is_empty() {
-            self.state.pools.heap_mut(heap).free_idle(range, graphs, number);
-            self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
-            return;
+        let settled = markers.is_empty();
+        match self.state.pools.find_heap_mut(heap) {
+            Some(row) if settled => row.free_idle(range, graphs, number),
+            Some(row) => {
+                let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
+                let token = row.free_pending(range, freed, number);
+                self.wait_or_learn(home.slot, token, home.stream);
+            }
+            None => {
+                let now = self.state.capture(home.slot).proof.now();
+                self.state.pools.planned_mut(heap).free(range, Some((markers, now)));
+            }
         }
-        let now = self.state.capture(home.slot).proof.now();
-        let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs, now };
-        let token = self.state.pools.heap_mut(heap).free_pending(range, freed, number);
-        self.wait_or_learn(home.slot, token, home.stream);
+        if settled {
+            self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
+        }
     }
 }
 
@@ -459,7 +469,7 @@ impl<D: Driver> Locked<'_, D> {
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
         }
-        let (address, _) = self.state.pools.heap(heap).extent(range);
+        let (address, _) = self.state.pools.extent(heap, range);
         let now = own.filter(|_| streams.is_empty());
         let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
         self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
@@ -467,7 +477,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).free_stream_ordered(range, own.timeline, own.position);
             return;
         }
-        self.state.pools.heap_mut(heap).free_later(range, number);
+        self.state.pools.free_later(heap, range, number);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
         let captures = match origin {
@@ -484,7 +494,7 @@ impl<D: Driver> Locked<'_, D> {
             requested: Some(requested),
             ..waiting
         });
-        if !free && self.state.pools.heap(heap).is_uncached() {
+        if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
             // So that a memory checker sees at once what touches the block from now on.
             self.state.timelines.synchronize(self.driver);
             self.poll_deferred(usize::MAX);
@@ -506,7 +516,7 @@ impl<D: Driver> Locked<'_, D> {
             );
             return;
         }
-        self.state.pools.heap_mut(heap).free_later(range, number);
+        self.state.pools.free_later(heap, range, number);
         self.state.timelines.fence(self.driver, timeline);
         let waiting = Deferred::new((pool, heap), range, number, false);
         self.defer(Deferred { positions: [mark].into_iter().collect(), ..waiting });

@@ -248,9 +248,8 @@ impl<D: Driver> Locked<'_, D> {
             self.state.pools.heap_mut(heap).free_idle(range, before.graphs, number);
             return;
         }
-        let now = self.state.capture(slot).proof.now();
         let Before { markers, graphs } = before;
-        let freed = Freed { capture: slot, owner: stream, markers, graphs, now };
+        let freed = Freed { capture: slot, owner: stream, markers, graphs };
         let token = self.state.pools.heap_mut(heap).free_pending(range, freed, number);
         self.wait_or_learn(slot, token, stream);
     }

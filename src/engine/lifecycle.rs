@@ -110,13 +110,15 @@ impl<D: Driver> Locked<'_, D> {
             });
         }
         let mut result = Ok(());
-        for heap in self.state.pool(id, "destroy_pool")?.all_heaps() {
+        for heap in self.state.pool(id, "destroy_pool")?.heaps() {
             self.state.pools.heap_mut(heap).note_close();
             self.state.count_changes(heap);
         }
-        for heap in self.state.pools.remove(id) {
+        let (heaps, planned) = self.state.pools.remove(id);
+        for heap in heaps {
             result = result.and(heap.close(self.driver));
         }
+        result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
         self.state.forget_figures(id);
         Ok(result?)
     }

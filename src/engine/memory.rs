@@ -246,11 +246,11 @@ impl State {
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
         let leak = |block: &super::live_blocks::LiveBlock, id, bytes, frames: Option<&Frames>| {
-            let heap = self.pools.find_heap(block.heap);
+            let known = self.pools.get(block.pool).is_some();
             Leak {
                 block: id,
                 pool: self.pools.label(block.pool),
-                address: heap.map_or(0, |heap| heap.extent(block.range).0),
+                address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
                 bytes,
                 stream: block.stream,
                 origin: frames.map(Frames::resolve).unwrap_or_default(),
@@ -322,7 +322,7 @@ impl<D: Driver> Engine<D> {
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let owned = state.pools.heaps().any(|heap| heap.owns(address));
+        let owned = state.pools.owns(address);
         owned
     }
 }

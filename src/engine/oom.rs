@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::explain::View;
 use super::history::Action;
 use super::names::{PoolId, PoolLabel};
+use super::pools::with_heap;
 use super::reclaim::Amount;
 use super::state::{Locked, State};
 use super::{Engine, Error};
@@ -388,7 +389,8 @@ impl<D: Driver> Locked<'_, D> {
         let asleep: u64 = asleep.map(|figures| figures.allocated_bytes.current).sum();
         let graphs = self.state.pools.iter().filter(|pool| pool.graphs() + pool.captures() > 0);
         let heaps = graphs.flat_map(|pool| pool.all_heaps());
-        let in_graphs = heaps.map(|heap| self.state.pools.heap(heap).reserved()).sum();
+        let in_graphs =
+            heaps.map(|heap| with_heap!(self.state.pools, heap, |heap| heap.reserved())).sum();
         Box::new(OutOfMemory {
             purpose,
             requested,

@@ -16,7 +16,9 @@ use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
-use crate::heap::{Asker, CaptureSlot, Lies, Others, Placed, Prepared, Requester, Sharable};
+use crate::heap::{
+    CaptureSlot, Others, Placed, Placement, PlannedRequester, Prepared, Requester, Sharable,
+};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
@@ -50,7 +52,7 @@ impl State {
     fn unbound(&self, slot: CaptureSlot) -> Vec<u32> {
         let capture_state = self.captures.get(slot);
         let heaps = self.planned_of(&capture_state.pools).into_iter();
-        let unbound = |heap: &u32| self.pools.heap(*heap).is_unbound(capture_state.id);
+        let unbound = |heap: &u32| self.pools.planned(*heap).is_unbound(capture_state.id);
         heaps.filter(unbound).collect()
     }
 
@@ -65,7 +67,7 @@ impl State {
         let heaps = self.planned_of(pools);
         heaps
             .into_iter()
-            .fold(false, |any, heap| self.pools.heap_mut(heap).keep_ground(capture) | any)
+            .fold(false, |any, heap| self.pools.planned_mut(heap).keep_graph(capture) | any)
     }
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
@@ -100,13 +102,14 @@ impl<D: Driver> Locked<'_, D> {
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
         let learned = self.state.capture(slot).proof.learned(stream);
-        let asker = Asker { capture, stream, learned, limit };
+        let asks = PlannedRequester { capture, stream, learned, limit };
         self.state.touch(heap);
-        let placed = self.search(requester, heap, |heap, prove| {
+        let placed = self.with_proof(requester, |pools, prove| {
+            let heap = pools.planned_mut(heap);
             if fixed {
-                heap.place_fixed(self.driver, asker, bytes)
+                heap.place_fixed(self.driver, asks, bytes)
             } else {
-                heap.place_fresh(self.driver, asker, bytes, prove)
+                heap.place_fresh(self.driver, asks, bytes, prove)
             }
         });
         match placed {
@@ -128,7 +131,7 @@ impl<D: Driver> Locked<'_, D> {
         let (capture, pools) = (capture_state.id, capture_state.pools.clone());
         let live = |pool: &PoolId| {
             let heap = self.state.pools.get(*pool)?.planned()?;
-            Some(self.state.pools.heap(heap).planned_live(capture))
+            Some(self.state.pools.planned(heap).live_bytes(capture))
         };
         let own = live(&pool).unwrap_or(0);
         let all: u64 = pools.iter().filter_map(live).sum();
@@ -164,7 +167,7 @@ impl<D: Driver> Locked<'_, D> {
         let plan = |heap: u32| {
             let options = self.options(slot, self.state.pools.pool_of(heap)).unwrap_or_default();
             let options = options.after(capture_state.since.elapsed());
-            let row = self.state.pools.heap(heap);
+            let row = self.state.pools.planned(heap);
             // One of the captures beside it may contain this one, so nothing is known to be theirs in
             // turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
@@ -185,13 +188,13 @@ impl<D: Driver> Locked<'_, D> {
         let plans = self.plans(slot);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (heap, (sharable, plan)) in plans {
-            let row = self.state.pools.heap_mut(heap);
+            let row = self.state.pools.planned_mut(heap);
             let prepared = row.prepare(plan, &sharable);
             let Others { live, written, freed } = row.others(id);
             // Numbers of memory are a heap's own.
             let number = |memory: u64| u64::from(heap) << 40 | memory;
-            let lies: Vec<Lies> = prepared.lies().chain(live).collect();
-            for Lies { address, bytes, memory } in lies {
+            let placements: Vec<Placement> = prepared.placements().chain(live).collect();
+            for Placement { address, bytes, memory } in placements {
                 let memory = number(memory);
                 let entry = Entry::Bound { address, bytes, memory, offset: 0 };
                 self.state.capture(slot).write_journal(entry);
@@ -224,7 +227,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.touch(heap);
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
-            let scratch = self.state.pools.heap(heap).scratch_of(capture);
+            let scratch = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
@@ -236,7 +239,7 @@ impl<D: Driver> Locked<'_, D> {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
-                locked.state.pools.heap_mut(heap).bind(self.driver, capture, &prepared).map(Some)
+                locked.state.pools.planned_mut(heap).bind(self.driver, capture, &prepared).map(Some)
             });
             match bound {
                 Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),
@@ -257,7 +260,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether a graph's blocks, or what is left of them, lie in a pool's planned heap: it is over.
     pub(super) fn leave_planned(&mut self, pools: &[PoolId], capture: CaptureId) {
         for heap in self.state.planned_of(pools) {
-            self.state.pools.heap_mut(heap).leave_ground(self.driver, capture);
+            self.state.pools.planned_mut(heap).end_graph(self.driver, capture);
             self.state.touch(heap);
         }
     }
@@ -267,9 +270,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn release_planned(&mut self, pool: Option<PoolId>) -> u64 {
         let mut gone = 0;
         for heap in self.state.pools.planned_heaps(pool) {
-            let before = self.state.pools.heap(heap).reserved();
-            self.state.pools.heap_mut(heap).sweep(self.driver);
-            gone += before - self.state.pools.heap(heap).reserved();
+            let before = self.state.pools.planned(heap).reserved();
+            self.state.pools.planned_mut(heap).release_unused(self.driver);
+            gone += before - self.state.pools.planned(heap).reserved();
             self.state.touch(heap);
         }
         gone

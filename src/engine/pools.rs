@@ -10,8 +10,9 @@ use super::config::PoolConfig;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::peaks::class;
 use crate::driver::CaptureId;
-use crate::heap::{Heap, Plan, Requester};
+use crate::heap::{Heap, Plan, PlannedHeap, RangeId, Requester};
 use crate::index::{new_map, Map};
+use crate::journal::BlockNumber;
 
 /// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
 const SMALL_LIMIT: u64 = 1 << 20;
@@ -21,6 +22,29 @@ const HEAPS: usize = 3;
 const SMALL: usize = 0;
 const LARGE: usize = 1;
 const PLANNED: usize = 2;
+
+/// Does the same with a heap and with one of blocks which get their memory later.
+macro_rules! with_heap {
+    ($pools:expr, $number:expr, |$heap:ident| $do:expr) => {
+        match $pools.find_heap($number) {
+            Some($heap) => $do,
+            None => {
+                let $heap = $pools.planned($number);
+                $do
+            }
+        }
+    };
+    (mut $pools:expr, $number:expr, |$heap:ident| $do:expr) => {
+        match $pools.find_heap_mut($number) {
+            Some($heap) => $do,
+            None => {
+                let $heap = $pools.planned_mut($number);
+                $do
+            }
+        }
+    };
+}
+pub(super) use with_heap;
 
 const GONE: &str = "heaps live as long as their pool, and rows name them";
 
@@ -35,7 +59,8 @@ pub(super) fn is_small(bytes: u64) -> bool {
 pub(super) struct Pool {
     id: PoolId,
     config: PoolConfig,
-    has_planned: bool,
+    /// Of blocks that get their memory at the end of their capture, once there was one.
+    planned: Option<Box<PlannedHeap>>,
     /// The heap that grows for captures of either class, from the pool's first graph on: what
     /// graphs used is there for both.
     shared: Option<u32>,
@@ -83,7 +108,7 @@ impl Pool {
 
     /// The heap of blocks which get their memory at the end of their capture, once there was one.
     pub(super) fn planned(&self) -> Option<u32> {
-        self.has_planned.then(|| self.heap(PLANNED))
+        self.planned.as_ref().map(|_| self.heap(PLANNED))
     }
 
     pub(super) fn config(&self) -> &PoolConfig {
@@ -195,7 +220,7 @@ pub(super) struct Pools {
     made: u64,
     rows: Vec<Option<Pool>>,
     vacant: Vec<usize>,
-    /// [`HEAPS`] for each row.
+    /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
     heaps: Vec<Option<Heap>>,
 }
 
@@ -216,7 +241,7 @@ impl Pools {
         let pool = Pool {
             id,
             config,
-            has_planned: false,
+            planned: None,
             shared: None,
             graphs: 0,
             captures: 0,
@@ -231,12 +256,15 @@ impl Pools {
     }
 
     /// Takes a pool that nothing uses away, and gives its heaps back to be closed.
-    pub(super) fn remove(&mut self, id: PoolId) -> SmallVec<[Heap; HEAPS]> {
-        let Some(pool) = self.get(id) else { return SmallVec::new() };
-        let heaps = pool.all_heaps();
-        self.rows[id.row()] = None;
+    pub(super) fn remove(&mut self, id: PoolId) -> (Vec<Heap>, Option<Box<PlannedHeap>>) {
+        if self.get(id).is_none() {
+            return (Vec::new(), None);
+        }
+        let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
-        heaps.into_iter().filter_map(|heap| self.heaps[heap as usize].take()).collect()
+        let heaps = pool.iter().flat_map(Pool::heaps);
+        let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take()).collect();
+        (heaps, pool.and_then(|pool| pool.planned))
     }
 
     #[inline]
@@ -279,9 +307,48 @@ impl Pools {
         self.heaps.get(heap as usize)?.as_ref()
     }
 
+    pub(super) fn find_heap_mut(&mut self, heap: u32) -> Option<&mut Heap> {
+        self.heaps.get_mut(heap as usize)?.as_mut()
+    }
+
+    /// A heap of blocks which get their memory later.
+    pub(super) fn planned(&self, heap: u32) -> &PlannedHeap {
+        let pool = self.rows[heap as usize / HEAPS].as_ref();
+        pool.and_then(|pool| pool.planned.as_deref()).expect(GONE)
+    }
+
+    pub(super) fn planned_mut(&mut self, heap: u32) -> &mut PlannedHeap {
+        let pool = self.rows[heap as usize / HEAPS].as_mut();
+        pool.and_then(|pool| pool.planned.as_deref_mut()).expect(GONE)
+    }
+
+    /// Address and size of a range.
+    pub(super) fn extent(&self, heap: u32, range: RangeId) -> (u64, u64) {
+        with_heap!(self, heap, |heap| heap.extent(range))
+    }
+
+    /// Takes a range out of use without making it free.
+    pub(super) fn free_later(&mut self, heap: u32, range: RangeId, block: BlockNumber) {
+        match self.find_heap_mut(heap) {
+            Some(heap) => heap.free_later(range, block),
+            None => self.planned_mut(heap).free_later(range),
+        }
+    }
+
+    /// Whether an address is in one of the pools.
+    pub(super) fn owns(&self, address: u64) -> bool {
+        self.heaps().any(|heap| heap.owns(address))
+            || self.iter_planned().any(|heap| heap.owns(address))
+    }
+
     /// The heaps of all pools.
     pub(super) fn heaps(&self) -> impl Iterator<Item = &Heap> {
         self.heaps.iter().flatten()
+    }
+
+    /// The heaps of all pools of blocks which get their memory later.
+    pub(super) fn iter_planned(&self) -> impl Iterator<Item = &PlannedHeap> {
+        self.iter().filter_map(|pool| pool.planned.as_deref())
     }
 
     /// The numbers of the heaps of small and large blocks, of one pool or of all.
@@ -299,17 +366,20 @@ impl Pools {
     /// The heap of a pool for blocks that get their memory later, new at the first.
     pub(super) fn planned_heap(&mut self, id: PoolId) -> u32 {
         let pool = self.get_mut(id).expect("a requester names a pool");
-        let heap = pool.heap(PLANNED);
-        if !std::mem::replace(&mut pool.has_planned, true) {
-            self.heaps[heap as usize] = Some(Heap::new_planned(heap));
-        }
-        heap
+        pool.planned.get_or_insert_default();
+        pool.heap(PLANNED)
+    }
+
+    /// The pool of a heap, if it is still there.
+    #[inline]
+    pub(super) fn find_pool(&self, heap: u32) -> Option<PoolId> {
+        Some(self.rows.get(heap as usize / HEAPS)?.as_ref()?.id)
     }
 
     /// The pool of a heap.
     #[inline]
     pub(super) fn pool_of(&self, heap: u32) -> PoolId {
-        self.rows[heap as usize / HEAPS].as_ref().expect(GONE).id
+        self.find_pool(heap).expect(GONE)
     }
 
     /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that
@@ -329,12 +399,13 @@ impl Pools {
     /// What a pool holds, in bytes.
     pub(super) fn reserved(&self, id: PoolId) -> u64 {
         let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
-        heaps.into_iter().map(|heap| self.heap(heap).reserved()).sum()
+        heaps.into_iter().map(|heap| with_heap!(self, heap, |heap| heap.reserved())).sum()
     }
 
     /// What all pools hold, in bytes.
     pub(super) fn reserved_by_all(&self) -> u64 {
-        self.heaps().map(Heap::reserved).sum()
+        let planned: u64 = self.iter_planned().map(PlannedHeap::reserved).sum();
+        planned + self.heaps().map(Heap::reserved).sum::<u64>()
     }
 
     /// How much more a pool may hold by its own limit, in bytes.
@@ -346,7 +417,7 @@ impl Pools {
     /// Whether a pool is suspended, or a part of it.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
         let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
-        heaps.into_iter().any(|heap| self.heap(heap).is_suspended())
+        heaps.into_iter().any(|heap| with_heap!(self, heap, |heap| heap.is_suspended()))
     }
 }
 

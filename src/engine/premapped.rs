@@ -58,7 +58,7 @@ impl State {
 
     /// Makes the premapped memory of the piece that a range lies in idle.
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
-        if self.pools.heap(heap).premapped() > 0 {
+        if self.pools.find_heap(heap).is_some_and(|heap| heap.premapped() > 0) {
             self.touch(heap);
             self.pools.heap_mut(heap).keep_premapped(Some(range));
         }
@@ -188,7 +188,7 @@ impl<D: Driver> Locked<'_, D> {
         (heap, range): (u32, RangeId),
         stream: StreamHandle,
     ) {
-        if self.state.pools.heap(heap).premapped() == 0 {
+        if self.state.pools.find_heap(heap).is_none_or(|heap| heap.premapped() == 0) {
             return;
         }
         let id = self.state.capture(capture).id;

@@ -169,10 +169,8 @@ impl<D: Driver> Locked<'_, D> {
 
     /// In a heap that caches nothing: gives back what has become free.
     pub(super) fn drop_uncached(&mut self, heap: u32) {
-        let row = self.state.pools.heap_mut(heap);
-        if !row.is_uncached() {
-            return;
-        }
+        let row = self.state.pools.find_heap_mut(heap);
+        let Some(row) = row.filter(|row| row.is_uncached()) else { return };
         for Surplus { id, .. } in row.surplus() {
             // What the self.driver does not take stays for the next attempt.
             let _ = row.give_back(self.driver, id, u64::MAX);
@@ -194,7 +192,9 @@ impl<D: Driver> Locked<'_, D> {
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(Amount { pool: None, most });
         let awake = self.state.pools.heaps().filter(|heap| !heap.is_suspended());
-        let waiting = awake.map(|heap| heap.waiting() + heap.stream_ordered_bytes());
-        Emptied { released, waiting: waiting.sum(), reserved: self.state.pools.reserved_by_all() }
+        let waiting = awake.map(|heap| heap.waiting().1 + heap.stream_ordered_bytes());
+        let planned = self.state.pools.iter_planned().filter(|heap| !heap.is_suspended());
+        let waiting = waiting.sum::<u64>() + planned.map(|heap| heap.waiting().1).sum::<u64>();
+        Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::config::Config;
 use super::explain::WaitReason;
 use super::history::Frames;
+use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, StreamHandle};
-use crate::heap::{RangeId, State as RangeState};
+use crate::heap::{Heap, RangeId, State as RangeState};
 use crate::index::{new_map, Map};
 use crate::snapshot::{Block, BlockState, Frame, Segment, SegmentType, Setting, Snapshot, Waiting};
 
@@ -161,7 +162,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Adds a segment for each run of mapped memory of a heap; of a suspended one only for what it
     /// still holds, in which there are no blocks any more.
     fn segments(&self, number: u32, stacks: &mut Stacks, segments: &mut Vec<Segment>) {
-        let heap = self.state.pools.heap(number);
+        let heap = self.state.pools.find_heap(number);
         let pool = self.state.pools.pool_of(number);
         let occupants = self.state.occupants(number);
         let reasons = self.state.wait_reasons(number);
@@ -173,14 +174,19 @@ impl<D: Driver> Locked<'_, D> {
             active_size: 0,
             requested_size: 0,
             stream: 0,
-            segment_type: if heap.is_small() { SegmentType::Small } else { SegmentType::Large },
+            segment_type: if heap.is_some_and(Heap::is_small) {
+                SegmentType::Small
+            } else {
+                SegmentType::Large
+            },
             segment_pool_id: (u64::from(pool.number()), 0),
-            is_expandable: heap.is_growable(number),
+            is_expandable: heap.is_none_or(|heap| heap.is_growable(number)),
             frames: Vec::new(),
             blocks: Vec::new(),
         };
-        if heap.is_suspended() {
-            segments.extend(heap.still_held().into_iter().map(|((address, size), number)| {
+        if with_heap!(self.state.pools, number, |heap| heap.is_suspended()) {
+            let held = heap.into_iter().flat_map(Heap::still_held);
+            segments.extend(held.map(|((address, size), number)| {
                 let (state, requested_size) = (BlockState::Inactive, 0);
                 let (frames, waiting) = (Vec::new(), None);
                 let block = Block { address, size, requested_size, state, frames, waiting };
@@ -189,7 +195,7 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         let mut open: Option<(usize, u64)> = None;
-        for (id, place, range_of) in heap.mapped() {
+        for (id, place, range_of) in with_heap!(self.state.pools, number, |heap| heap.mapped()) {
             let (address, bytes) = place;
             if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
                 segments.push(empty(address, range_of));
@@ -197,7 +203,9 @@ impl<D: Driver> Locked<'_, D> {
             open = Some((range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
             let occupant = occupants.get(&id);
-            let waiting = self.state.waiting_for(heap.state(id), reasons.get(&address));
+            let waiting = with_heap!(self.state.pools, number, |heap| {
+                self.state.waiting_for(heap.state(id), reasons.get(&address))
+            });
             let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
             let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));
             segment.total_size += bytes;
@@ -216,7 +224,7 @@ impl<D: Driver> Locked<'_, D> {
             let size = bytes;
             segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
         }
-        for ((address, size), _) in heap.premapped_ranges() {
+        for ((address, size), _) in heap.into_iter().flat_map(Heap::premapped_ranges) {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;

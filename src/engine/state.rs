@@ -132,7 +132,6 @@ impl State {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let heaps_of_pool = row.all_heaps();
-        let extent = |heap: u32, range| pools.heap(heap).extent(range);
         let live = blocks.iter().map(|block| (block.number, block.heap, block.range));
         let held = captures.held().map(|held| (held.block, held.heap, held.range));
         let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
@@ -141,11 +140,11 @@ impl State {
             .chain(waiting)
             .filter(|(_, heap, _)| heaps_of_pool.contains(heap))
             .map(|(number, heap, range)| {
-                let (address, bytes) = extent(heap, range);
+                let (address, bytes) = pools.extent(heap, range);
                 (number, address, bytes)
             })
             .collect();
-        for heap in heaps_of_pool {
+        for heap in row.heaps() {
             let heap = pools.heap(heap);
             for (address, bytes) in heap.given_back() {
                 present_blocks.push((blocks.number(), address, bytes));

@@ -8,6 +8,7 @@
 use super::history::Action;
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
+use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, MemorySupport};
@@ -94,14 +95,18 @@ impl State {
 
     /// What the driver has of the heaps' memory, in bytes.
     fn missing(&mut self, heaps: &[u32]) -> u64 {
-        heaps.iter().copied().map(|heap| self.pools.heap(heap).suspended()).sum()
+        heaps
+            .iter()
+            .copied()
+            .map(|heap| with_heap!(self.pools, heap, |heap| heap.suspended()))
+            .sum()
     }
 
     /// Opens both heaps again if both are whole.
     fn reopen(&mut self, heaps: &[u32]) {
-        if heaps.iter().copied().all(|heap| self.pools.heap(heap).is_whole()) {
+        if heaps.iter().copied().all(|heap| with_heap!(self.pools, heap, |heap| heap.is_whole())) {
             for &heap in heaps {
-                self.pools.heap_mut(heap).reopen();
+                with_heap!(mut self.pools, heap, |heap| heap.reopen());
                 // The history shows memory before what lies in it.
                 self.count_changes(heap);
             }
@@ -134,7 +139,7 @@ impl State {
             let occupants = self.occupants(heap).into_iter();
             let mut occupants: Vec<_> = occupants
                 .filter(|(_, occupant)| occupant.state.is_active())
-                .map(|(range, occupant)| (self.pools.heap(heap).extent(range).0, occupant))
+                .map(|(range, occupant)| (self.pools.extent(heap, range).0, occupant))
                 .collect();
             occupants.sort_unstable_by_key(|&(address, _)| address);
             let pool = self.pools.pool_of(heap);
@@ -170,10 +175,15 @@ impl<D: Driver> Locked<'_, D> {
         if !known {
             self.state.record_leaving(&heaps);
         }
-        heaps.iter().copied().for_each(|heap| self.state.pools.heap_mut(heap).shut());
+        heaps
+            .iter()
+            .copied()
+            .for_each(|heap| with_heap!(mut self.state.pools, heap, |heap| heap.shut()));
         let mut done = Ok(());
         for &heap in &heaps {
-            done = done.and_then(|()| self.state.pools.heap_mut(heap).suspend(self.driver));
+            done = done.and_then(
+                |()| with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver)),
+            );
         }
         if done.is_err() {
             self.state.reopen(&heaps);
@@ -197,7 +207,7 @@ impl<D: Driver> Locked<'_, D> {
             let row = self.state.pool(pool, SUSPEND)?;
             let heaps = row.all_heaps();
             captures = row.captures();
-            let waits = |heap: u32| self.state.pools.heap(heap).unsettled();
+            let waits = |heap: u32| with_heap!(self.state.pools, heap, |heap| heap.unsettled());
             waiting = heaps.iter().copied().map(waits).sum();
             if captures > 0 || waiting == 0 {
                 break;
@@ -220,7 +230,7 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_leaving(&heaps);
         }
         for &heap in &heaps {
-            self.state.pools.heap_mut(heap).shut();
+            with_heap!(mut self.state.pools, heap, |heap| heap.shut());
             self.state.touch(heap);
         }
     }
@@ -239,7 +249,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             heaps
                 .iter()
-                .try_for_each(|&heap| locked.state.pools.heap_mut(heap).resume(self.driver))
+                .try_for_each(|&heap| with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver)))
                 .map(Some)
         });
         if let Ok(Some(())) = result {
@@ -248,7 +258,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         for &heap in &heaps {
             // What cannot go now stays as it is, and goes or is used at the next call.
-            let _ = self.state.pools.heap_mut(heap).suspend(self.driver);
+            let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver));
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),

@@ -8,7 +8,7 @@ use super::carve::Edge;
 use super::place::{Placed, Requester};
 use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
-use super::segment::{unit, Segment, Shape};
+use super::segment::{enter_segment, unit, Segment, Shape};
 use super::{Change, Heap, Supply};
 use crate::capture::NodeIndex;
 use crate::driver::{Driver, DriverError};
@@ -121,7 +121,7 @@ impl Heap {
             bytes: mapped,
             pieces: 1,
         });
-        let segment = self.enter(opened);
+        let segment = enter_segment(&mut self.segments, opened);
         if growable {
             self.growing = Some(segment);
             self.grown += if bounds.step > 0 { mapped } else { 0 };
@@ -209,17 +209,6 @@ impl Heap {
         };
         self.list_single(id);
         Ok(id)
-    }
-
-    /// Enters a new segment.
-    pub(super) fn enter(&mut self, segment: Segment) -> SegmentId {
-        let vacant = self.segments.iter().position(Option::is_none);
-        let row = vacant.unwrap_or(self.segments.len());
-        if row == self.segments.len() {
-            self.segments.push(None);
-        }
-        self.segments[row] = Some(segment);
-        SegmentId::new(row)
     }
 
     /// Enters bytes that came into use behind a segment's last range.

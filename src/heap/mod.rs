@@ -8,7 +8,7 @@
 //! * [`place`]: where a block goes; with [`choose`], [`joined`] and [`carve`].
 //! * [`laid`]: a block at a place that a layout has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
-//! * [`planned`]: blocks whose memory comes at the end of their capture.
+//! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while.
 //!
@@ -38,12 +38,12 @@ mod suspend;
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Before, Placed, Requester};
-pub(crate) use planned::{Asker, Lies, Others, Prepared, Sharable};
+pub(crate) use planned::{Others, Placement, PlannedHeap, PlannedRequester, Prepared, Sharable};
 pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, Pending, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
 
-use crate::capture::{Markers, Moment, NodeIndex, StreamIndex, Token};
+use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
 use bins::Bins;
@@ -124,8 +124,6 @@ pub(crate) struct Heap {
     clock: u64,
     /// What came from the driver and went back since that was last asked.
     changes: Vec<Change>,
-    /// Of a heap whose blocks get their memory at their capture's end.
-    planned: Option<Box<planned::Planned>>,
 }
 
 /// Memory that came from the driver or went back to it.
@@ -168,7 +166,6 @@ impl Heap {
             waiting_ranges: 0,
             clock: 0,
             changes: Vec::new(),
-            planned: None,
         }
     }
 
@@ -246,10 +243,6 @@ impl Heap {
 
     /// Free pieces of segments: how many, and their bytes.
     pub(crate) fn free_pieces(&self) -> (usize, u64) {
-        if self.is_planned() {
-            // Addresses of blocks are not memory, so nothing can be said to be left over.
-            return (0, 0);
-        }
         let premapped_ranges = if self.premapped > 0 { self.premapped_ranges().count() } else { 0 };
         (
             self.ranges.free() + premapped_ranges,
@@ -264,14 +257,9 @@ impl Heap {
         })
     }
 
-    /// Bytes that were given back and that no stream may take yet.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting
-    }
-
-    /// How many ranges those are.
-    pub(crate) fn waiting_ranges(&self) -> usize {
-        self.waiting_ranges
+    /// Ranges that were given back and that no stream may take yet: how many, and their bytes.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        (self.waiting_ranges, self.waiting)
     }
 
     /// What a token waits for; `None` once the range has been taken.
@@ -340,11 +328,7 @@ impl Heap {
         pending: Freed,
         block: BlockNumber,
     ) -> Token {
-        let Freed { capture, owner, markers, graphs, now } = pending;
-        if self.is_planned() {
-            self.vanish(id, Some((markers, now)));
-            return self.token(id);
-        }
+        let Freed { capture, owner, markers, graphs } = pending;
         self.leave(id);
         self.ranges.renew(id);
         let range = &mut self.ranges[id];
@@ -360,9 +344,6 @@ impl Heap {
     /// Takes an allocated range out of use without making it free for any stream.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
         self.ranges[id].block = Some(block);
-        if self.is_planned() {
-            self.note_freed(id);
-        }
         self.hold(id);
     }
 
@@ -425,7 +406,6 @@ impl Heap {
 
     /// Gives everything back to the driver.
     pub(crate) fn close<D: Driver + ?Sized>(mut self, driver: &D) -> Result<(), DriverError> {
-        self.close_planned(driver);
         let mut result = Ok(());
         for segment in self.segments.iter().flatten() {
             result = result.and(segment.close(driver));
@@ -466,9 +446,6 @@ impl Heap {
 
     /// Makes a range idle and merges it with idle neighbours of its kind.
     fn settle(&mut self, id: RangeId, graphs: bool) {
-        if self.is_planned() {
-            return self.vanish(id, None);
-        }
         self.leave(id);
         self.ranges.renew(id);
         self.ranges.set_state(id, State::Idle { graphs, closed: false });
@@ -570,6 +547,4 @@ pub(crate) struct Freed {
     pub(crate) markers: Markers,
     /// Whether a finished graph used the memory before the capture did.
     pub(crate) graphs: bool,
-    /// When.
-    pub(crate) now: Moment,
 }

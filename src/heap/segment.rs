@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::range::RangeId;
+use super::range::{RangeId, SegmentId};
 use super::suspend::Absent;
 use crate::driver::{Driver, DriverError, MemoryHandle, MemorySupport};
 
@@ -272,4 +272,15 @@ impl Segment {
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }
+}
+
+/// Enters a new segment in a table.
+pub(super) fn enter_segment(segments: &mut Vec<Option<Segment>>, segment: Segment) -> SegmentId {
+    let vacant = segments.iter().position(Option::is_none);
+    let row = vacant.unwrap_or(segments.len());
+    if row == segments.len() {
+        segments.push(None);
+    }
+    segments[row] = Some(segment);
+    SegmentId::new(row)
 }

@@ -145,13 +145,12 @@ impl Heap {
 
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting_ranges() + self.stream_ordered_ranges()
+        self.waiting_ranges + self.stream_ordered_ranges()
     }
 
     /// Whether every piece of its memory is mapped.
     pub(crate) fn is_whole(&self) -> bool {
-        let whole = self.segments.iter().flatten().all(|segment| segment.absent.is_empty());
-        whole && self.is_bound_whole()
+        self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
     }
 
     /// Hands nothing out from now on.
@@ -172,7 +171,6 @@ impl Heap {
     pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
         debug_assert!(self.is_suspended, "or a block could be placed in what goes");
         self.release_orphans(driver);
-        self.suspend_planned(driver)?;
         self.each_segment(false, |segment, gone| segment.suspend(driver, gone))
     }
 
@@ -182,7 +180,6 @@ impl Heap {
     /// # Errors
     /// The driver's. What had come by then is here; calling again goes on.
     pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
-        self.resume_planned(driver)?;
         self.each_segment(true, |segment, got| segment.resume(driver, got))
     }
 

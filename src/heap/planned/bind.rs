@@ -1,13 +1,12 @@
 //! A plan carried out.
 
-use super::super::Heap;
-use super::{Bound, Owner, Physical};
+use super::{Bound, Owner, Physical, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::plan::{Held, Plan};
 
 /// Addresses that lie on physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lies {
+pub(crate) struct Placement {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     /// The number of the memory; the addresses begin where it begins.
@@ -25,7 +24,7 @@ pub(crate) struct Sharable {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Others {
     /// Their live blocks.
-    pub(crate) live: Vec<Lies>,
+    pub(crate) live: Vec<Placement>,
     /// Which graph overwrites which memory: the number of the memory, and its size.
     pub(crate) written: Vec<(CaptureId, u64, u64)>,
     /// On which memory the host has freed an output of which graph.
@@ -47,27 +46,27 @@ impl Prepared {
     }
 
     /// Where everything will lie.
-    pub(crate) fn lies(&self) -> impl Iterator<Item = Lies> + '_ {
+    pub(crate) fn placements(&self) -> impl Iterator<Item = Placement> + '_ {
         self.plan.mappings.iter().map(|mapping| {
             let piece = mapping.piece as usize;
             let bytes = self.plan.pieces[piece].bytes;
-            Lies { address: mapping.address, bytes, memory: self.numbers[piece] }
+            Placement { address: mapping.address, bytes, memory: self.numbers[piece] }
         })
     }
 }
 
-impl Heap {
+impl PlannedHeap {
     /// Whether a block of the capture whose memory is still to come begins at an address.
     pub(crate) fn is_to_be_bound(&self, capture: CaptureId, address: u64) -> bool {
-        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.is_some_and(|ground| {
-            let own = ground.segments.iter().any(|segment| {
+        let planned = self.bindings.capture(capture);
+        planned.is_some_and(|planned| {
+            let own = planned.segments.iter().any(|segment| {
                 let segment = self.segments[segment.index()].as_ref();
                 segment.is_some_and(|it| (it.address..it.address + it.bytes).contains(&address))
             });
             let fixed =
                 |bound: &&Bound| (bound.address..bound.address + bound.bytes).contains(&address);
-            own && ground.bound.iter().find(fixed).is_none()
+            own && planned.bound.iter().find(fixed).is_none()
         })
     }
 
@@ -75,21 +74,21 @@ impl Heap {
     /// those that no graph overwrites but graphs whose output there the host has freed.
     pub(crate) fn sharable(&self) -> Sharable {
         let mut sharable = Sharable::default();
-        let Some(planned) = &self.planned else { return sharable };
-        let mut lasts = vec![false; planned.pieces.len()];
-        // What only grounds that are over have may go before the plan is carried out.
-        let mut stays = vec![false; planned.pieces.len()];
-        let mut overwritten = vec![false; planned.pieces.len()];
-        for ground in &planned.grounds {
-            for bound in &ground.bound {
-                lasts[bound.piece] |= ground.is_live((bound.address, bound.bytes));
+        let bindings = &self.bindings;
+        let mut lasts = vec![false; bindings.pieces.len()];
+        // What only planned captures that are over have may go before the plan is carried out.
+        let mut stays = vec![false; bindings.pieces.len()];
+        let mut overwritten = vec![false; bindings.pieces.len()];
+        for planned in &bindings.captures {
+            for bound in &planned.bound {
+                lasts[bound.piece] |= planned.is_live((bound.address, bound.bytes));
             }
-            for (row, freed) in ground.written() {
+            for (row, freed) in planned.written() {
                 stays[row] = true;
                 overwritten[row] |= !freed;
             }
         }
-        for (row, piece) in planned.pieces.iter().enumerate() {
+        for (row, piece) in bindings.pieces.iter().enumerate() {
             let wanted = |it: &&Physical| !it.fixed && !lasts[row] && stays[row];
             let Some(piece) = piece.as_ref().filter(wanted) else {
                 continue;
@@ -103,21 +102,21 @@ impl Heap {
     /// What other captures and graphs have in the pieces.
     pub(crate) fn others(&self, but: CaptureId) -> Others {
         let mut others = Others::default();
-        let Some(planned) = &self.planned else { return others };
+        let bindings = &self.bindings;
         let piece = |row: usize| {
-            planned.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
+            bindings.pieces[row].as_ref().map_or((u64::MAX, 0), |it| (it.number, it.bytes))
         };
-        for ground in planned.grounds.iter().filter(|ground| ground.capture != but) {
-            for &Bound { address, bytes, piece: row, .. } in &ground.bound {
-                if ground.is_live((address, bytes)) {
-                    others.live.push(Lies { address, bytes, memory: piece(row).0 });
+        for planned in bindings.captures.iter().filter(|planned| planned.capture != but) {
+            for &Bound { address, bytes, piece: row, .. } in &planned.bound {
+                if planned.is_live((address, bytes)) {
+                    others.live.push(Placement { address, bytes, memory: piece(row).0 });
                 }
             }
-            for (row, freed) in ground.written() {
+            for (row, freed) in planned.written() {
                 let (memory, bytes) = piece(row);
-                others.written.push((ground.capture, memory, bytes));
+                others.written.push((planned.capture, memory, bytes));
                 if freed {
-                    others.freed.push((ground.capture, memory));
+                    others.freed.push((planned.capture, memory));
                 }
             }
         }
@@ -131,10 +130,10 @@ impl Heap {
             .iter()
             .map(|piece| piece.held.map(|held| sharable.rows[held as usize]))
             .collect();
-        let planned = self.planned.get_or_insert_default();
-        let mut next = planned.next;
+        let bindings = &mut self.bindings;
+        let mut next = bindings.next;
         let numbers = rows.iter().map(|row| match row {
-            Some(row) => planned.piece(*row).number,
+            Some(row) => bindings.piece(*row).number,
             None => {
                 next += 1;
                 next - 1
@@ -144,8 +143,8 @@ impl Heap {
         Prepared { plan, rows, numbers }
     }
 
-    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the ground
-    /// is its graph's. `numbers` were given by [`Heap::prepare`], and nothing was entered since.
+    /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture
+    /// is its graph's. `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since.
     ///
     /// # Errors
     /// The driver's. The blocks have no memory then.
@@ -182,9 +181,9 @@ impl Heap {
             self.drop_unmapped(driver, &new);
         }
         done?;
-        if let Some(ground) = self.planned.as_mut().and_then(|it| it.ground_mut(capture)) {
-            ground.owner = Owner::Graph;
-            ground.runs.clear();
+        if let Some(planned) = self.bindings.capture_mut(capture) {
+            planned.owner = Owner::Graph;
+            planned.runs.clear();
         }
         Ok(())
     }
@@ -196,19 +195,19 @@ impl Heap {
         plan: &Plan,
         pieces: &[usize],
     ) -> Result<(), DriverError> {
-        let Some(planned) = self.planned.as_mut() else { return Ok(()) };
+        let bindings = &mut self.bindings;
         let mut stretch: Option<(u64, u64)> = None;
         for mapping in &plan.mappings {
             let row = pieces[mapping.piece as usize];
-            let piece = planned.piece(row);
+            let piece = bindings.piece(row);
             let &mut Physical { bytes, memory, .. } = piece;
             let memory = memory.expect("captures end in pools that are awake");
             driver.map(mapping.address, bytes, memory)?;
             piece.mappings += 1;
-            if let Some(ground) = planned.ground_mut(capture) {
+            if let Some(planned) = bindings.capture_mut(capture) {
                 let address = mapping.address;
-                let output = ground.is_output((address, bytes));
-                ground.bound.push(Bound { address, bytes, piece: row, there: true, output });
+                let output = planned.is_output((address, bytes));
+                planned.bound.push(Bound { address, bytes, piece: row, there: true, output });
             }
             // Neighbours in one call.
             stretch = match stretch {

@@ -5,13 +5,12 @@
 //! are on one page, which stays in use from the first block's start to the last block's end. So that is done
 //! only where the latest block is live or not proven to be done with, and the two overlap in time anyway.
 
-use super::super::place::{Before, Placed};
-use super::super::range::{SegmentId, State};
-use super::super::segment::{unit, Segment, Shape};
-use super::super::Heap;
-use super::{Bound, Free, Ground, Live, Physical, Run};
+use super::{Bound, Free, Live, Physical, PlannedCapture, PlannedHeap, Run};
 use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
+use crate::heap::place::{Before, Placed};
+use crate::heap::range::{SegmentId, State};
+use crate::heap::segment::{enter_segment, unit, Segment, Shape};
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -29,7 +28,7 @@ enum Place {
 
 /// Who asks for addresses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct PlannedRequester {
     pub(crate) capture: CaptureId,
     pub(crate) stream: StreamIndex,
     /// When the stream last came to follow others.
@@ -38,7 +37,7 @@ pub(crate) struct Asker {
     pub(crate) limit: u64,
 }
 
-impl Heap {
+impl PlannedHeap {
     /// Addresses for a block of a capture, mapped to scratch memory. `None` where the limit allows
     /// none.
     ///
@@ -47,14 +46,14 @@ impl Heap {
     pub(crate) fn place_fresh<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        asker: Asker,
+        requester: PlannedRequester,
         bytes: u64,
         prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
-        let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+        let run = self.enter_capture(requester.capture, unit).run(requester.stream);
         let latest = run.free.last_mut();
-        let fits = |free: &&mut Free| free.bytes >= bytes && free.since >= asker.learned;
+        let fits = |free: &&mut Free| free.bytes >= bytes && free.since >= requester.learned;
         if let Some(free) = latest.filter(fits).filter(|free| prove(&free.markers)) {
             let address = free.address;
             free.address += bytes.next_multiple_of(unit);
@@ -66,7 +65,7 @@ impl Heap {
             if taken_until - unit < run.at && run.at < taken_until {
                 run.at = taken_until;
             }
-            return Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Again)));
+            return Ok(Some(self.enter_block(requester, (address, bytes), unit, Place::Again)));
         }
         let room = run.at.next_multiple_of(unit) - run.at;
         let pages = |bytes: u64| bytes.div_ceil(unit);
@@ -76,16 +75,16 @@ impl Heap {
             on_both < alone || on_both == alone && bytes < 2 * unit && !bytes.is_multiple_of(unit);
         let beside = room > 0 && saves && (run.last.is_some() || !prove(&run.markers));
         let skipped = if beside { 0 } else { room };
-        if !self.lengthen(driver, asker, skipped + bytes, unit)? {
+        if !self.lengthen(driver, requester, skipped + bytes, unit)? {
             return Ok(None);
         }
-        let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+        let run = self.enter_capture(requester.capture, unit).run(requester.stream);
         // A run that begins anew begins on a page.
         run.at = if beside { run.at } else { run.at.next_multiple_of(unit) };
         let address = run.at;
         run.at += bytes;
-        self.follow(asker, address, unit);
-        Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::New)))
+        self.follow(requester, address, unit);
+        Ok(Some(self.enter_block(requester, (address, bytes), unit, Place::New)))
     }
 
     /// The same on memory of its own, which is there at once and stays until no graph's addresses lie
@@ -96,16 +95,16 @@ impl Heap {
     pub(crate) fn place_fixed<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        asker: Asker,
+        requester: PlannedRequester,
         bytes: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
         let size = bytes.next_multiple_of(unit);
-        if size > asker.limit {
+        if size > requester.limit {
             return Ok(None);
         }
-        self.enter_ground(asker.capture, unit);
-        let address = self.take_addresses(driver, asker.capture, size)?;
+        self.enter_capture(requester.capture, unit);
+        let address = self.take_addresses(driver, requester.capture, size)?;
         let memory = driver.create(size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
@@ -121,34 +120,32 @@ impl Heap {
             return Err(error);
         }
         let piece = self.enter_piece(size, memory, true);
-        if let Some(planned) = self.planned.as_mut() {
-            planned.piece(piece).mappings = 1;
-        }
-        self.enter_ground(asker.capture, unit).bound.push(Bound {
+        self.bindings.piece(piece).mappings = 1;
+        self.enter_capture(requester.capture, unit).bound.push(Bound {
             address,
             bytes: size,
             piece,
             there: true,
             output: false,
         });
-        Ok(Some(self.enter_block(asker, (address, bytes), unit, Place::Fixed)))
+        Ok(Some(self.enter_block(requester, (address, bytes), unit, Place::Fixed)))
     }
 
-    /// The ground of a capture under way, new at its first block.
-    fn enter_ground(&mut self, capture: CaptureId, unit: u64) -> &mut Ground {
-        let planned = self.planned.get_or_insert_default();
-        let known = planned.grounds.iter().position(|ground| ground.capture == capture);
+    /// What is known of a capture under way, new at its first block.
+    fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
+        let bindings = &mut self.bindings;
+        let known = bindings.captures.iter().position(|planned| planned.capture == capture);
         let row = known.unwrap_or_else(|| {
-            planned.grounds.push(Ground::new(capture, unit));
-            planned.grounds.len() - 1
+            bindings.captures.push(PlannedCapture::new(capture, unit));
+            bindings.captures.len() - 1
         });
-        &mut planned.grounds[row]
+        &mut bindings.captures[row]
     }
 
     /// The same, of a capture that has one.
-    fn ground_of(&mut self, capture: CaptureId) -> &mut Ground {
-        let ground = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
-        ground.expect("entered before")
+    fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
+        let planned = self.bindings.capture_mut(capture);
+        planned.expect("entered before")
     }
 
     pub(super) fn enter_piece(
@@ -158,37 +155,41 @@ impl Heap {
         fixed: bool,
     ) -> usize {
         self.reserved += bytes;
-        self.pieces += 1;
-        let planned = self.planned.get_or_insert_default();
-        let number = planned.next;
-        planned.next += 1;
+        self.handles += 1;
+        let bindings = &mut self.bindings;
+        let number = bindings.next;
+        bindings.next += 1;
         let piece = Some(Physical { number, bytes, memory: Some(memory), mappings: 0, fixed });
-        match planned.pieces.iter().position(Option::is_none) {
+        match bindings.pieces.iter().position(Option::is_none) {
             Some(row) => {
-                planned.pieces[row] = piece;
+                bindings.pieces[row] = piece;
                 row
             }
             None => {
-                planned.pieces.push(piece);
-                planned.pieces.len() - 1
+                bindings.pieces.push(piece);
+                bindings.pieces.len() - 1
             }
         }
     }
 
-    fn enter_block(&mut self, asker: Asker, place: (u64, u64), unit: u64, how: Place) -> Placed {
+    fn enter_block(
+        &mut self,
+        requester: PlannedRequester,
+        place: (u64, u64),
+        unit: u64,
+        how: Place,
+    ) -> Placed {
         let (address, bytes) = place;
-        let ground = self.enter_ground(asker.capture, unit);
-        let run = (how != Place::Fixed).then_some(asker.stream.index());
-        ground.live.insert(address, Live { bytes, run, followed: false, freed: false });
-        ground.held += bytes;
-        ground.peak = ground.peak.max(ground.held);
+        let planned = self.enter_capture(requester.capture, unit);
+        let run = (how != Place::Fixed).then_some(requester.stream.index());
+        planned.live.insert(address, Live { bytes, run, followed: false, freed: false });
+        planned.held += bytes;
+        planned.peak = planned.peak.max(planned.held);
         // For pictures alone.
-        let segment = ground.segments.last().copied().unwrap_or(SegmentId::new(0));
+        let segment = planned.segments.last().copied().unwrap_or(SegmentId::new(0));
         let range = self.ranges.insert(place, segment, (None, None), State::Allocated);
-        self.in_blocks += bytes;
-        self.clock += 1;
         if how == Place::New {
-            let run = self.enter_ground(asker.capture, unit).run(asker.stream);
+            let run = self.enter_capture(requester.capture, unit).run(requester.stream);
             (run.last, run.markers) = (Some(range), Markers::new());
         }
         let before = Before { markers: Markers::new(), graphs: false };
@@ -196,18 +197,18 @@ impl Heap {
     }
 
     /// Notes that a block begins at an address, for the one whose last page that is.
-    fn follow(&mut self, asker: Asker, address: u64, unit: u64) {
+    fn follow(&mut self, requester: PlannedRequester, address: u64, unit: u64) {
         let page = address / unit * unit;
         if page == address {
             return;
         }
-        let ground = self.enter_ground(asker.capture, unit);
-        let before = ground.live.range_mut(..address).next_back();
+        let planned = self.enter_capture(requester.capture, unit);
+        let before = planned.live.range_mut(..address).next_back();
         if let Some((_, live)) = before.filter(|(start, live)| *start + live.bytes == address) {
             live.followed = true;
         }
         // It may be free already, though not proven.
-        let free = &mut ground.run(asker.stream).free;
+        let free = &mut planned.run(requester.stream).free;
         for pages in free.iter_mut().filter(|free| free.address + free.bytes == page + unit) {
             pages.bytes -= unit;
         }
@@ -218,15 +219,15 @@ impl Heap {
     fn lengthen<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-        asker: Asker,
+        requester: PlannedRequester,
         bytes: u64,
         unit: u64,
     ) -> Result<bool, DriverError> {
-        let Asker { capture, stream, limit, .. } = asker;
+        let PlannedRequester { capture, stream, limit, .. } = requester;
         let before = self.reserved;
         loop {
-            let ground = self.ground_of(capture);
-            let &mut Run { at, end, .. } = ground.run(stream);
+            let planned = self.capture_of(capture);
+            let &mut Run { at, end, .. } = planned.run(stream);
             if end - at >= bytes {
                 return Ok(true);
             }
@@ -237,7 +238,7 @@ impl Heap {
             } else {
                 let wanted = bytes.next_multiple_of(unit);
                 let address = self.next_address(driver, capture, wanted)?;
-                let run = self.ground_of(capture).run(stream);
+                let run = self.capture_of(capture).run(stream);
                 (run.at, run.end, run.last) = (address, address, None);
                 run.markers.clear();
                 (address, self.room_behind(capture))
@@ -247,23 +248,27 @@ impl Heap {
             if laid == 0 {
                 return Ok(false);
             }
-            let ground = self.ground_of(capture);
-            ground.taken += laid;
-            ground.run(stream).end += laid;
+            let planned = self.capture_of(capture);
+            planned.taken += laid;
+            planned.run(stream).end += laid;
         }
+    }
+
+    fn segment(&self, segment: SegmentId) -> &Segment {
+        self.segments[segment.index()].as_ref().expect("addresses lie in segments")
     }
 
     /// Whether an address is the next that the capture would give out.
     fn is_last(&mut self, capture: CaptureId, address: u64) -> bool {
-        let ground = self.ground_of(capture);
-        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        let planned = self.capture_of(capture);
+        let (taken, last) = (planned.taken, planned.segments.last().copied());
         last.is_some_and(|segment| self.segment(segment).address + taken == address)
     }
 
     /// Reserved and not given out behind that, in bytes.
     fn room_behind(&mut self, capture: CaptureId) -> u64 {
-        let ground = self.ground_of(capture);
-        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        let planned = self.capture_of(capture);
+        let (taken, last) = (planned.taken, planned.segments.last().copied());
         last.map_or(0, |segment| self.segment(segment).bytes - taken)
     }
 
@@ -281,13 +286,13 @@ impl Heap {
                 Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes })?,
                 Ok(segment) => segment,
             };
-            let segment = self.enter(segment);
-            let ground = self.ground_of(capture);
-            ground.segments.push(segment);
-            ground.taken = 0;
+            let segment = enter_segment(&mut self.segments, segment);
+            let planned = self.capture_of(capture);
+            planned.segments.push(segment);
+            planned.taken = 0;
         }
-        let ground = self.ground_of(capture);
-        let (taken, last) = (ground.taken, ground.segments.last().copied());
+        let planned = self.capture_of(capture);
+        let (taken, last) = (planned.taken, planned.segments.last().copied());
         Ok(last.map_or(0, |segment| self.segment(segment).address + taken))
     }
 
@@ -299,7 +304,7 @@ impl Heap {
         bytes: u64,
     ) -> Result<u64, DriverError> {
         let address = self.next_address(driver, capture, bytes)?;
-        self.ground_of(capture).taken += bytes;
+        self.capture_of(capture).taken += bytes;
         Ok(address)
     }
 }

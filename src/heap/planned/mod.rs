@@ -3,38 +3,59 @@
 //! While a capture is under way its blocks here have addresses of their own, never given out twice,
 //! and all of them are mapped to a little *scratch* memory, since copies can only be captured between
 //! mapped addresses. At the end a plan says which physical pieces serve which addresses; they are
-//! mapped there in the scratch memory's place ([`bind`]). What a graph's blocks were, where they lie and
-//! on which pieces, is its *ground*.
+//! mapped there in the scratch memory's place ([`bind`]). A *planned capture* is what the heap knows of one:
+//! its blocks, where they lie and on which pieces.
 //!
 //! Pieces that hold nothing which must last are shared by the graphs of the pool, which never run at
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
-//! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`sweep`]).
+//! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
 //! * [`fresh`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
-//! * [`bind`]: a plan carried out; [`sweep`]: memory and addresses that no block and no graph needs any more;
-//!   [`suspend`]: no memory for a while.
+//! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
+//!   any more; [`suspend`]: no memory for a while.
 
 mod bind;
 mod fresh;
+mod release;
 mod scratch;
 mod suspend;
-mod sweep;
 
 use std::collections::BTreeMap;
 
-use super::range::{RangeId, SegmentId, State};
-pub(crate) use bind::{Lies, Others, Prepared, Sharable};
-pub(crate) use fresh::Asker;
+use super::range::{RangeId, Ranges, SegmentId, State};
+use super::segment::Segment;
+pub(crate) use bind::{Others, Placement, Prepared, Sharable};
+pub(crate) use fresh::PlannedRequester;
 
-use super::{Heap, Plan, Splitting, Supply};
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
 use scratch::Scratch;
 
-/// What a heap of such blocks knows beyond its ranges.
+/// The heap of a pool for such blocks.
 #[derive(Debug, Default)]
-pub(super) struct Planned {
-    grounds: Vec<Ground>,
+pub(crate) struct PlannedHeap {
+    /// Blocks that are live or wait.
+    ranges: Ranges,
+    /// Reserved addresses; rows are used again.
+    segments: Vec<Option<Segment>>,
+    bindings: Bindings,
+    /// Memory that is mapped nowhere and could not be released.
+    orphans: Vec<MemoryHandle>,
+    reserved: u64,
+    /// Pieces of memory that the driver holds.
+    handles: usize,
+    /// Blocks that were given back and are still in use: how many, and their bytes.
+    waiting: (usize, u64),
+    /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
+    is_suspended: bool,
+    /// Bytes that the driver has until the heap is resumed.
+    suspended: u64,
+}
+
+/// Captures with blocks in the heap, and the memory behind them.
+#[derive(Debug, Default)]
+struct Bindings {
+    captures: Vec<PlannedCapture>,
     /// Rows are used again.
     pieces: Vec<Option<Physical>>,
     /// Numbers of pieces, to tell them apart for good.
@@ -115,7 +136,7 @@ struct Live {
 
 /// The addresses of one capture's blocks.
 #[derive(Debug)]
-struct Ground {
+struct PlannedCapture {
     capture: CaptureId,
     owner: Owner,
     /// Reserved addresses, and how much of the last segment was given out.
@@ -134,13 +155,13 @@ struct Ground {
     bound: Vec<Bound>,
 }
 
-impl Planned {
-    fn ground(&self, capture: CaptureId) -> Option<&Ground> {
-        self.grounds.iter().find(|ground| ground.capture == capture)
+impl Bindings {
+    fn capture(&self, capture: CaptureId) -> Option<&PlannedCapture> {
+        self.captures.iter().find(|planned| planned.capture == capture)
     }
 
-    fn ground_mut(&mut self, capture: CaptureId) -> Option<&mut Ground> {
-        self.grounds.iter_mut().find(|ground| ground.capture == capture)
+    fn capture_mut(&mut self, capture: CaptureId) -> Option<&mut PlannedCapture> {
+        self.captures.iter_mut().find(|planned| planned.capture == capture)
     }
 
     fn piece(&mut self, row: usize) -> &mut Physical {
@@ -148,7 +169,7 @@ impl Planned {
     }
 }
 
-impl Ground {
+impl PlannedCapture {
     fn new(capture: CaptureId, unit: u64) -> Self {
         Self {
             capture,
@@ -197,59 +218,95 @@ impl Ground {
     }
 }
 
-impl Heap {
-    /// A heap for blocks that get their memory at their capture's end.
-    pub(crate) fn new_planned(number: u32) -> Self {
-        let supply = Supply::Growing { reserve: 0 };
-        let plan = Plan { small: false, supply, splitting: Splitting::default() };
-        let mut heap = Self::new(number, plan);
-        heap.planned = Some(Box::default());
-        heap
+impl PlannedHeap {
+    /// Address and size of a block.
+    pub(crate) fn extent(&self, id: RangeId) -> (u64, u64) {
+        (self.ranges[id].address, self.ranges[id].bytes)
     }
 
-    /// Whether blocks here get their memory at their capture's end.
-    #[inline]
-    pub(crate) fn is_planned(&self) -> bool {
-        self.planned.is_some()
+    /// What a block is: allocated, or waiting.
+    pub(crate) fn state(&self, id: RangeId) -> &State {
+        &self.ranges[id].state
+    }
+
+    /// Every block in address order: its address and size, and the number of its segment.
+    pub(crate) fn mapped(&self) -> Vec<(RangeId, (u64, u64), usize)> {
+        let ids = self.ranges.ids();
+        let mut mapped: Vec<_> =
+            ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index())).collect();
+        mapped.sort_unstable_by_key(|&(_, place, _)| place);
+        mapped
+    }
+
+    /// Whether an address lies in what is reserved.
+    pub(crate) fn owns(&self, address: u64) -> bool {
+        let mut segments = self.segments.iter().flatten();
+        segments.any(|it| (it.address..it.address + it.bytes).contains(&address))
+    }
+
+    /// Bytes held from the driver.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// In how many pieces.
+    pub(crate) fn pieces(&self) -> usize {
+        self.handles
+    }
+
+    /// Blocks that were given back and are still in use: how many, and their bytes.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        self.waiting
     }
 
     /// Whether a block here may belong to a capture and its memory is still to come. Fixed blocks have
     /// theirs.
     pub(crate) fn is_unbound(&self, capture: CaptureId) -> bool {
-        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
+        let planned = self.bindings.capture(capture);
+        planned.is_some_and(|it| it.owner == Owner::Capture && it.scratch.is_mapped())
     }
 
-    /// Notes that the capture of a live block has freed it.
-    pub(super) fn note_freed(&mut self, id: RangeId) {
-        let address = self.ranges[id].address;
-        let Some(planned) = self.planned.as_mut() else { return };
+    /// Takes a block out of use that something else still uses: its capture has freed it, or the host.
+    pub(crate) fn free_later(&mut self, id: RangeId) {
+        let (address, bytes) = self.extent(id);
+        self.leave(id);
+        self.ranges.set_state(id, State::Waiting);
+        self.waiting.0 += 1;
+        self.waiting.1 += bytes;
+        let bindings = &mut self.bindings;
         let mut under_way =
-            planned.grounds.iter_mut().filter(|ground| ground.owner == Owner::Capture);
-        if let Some(live) = under_way.find_map(|ground| ground.live.get_mut(&address)) {
+            bindings.captures.iter_mut().filter(|planned| planned.owner == Owner::Capture);
+        if let Some(live) = under_way.find_map(|planned| planned.live.get_mut(&address)) {
             live.freed = true;
         }
     }
 
     /// Live blocks of a capture here, in bytes.
-    pub(crate) fn planned_live(&self, capture: CaptureId) -> u64 {
-        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.map_or(0, |ground| ground.held)
+    pub(crate) fn live_bytes(&self, capture: CaptureId) -> u64 {
+        let planned = self.bindings.capture(capture);
+        planned.map_or(0, |planned| planned.held)
+    }
+
+    /// Counts a block that waits out.
+    fn leave(&mut self, id: RangeId) {
+        if matches!(self.ranges[id].state, State::Waiting) {
+            self.waiting.0 -= 1;
+            self.waiting.1 -= self.ranges[id].bytes;
+        }
     }
 
     /// Takes a block out of use. Its stream may have whole pages of its again that it gave back with
     /// markers.
-    pub(super) fn vanish(&mut self, id: RangeId, given: Option<(Markers, Moment)>) {
+    pub(crate) fn free(&mut self, id: RangeId, given: Option<(Markers, Moment)>) {
         self.leave(id);
         let address = self.ranges[id].address;
-        self.ranges.set_state(id, State::Waiting);
         self.ranges.remove(id);
-        let Some(planned) = self.planned.as_mut() else { return };
-        for ground in &mut planned.grounds {
-            let Some(live) = ground.live.remove(&address) else { continue };
-            ground.held -= live.bytes;
-            let unit = ground.unit;
-            let Some(run) = live.run.and_then(|run| ground.runs.get_mut(run)) else { return };
+        let bindings = &mut self.bindings;
+        for planned in &mut bindings.captures {
+            let Some(live) = planned.live.remove(&address) else { continue };
+            planned.held -= live.bytes;
+            let unit = planned.unit;
+            let Some(run) = live.run.and_then(|run| planned.runs.get_mut(run)) else { return };
             let (markers, since) = given.unwrap_or_default();
             if run.last == Some(id) {
                 run.last = None;

@@ -5,8 +5,8 @@
 //! memory too: together they are no more than what the capture's blocks have held at once, which it will
 //! take in any case.
 
-use super::super::{Heap, MemoryHandle};
-use crate::driver::{CaptureId, Driver, DriverError};
+use super::PlannedHeap;
+use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
 
 /// Sizes of scratch pieces, in units of the device's granularity.
 const SIZES: [u64; 4] = [1, 4, 16, 64];
@@ -28,7 +28,7 @@ impl Scratch {
     }
 }
 
-impl Heap {
+impl PlannedHeap {
     /// Maps scratch memory at `address`, at most `bytes`, and says how much.
     ///
     /// # Errors
@@ -41,13 +41,13 @@ impl Heap {
         unit: u64,
         limit: u64,
     ) -> Result<u64, DriverError> {
-        let planned = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
-        let Some(ground) = planned else { return Ok(0) };
-        let Scratch { pieces, mapped, bytes: laid } = &mut ground.scratch;
+        let planned = self.bindings.capture_mut(capture);
+        let Some(planned) = planned else { return Ok(0) };
+        let Scratch { pieces, mapped, bytes: laid } = &mut planned.scratch;
         let held: u64 = pieces.iter().map(|(size, _)| size).sum();
         let pays = |size: &u64| {
             let known = pieces.iter().any(|(piece, _)| piece == size);
-            *laid >= *size && (known || held + size <= ground.peak)
+            *laid >= *size && (known || held + size <= planned.peak)
         };
         let mut sizes = SIZES.iter().rev().map(|units| units * unit);
         let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
@@ -59,7 +59,7 @@ impl Heap {
                 Some(Ok(memory)) => {
                     pieces.push((wanted, memory));
                     self.reserved += wanted;
-                    self.pieces += 1;
+                    self.handles += 1;
                     (wanted, memory)
                 }
                 // What is there does too, in more mappings.
@@ -83,8 +83,8 @@ impl Heap {
 
     /// Scratch memory of a capture, in bytes.
     pub(crate) fn scratch_of(&self, capture: CaptureId) -> u64 {
-        let ground = self.planned.as_ref().and_then(|planned| planned.ground(capture));
-        ground.map_or(0, |ground| ground.scratch.pieces.iter().map(|(bytes, _)| bytes).sum())
+        let planned = self.bindings.capture(capture);
+        planned.map_or(0, |planned| planned.scratch.pieces.iter().map(|(bytes, _)| bytes).sum())
     }
 
     /// Takes all scratch memory of a capture away. What the driver does not take stays for the next
@@ -97,15 +97,15 @@ impl Heap {
         driver: &D,
         capture: CaptureId,
     ) -> Result<(), DriverError> {
-        let planned = self.planned.as_mut().and_then(|planned| planned.ground_mut(capture));
-        let Some(scratch) = planned.map(|ground| &mut ground.scratch) else { return Ok(()) };
+        let planned = self.bindings.capture_mut(capture);
+        let Some(scratch) = planned.map(|planned| &mut planned.scratch) else { return Ok(()) };
         while let Some(&(address, bytes)) = scratch.mapped.last() {
             driver.unmap(address, bytes)?;
             scratch.mapped.pop();
         }
         while let Some((bytes, memory)) = scratch.pieces.pop() {
             self.reserved -= bytes;
-            self.pieces -= 1;
+            self.handles -= 1;
             if driver.release(memory).is_err() {
                 self.orphans.push(memory);
             }

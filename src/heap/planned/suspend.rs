@@ -3,54 +3,73 @@
 //! Contents are lost and addresses stay, and each piece comes back wherever it was mapped. Where a call
 //! fails, either way goes on from there.
 
-use super::super::Heap;
-use super::Bound;
+use super::{Bound, PlannedHeap};
 use crate::driver::{Driver, DriverError};
 
-impl Heap {
+impl PlannedHeap {
+    /// Whether nothing may be handed out, since there may be no memory behind the addresses.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// Bytes that the driver has until the heap is resumed.
+    pub(crate) fn suspended(&self) -> u64 {
+        self.suspended
+    }
+
+    /// How many blocks were given back and may still be in use.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.waiting.0
+    }
+
+    /// Hands nothing out from now on.
+    pub(crate) fn shut(&mut self) {
+        self.is_suspended = true;
+    }
+
+    /// Hands memory out again, if all of it is there.
+    pub(crate) fn reopen(&mut self) {
+        self.is_suspended &= !self.is_whole();
+    }
+
     /// Whether all bound addresses have memory.
-    pub(in super::super) fn is_bound_whole(&self) -> bool {
-        let grounds = self.planned.iter().flat_map(|planned| &planned.grounds);
-        grounds.flat_map(|ground| &ground.bound).all(|bound| bound.there)
+    pub(crate) fn is_whole(&self) -> bool {
+        let captures = self.bindings.captures.iter();
+        captures.flat_map(|planned| &planned.bound).all(|bound| bound.there)
     }
 
     /// Gives the memory of all pieces back.
-    pub(in super::super) fn suspend_planned<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-    ) -> Result<(), DriverError> {
-        let Some(planned) = self.planned.as_mut() else { return Ok(()) };
-        for bound in planned.grounds.iter_mut().flat_map(|ground| &mut ground.bound) {
+    pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+        self.release_orphans(driver);
+        let bindings = &mut self.bindings;
+        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
                 driver.unmap(bound.address, bound.bytes)?;
                 bound.there = false;
             }
         }
-        for piece in planned.pieces.iter_mut().flatten() {
+        for piece in bindings.pieces.iter_mut().flatten() {
             let Some(memory) = piece.memory else { continue };
             driver.release(memory)?;
             piece.memory = None;
             self.reserved -= piece.bytes;
             self.suspended += piece.bytes;
-            self.pieces -= 1;
+            self.handles -= 1;
         }
         Ok(())
     }
 
     /// Gets it again.
-    pub(in super::super) fn resume_planned<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-    ) -> Result<(), DriverError> {
-        let Some(planned) = self.planned.as_mut() else { return Ok(()) };
-        for piece in planned.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
+    pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+        let bindings = &mut self.bindings;
+        for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
             piece.memory = Some(driver.create(piece.bytes)?);
             self.reserved += piece.bytes;
             self.suspended -= piece.bytes;
-            self.pieces += 1;
+            self.handles += 1;
         }
-        let memory = |row: usize| planned.pieces[row].as_ref().and_then(|piece| piece.memory);
-        for bound in planned.grounds.iter_mut().flat_map(|ground| &mut ground.bound) {
+        let memory = |row: usize| bindings.pieces[row].as_ref().and_then(|piece| piece.memory);
+        for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             let &mut Bound { address, bytes, piece, there, .. } = bound;
             let Some(memory) = memory(piece).filter(|_| !there) else { continue };
             driver.map(address, bytes, memory)?;
