@@ -19,7 +19,7 @@
 //!             Ok::<_, Error>(())
 //!         })?;
 //!         capture.allocate(rows * 4096, &stream)?;
-//!         driver.submit(&stream, || Ok::<_, Error>(()))?;
+//!         capture.submit(stream, [], || Ok::<_, Error>(()))?;
 //!         Ok::<_, Error>(drop(hidden))
 //!     };
 //!     pool.engine().capture(&stream, pool, CaptureMode::ThreadLocal, body)?;
