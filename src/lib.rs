@@ -1,27 +1,40 @@
-//! regraph: a CUDA memory allocator for programs that capture CUDA graphs on several streams.
+//! A CUDA memory allocator that proves, inside multi-stream CUDA graph captures, which freed blocks
+//! may be used again.
 //!
-//! * [`engine`]: the public face: pools, blocks, captures.
-//! * [`graphs`]: graphs that own their memory, pools that graphs share, blocks that free themselves.
+//! ```
+//! use std::sync::Arc;
+//! use regraph::driver::{CaptureMode, HostApi};
+//! use regraph::{Config, Engine, Error, Pool, PoolConfig};
+//! use regraph_sim::{Launch, SimConfig, SimDriver}; // on a GPU: regraph::cudarc::engine
+//!
+//! # fn main() -> Result<(), Error> {
+//! let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+//! let pool = Pool::new(&engine, PoolConfig::default());
+//! let stream = engine.driver().create_stream()?;
+//! let (graph, output) = engine.capture(&stream, &pool, CaptureMode::ThreadLocal, |capture| {
+//!     let temporary = capture.allocate(8 << 20, &stream)?;
+//!     engine.driver().launch_kernel(stream, Launch::default())?; // writes it
+//!     let output = capture.allocate(1 << 20, &stream)?;
+//!     engine.driver().launch_kernel(stream, Launch::default())?; // reads it, writes the output
+//!     drop(temporary); // free for work that is proven to come after its last use
+//!     Ok::<_, Error>(output)
+//! })?;
+//! graph.launch(&stream)?;
+//! # drop(output);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * [`Engine`] hands out blocks by name, on any driver; [`Pool`], [`Capture`], [`Graph`] and
+//!   [`Memory`] own them ([`graphs`]). All calls fail with one [`Error`].
+//! * `cudarc` (feature `cudarc`): typed buffers (`Buf`) for programs written with that crate.
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
-//! * [`probe`]: how much memory a capture will take, without a device.
-//! * `cudarc` (feature `cudarc`): typed buffers for programs written with that crate.
 //! * [`devices`]: the engines of several devices in one process.
-//! * [`plan`]: physical memory for a capture at its end, shared to the minimum.
-//! * [`plugin`]: an allocator for hosts that know memory by its address, as PyTorch's does.
-//! * [`driver`]: what the engine asks of a GPU, for CUDA and simulated.
-//! * [`policy`]: what programmatic edges prove, who may take a free block, when captures get memory.
+//! * [`plan`]: bounds for captures that get their memory at their end, shared to the minimum.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
-//! * [`lifetimes`]: when blocks of a capture were in use; [`cover`]: the least memory for them;
-//!   [`layout`]: a place for each of them.
-//! * [`minimum`]: the least memory that a capture needs; [`certify`]: the check that it is so.
-//! * [`journal`]: the record of one capture; [`check`] judges it.
-//! * [`uses`]: finds uses of a block later than was recorded.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
-//! * [`trace`]: captures as files; [`replay`] runs them; [`sweep`] makes random ones; `plot` draws
-//!   what they came to.
-//! * [`import`]: problems of other programs as traces.
-//! * [`training`]: a training-like workload outside captures; [`peer`]: what PyTorch's allocator
-//!   would reserve for it.
+//! * [`driver`]: what the engine asks of a GPU. `CudaDriver` (feature `cuda`) is one implementation;
+//!   the crate `regraph-sim` is another, for tests without a GPU.
 //!
 //! The folder `design` of the repository explains why it is safe and how it works.
 #![deny(missing_docs)]

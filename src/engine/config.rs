@@ -17,7 +17,7 @@ pub struct Config {
     /// [`Engine::journal`](super::Engine::journal) can show it. Default: no.
     pub journal: bool,
     /// Whether [`Engine::end_capture`](super::Engine::end_capture) looks among the parameters of the
-    /// graph's nodes for uses of blocks later than was recorded ([`uses`](crate::uses)), tells them
+    /// graph's nodes for uses of blocks later than was recorded ([`LateUse`](crate::LateUse)), tells them
     /// in the report and logs them as a warning. Only where captures keep a journal: with
     /// `settings.check` or `journal`. Default: in builds with debug assertions, and there only.
     pub find_late_uses: bool,

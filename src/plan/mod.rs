@@ -4,7 +4,7 @@
 //! is known who precedes whom, and each page of physical memory can serve a chain of pages of
 //! addresses. What a plan costs is mappings: some 20 us each, whatever their size.
 //!
-//! Pages of addresses in use together are one run (`pages`). The [`cover`](crate::cover) says how much
+//! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much
 //! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay
 //! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
 //! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already

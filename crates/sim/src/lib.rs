@@ -224,7 +224,7 @@ impl SimDriver {
     /// Makes a stream wait for an event, however long ago it was recorded.
     ///
     /// # Errors
-    /// As for [`Program::wait`](regraph::driver::Program::wait).
+    /// As for [`HostApi::wait`](regraph::driver::HostApi::wait).
     pub fn wait_event(&self, stream: StreamHandle, event: SimEvent) -> Result<()> {
         let waited = self.lock().wait_event(stream, event.handle());
         waited.map_err(|refusal| refusal.of("cuStreamWaitEvent"))

@@ -7,7 +7,7 @@
 //! - `devices`: other devices' streams, and access for their kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
-//! - `host`: [`HostApi`].
+//! - `host`: [`HostApi`](super::HostApi).
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
@@ -17,7 +17,7 @@
 //! but for a question about an event that was captured, which its caller must not ask.
 //!
 //! That mode does not help where a blocking stream captures and the legacy stream is used: an event
-//! recorded there is refused before the driver sees it. [`HostApi::synchronize`] invalidates such a
+//! recorded there is refused before the driver sees it. [`HostApi::synchronize`](super::HostApi::synchronize) invalidates such a
 //! capture.
 
 mod devices;
@@ -84,7 +84,7 @@ impl CudaDriver {
     /// [`cudarc`](crate::cudarc), the blocks, pools and graphs of [`graphs`](crate::graphs).
     ///
     /// # Errors
-    /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`]
+    /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction)
     /// where it is older than CUDA 12.3, and whatever the driver answers.
     pub unsafe fn new(ordinal: usize) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
