@@ -60,13 +60,9 @@ impl PlannedHeap {
     pub(crate) fn is_to_be_bound(&self, capture: CaptureId, address: u64) -> bool {
         let planned = self.bindings.capture(capture);
         planned.is_some_and(|planned| {
-            let own = planned.segments.iter().any(|segment| {
-                let segment = self.segments[segment.index()].as_ref();
-                segment.is_some_and(|it| (it.address..it.address + it.bytes).contains(&address))
-            });
             let fixed =
                 |bound: &&Bound| (bound.address..bound.address + bound.bytes).contains(&address);
-            own && planned.bound.iter().find(fixed).is_none()
+            planned.owns(address) && planned.bound.iter().find(fixed).is_none()
         })
     }
 

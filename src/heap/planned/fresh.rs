@@ -10,7 +10,7 @@ use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::{Before, Placed};
 use crate::heap::range::{SegmentId, State};
-use crate::heap::segment::{enter_segment, unit, Segment, Shape};
+use crate::heap::segment::{unit, Segment, Shape};
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -104,7 +104,8 @@ impl PlannedHeap {
             return Ok(None);
         }
         self.enter_capture(requester.capture, unit);
-        let address = self.take_addresses(driver, requester.capture, size)?;
+        let address = self.next_address(driver, requester.capture, size)?;
+        self.capture_of(requester.capture).taken += size;
         let memory = driver.create(size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
@@ -144,8 +145,7 @@ impl PlannedHeap {
 
     /// The same, of a capture that has one.
     fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
-        let planned = self.bindings.capture_mut(capture);
-        planned.expect("entered before")
+        self.bindings.capture_mut(capture).expect("entered before")
     }
 
     pub(super) fn enter_piece(
@@ -185,9 +185,9 @@ impl PlannedHeap {
         planned.live.insert(address, Live { bytes, run, followed: false, freed: false });
         planned.held += bytes;
         planned.peak = planned.peak.max(planned.held);
-        // For pictures alone.
-        let segment = planned.segments.last().copied().unwrap_or(SegmentId::new(0));
-        let range = self.ranges.insert(place, segment, (None, None), State::Allocated);
+        // Its segment is its capture's.
+        let no_segment = SegmentId::new(0);
+        let range = self.ranges.insert(place, no_segment, (None, None), State::Allocated);
         if how == Place::New {
             let run = self.enter_capture(requester.capture, unit).run(requester.stream);
             (run.last, run.markers) = (Some(range), Markers::new());
@@ -232,17 +232,18 @@ impl PlannedHeap {
                 return Ok(true);
             }
             let missing = (bytes - (end - at)).next_multiple_of(unit);
-            let behind = self.is_last(capture, end) && self.room_behind(capture) >= missing;
-            let (address, wanted) = if behind {
-                (end, self.room_behind(capture))
+            let behind = planned.next_address() == end && planned.room() >= missing;
+            let address = if behind {
+                end
             } else {
                 let wanted = bytes.next_multiple_of(unit);
                 let address = self.next_address(driver, capture, wanted)?;
                 let run = self.capture_of(capture).run(stream);
                 (run.at, run.end, run.last) = (address, address, None);
                 run.markers.clear();
-                (address, self.room_behind(capture))
+                address
             };
+            let wanted = self.capture_of(capture).room();
             let limit = limit.saturating_sub(self.reserved - before);
             let laid = self.lay(driver, capture, (address, wanted), unit, limit)?;
             if laid == 0 {
@@ -254,24 +255,6 @@ impl PlannedHeap {
         }
     }
 
-    fn segment(&self, segment: SegmentId) -> &Segment {
-        self.segments[segment.index()].as_ref().expect("addresses lie in segments")
-    }
-
-    /// Whether an address is the next that the capture would give out.
-    fn is_last(&mut self, capture: CaptureId, address: u64) -> bool {
-        let planned = self.capture_of(capture);
-        let (taken, last) = (planned.taken, planned.segments.last().copied());
-        last.is_some_and(|segment| self.segment(segment).address + taken == address)
-    }
-
-    /// Reserved and not given out behind that, in bytes.
-    fn room_behind(&mut self, capture: CaptureId) -> u64 {
-        let planned = self.capture_of(capture);
-        let (taken, last) = (planned.taken, planned.segments.last().copied());
-        last.map_or(0, |segment| self.segment(segment).bytes - taken)
-    }
-
     /// Where the next addresses begin, so many that `bytes` of them are reserved.
     fn next_address<D: Driver + ?Sized>(
         &mut self,
@@ -279,32 +262,17 @@ impl PlannedHeap {
         capture: CaptureId,
         bytes: u64,
     ) -> Result<u64, DriverError> {
-        if self.room_behind(capture) < bytes {
+        if self.capture_of(capture).room() < bytes {
             let shape = Shape::Growable { reserve: RESERVE };
             let segment = match Segment::open(driver, bytes, shape) {
                 // Addresses are scarce there.
                 Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes })?,
                 Ok(segment) => segment,
             };
-            let segment = enter_segment(&mut self.segments, segment);
             let planned = self.capture_of(capture);
             planned.segments.push(segment);
             planned.taken = 0;
         }
-        let planned = self.capture_of(capture);
-        let (taken, last) = (planned.taken, planned.segments.last().copied());
-        Ok(last.map_or(0, |segment| self.segment(segment).address + taken))
-    }
-
-    /// Gives addresses out without mapping anything.
-    fn take_addresses<D: Driver + ?Sized>(
-        &mut self,
-        driver: &D,
-        capture: CaptureId,
-        bytes: u64,
-    ) -> Result<u64, DriverError> {
-        let address = self.next_address(driver, capture, bytes)?;
-        self.capture_of(capture).taken += bytes;
-        Ok(address)
+        Ok(self.capture_of(capture).next_address())
     }
 }

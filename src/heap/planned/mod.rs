@@ -22,7 +22,7 @@ mod suspend;
 
 use std::collections::BTreeMap;
 
-use super::range::{RangeId, Ranges, SegmentId, State};
+use super::range::{RangeId, Ranges, State};
 use super::segment::Segment;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
 pub(crate) use fresh::PlannedRequester;
@@ -36,8 +36,6 @@ use scratch::Scratch;
 pub(crate) struct PlannedHeap {
     /// Blocks that are live or wait.
     ranges: Ranges,
-    /// Reserved addresses; rows are used again.
-    segments: Vec<Option<Segment>>,
     bindings: Bindings,
     /// Memory that is mapped nowhere and could not be released.
     orphans: Vec<MemoryHandle>,
@@ -140,7 +138,7 @@ struct PlannedCapture {
     capture: CaptureId,
     owner: Owner,
     /// Reserved addresses, and how much of the last segment was given out.
-    segments: Vec<SegmentId>,
+    segments: Vec<Segment>,
     taken: u64,
     /// By stream.
     runs: Vec<Run>,
@@ -184,6 +182,21 @@ impl PlannedCapture {
             scratch: Scratch::default(),
             bound: Vec::new(),
         }
+    }
+
+    /// Whether an address lies in what is reserved for it.
+    fn owns(&self, address: u64) -> bool {
+        self.segments.iter().any(|it| (it.address..it.address + it.bytes).contains(&address))
+    }
+
+    /// The next address that it would give out; 0 before any are reserved.
+    fn next_address(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.address + self.taken)
+    }
+
+    /// Reserved from there on, in bytes.
+    fn room(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.bytes - self.taken)
     }
 
     fn run(&mut self, stream: StreamIndex) -> &mut Run {
@@ -240,8 +253,7 @@ impl PlannedHeap {
 
     /// Whether an address lies in what is reserved.
     pub(crate) fn owns(&self, address: u64) -> bool {
-        let mut segments = self.segments.iter().flatten();
-        segments.any(|it| (it.address..it.address + it.bytes).contains(&address))
+        self.bindings.captures.iter().any(|planned| planned.owns(address))
     }
 
     /// Bytes held from the driver.

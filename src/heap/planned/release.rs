@@ -43,10 +43,8 @@ impl PlannedHeap {
             };
             let planned = bindings.captures.remove(row);
             for segment in planned.segments {
-                if let Some(segment) = self.segments[segment.index()].take() {
-                    // Addresses that cannot be given back cost no memory.
-                    let _ = driver.unreserve(segment.address, segment.bytes);
-                }
+                // Addresses that cannot be given back cost no memory.
+                let _ = driver.unreserve(segment.address, segment.bytes);
             }
         }
     }
@@ -111,7 +109,7 @@ impl PlannedHeap {
             planned.live.clear();
         }
         self.release_unused(driver);
-        let segments = self.segments.iter().flatten();
+        let segments = self.bindings.captures.iter().flat_map(|planned| &planned.segments);
         let result = segments.fold(Ok(()), |result, it| result.and(it.close(driver)));
         self.release_orphans(driver);
         result
