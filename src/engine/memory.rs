@@ -322,7 +322,6 @@ impl<D: Driver> Engine<D> {
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let owned = state.pools.owns(address);
-        owned
+        state.pools.owns(address)
     }
 }

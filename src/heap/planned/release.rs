@@ -109,8 +109,10 @@ impl PlannedHeap {
             planned.live.clear();
         }
         self.release_unused(driver);
-        let segments = self.bindings.captures.iter().flat_map(|planned| &planned.segments);
-        let result = segments.fold(Ok(()), |result, it| result.and(it.close(driver)));
+        let mut result = Ok(());
+        for segment in self.bindings.captures.iter().flat_map(|planned| &planned.segments) {
+            result = result.and(segment.close(driver));
+        }
         self.release_orphans(driver);
         result
     }
