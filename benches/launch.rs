@@ -35,7 +35,7 @@ fn chain<P: Program>(
 ) -> Result<Captured<P>, Error> {
     let engine = pool.engine();
     let driver = engine.driver();
-    engine.capture(&stream, pool, CaptureMode::Relaxed, |capture| {
+    engine.capture(stream, pool, CaptureMode::Relaxed, |capture| {
         let mut kept = Vec::new();
         let mut last: Option<Memory<_>> = None;
         for kernel in 0..kernels {
@@ -44,7 +44,7 @@ fn chain<P: Program>(
             if forks {
                 driver.wait(side, stream)?;
             }
-            let next = capture.allocate(BYTES, &on)?;
+            let next = capture.allocate(BYTES, on)?;
             let tagged = |memory: &Memory<_>, tag: usize| Tagged {
                 address: memory.address(),
                 bytes: memory.bytes(),
@@ -55,7 +55,7 @@ fn chain<P: Program>(
             let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
             driver.launch(on, work, false)?;
             if let Some(last) = last.replace(next) {
-                last.record_stream(&on)?;
+                last.record_stream(on)?;
                 kept.extend(Some(last).filter(|_| keep));
             }
             if forks {
@@ -106,7 +106,7 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
 
     let (tiny, _output) = chain(&pool(), streams, 1, false)?;
     let by_hand = || Ok(driver.replay(tiny.executable(), streams[0])?);
-    let guarded = || tiny.launch(&streams[0]);
+    let guarded = || tiny.launch(streams[0]);
     let times = compare(&*driver, (TURNS, LAUNCHES), &[&by_hand, &guarded], false)?;
     println!(
         "launch of one kernel: by hand {:.0} ns, through its pool {:.0} ns, guard {:.0} ns",
@@ -119,7 +119,7 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
     let (reused, _kept) = chain(&shared, streams, KERNELS, false)?;
     let (single, _all) = chain(&apart, streams, KERNELS, true)?;
     let variants: [&dyn Fn() -> Result<(), Error>; 2] =
-        [&|| single.launch(&streams[0]), &|| reused.launch(&streams[0])];
+        [&|| single.launch(streams[0]), &|| reused.launch(streams[0])];
     let times = compare(&*driver, (TURNS, 20), &variants, true)?;
     println!(
         "replay of {KERNELS} kernels of {} MiB: no reuse {:.1} us in {} MiB, reuse {:.1} us in {} \

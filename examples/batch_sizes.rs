@@ -87,10 +87,10 @@ impl<P: Program> Server<P> {
         let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
         let (main, side) = (driver.create_stream()?, driver.create_stream()?);
         let outside = Pool::new(&engine, PoolConfig::default());
-        let input = outside.allocate(largest * ROW, &main)?;
-        let output = outside.allocate(largest * ROW, &main)?;
+        let input = outside.allocate(largest * ROW, main)?;
+        let output = outside.allocate(largest * ROW, main)?;
         for memory in [&input, &output] {
-            memory.record_stream(&side)?;
+            memory.record_stream(side)?;
         }
         let server = Self { engine, main, side, input, output };
         server.launch(main, &[], rows(&server.input, largest, INPUT))?;
@@ -116,7 +116,7 @@ impl<P: Program> Server<P> {
         let mut tag = size << 32;
         // A kernel on a stream, with the new block that it writes.
         let mut run = |stream: StreamHandle, inputs: &[Tagged], bytes: u64| {
-            let block = capture.allocate(size * bytes, &stream)?;
+            let block = capture.allocate(size * bytes, stream)?;
             tag += 1;
             let written = Tagged { address: block.address(), bytes: block.bytes(), tag };
             self.launch(stream, inputs, written)?;
@@ -125,11 +125,11 @@ impl<P: Program> Server<P> {
         let (mut x, mut x_written) = run(main, &[rows(&self.input, size, INPUT)], ROW)?;
         for _ in 0..BLOCKS {
             driver.wait(side, main)?;
-            x.record_stream(&side)?;
+            x.record_stream(side)?;
             let (gate, gate_written) = run(side, &[x_written], WIDER * ROW)?;
             let (up, up_written) = run(main, &[x_written], WIDER * ROW)?;
             driver.wait(main, side)?;
-            gate.record_stream(&main)?;
+            gate.record_stream(main)?;
             let (gated, gated_written) = run(main, &[up_written, gate_written], WIDER * ROW)?;
             drop((gate, up));
             let (down, down_written) = run(main, &[gated_written], ROW)?;
@@ -139,8 +139,8 @@ impl<P: Program> Server<P> {
         }
         let held = match results {
             Some(pool) => {
-                capture.join(pool, &main)?;
-                Some(pool.allocate(size * ROW, &main)?)
+                capture.join(pool, main)?;
+                Some(pool.allocate(size * ROW, main)?)
             }
             None => None,
         };
@@ -159,7 +159,7 @@ impl<P: Program> Server<P> {
         for &size in sizes {
             let body = |capture: &Capture<_>| self.forward(capture, size, own_results);
             let mode = CaptureMode::ThreadLocal;
-            let (graph, result) = self.engine.capture(&self.main, &pool, mode, body)?;
+            let (graph, result) = self.engine.capture(self.main, &pool, mode, body)?;
             captured.push(Captured { size, graph, result });
         }
         let time = begin.elapsed();
@@ -185,7 +185,7 @@ impl<P: Program> Server<P> {
             for captured in &order {
                 // Nothing here orders the streams: that is the pool's part.
                 let stream = if random.bool() { self.main } else { self.side };
-                captured.graph.launch(&stream)?;
+                captured.graph.launch(stream)?;
             }
             driver.synchronize()?;
             wrong += driver.take_wrong_tags()?;

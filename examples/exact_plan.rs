@@ -74,7 +74,7 @@ fn capture<P: Program>(
 ) -> Result<Graph<Arc<P>>, Error> {
     let driver = engine.driver();
     let (a, b) = (driver.create_stream()?, driver.create_stream()?);
-    let (graph, ()) = engine.capture(&a, pool, CaptureMode::ThreadLocal, |capture| {
+    let (graph, ()) = engine.capture(a, pool, CaptureMode::ThreadLocal, |capture| {
         driver.launch(a, Work::default(), false)?;
         driver.wait(b, a)?;
         let mut random = Rng::with_seed(1);
@@ -89,11 +89,11 @@ fn capture<P: Program>(
             for (block, written, writer) in held.iter().filter(|_| random.u8(..3) == 0) {
                 if *writer == other {
                     driver.wait(stream, other)?;
-                    block.record_stream(&stream)?;
+                    block.record_stream(stream)?;
                 }
                 inputs.push(*written);
             }
-            let block = capture.allocate(random.u64(1..=12) * 2 * MIB, &stream)?;
+            let block = capture.allocate(random.u64(1..=12) * 2 * MIB, stream)?;
             let output = Tagged { address: block.address(), bytes: block.bytes(), tag };
             let work = Work { inputs: &inputs, outputs: &[output], ..Work::default() };
             driver.launch(stream, work, false)?;
@@ -103,7 +103,7 @@ fn capture<P: Program>(
         Ok::<_, Error>(())
     })?;
     for _ in 0..3 {
-        graph.launch(&a)?;
+        graph.launch(a)?;
     }
     driver.synchronize()?;
     assert_eq!(driver.take_wrong_tags()?, 0, "a kernel found what another had written");

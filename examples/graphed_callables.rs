@@ -173,7 +173,7 @@ impl Machine for Simulated<'_> {
     }
 
     fn buffer(&self, pool: &Pool<SimDriver>, len: usize) -> Result<Memory<SimDriver>, Error> {
-        Ok(pool.allocate((len * size_of::<f32>()) as u64, &self.stream)?)
+        pool.allocate((len * size_of::<f32>()) as u64, self.stream)
     }
 
     fn write(&self, _: &[f32], _: &mut Memory<SimDriver>) -> Result<(), Error> {
@@ -189,7 +189,7 @@ impl Machine for Simulated<'_> {
     }
 
     fn launch(&self, _: &Kernel, _: [&Memory<SimDriver>; 3]) -> Result<(), Error> {
-        self.probe.engine().driver().submit(&self.stream, &[], || Ok(()))
+        self.probe.engine().driver().submit(self.stream, &[], || Ok(()))
     }
 }
 
@@ -460,7 +460,7 @@ impl<M: Machine> Trainer<'_, M> {
                         Ok(())
                     });
                 self.time(&network, &pool, &batches, |batch| {
-                    let left = callable.call(&stream, &(), |inputs| self.copy(batch, inputs))?;
+                    let left = callable.call(stream, &(), |inputs| self.copy(batch, inputs))?;
                     network.update(&left.gradients)
                 })?
             }
@@ -474,7 +474,7 @@ impl<M: Machine> Trainer<'_, M> {
                         network.update(&gradients)
                     });
                 self.time(&network, &pool, &batches, |batch| {
-                    callable.call(&stream, &(), |inputs| self.copy(batch, inputs))?;
+                    callable.call(stream, &(), |inputs| self.copy(batch, inputs))?;
                     Ok(())
                 })?
             }

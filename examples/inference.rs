@@ -237,18 +237,18 @@ impl Memory for Probed<'_> {
 
     fn alloc(&self, len: usize, on: On) -> Result<Self::Buffer> {
         let bytes = (len * size_of::<f32>()) as u64;
-        Ok((self.capture.allocate(bytes, &self.streams[on as usize])?, on))
+        Ok((self.capture.allocate(bytes, self.streams[on as usize])?, on))
     }
 
     fn address(&self, (block, own): &Self::Buffer, on: On) -> Result<u64> {
         if on != *own {
-            block.record_stream(&self.streams[on as usize])?;
+            block.record_stream(self.streams[on as usize])?;
         }
         Ok(block.address())
     }
 
     fn submit(&self, on: On, _: impl FnOnce(&Device) -> Result<()>) -> Result<()> {
-        self.capture.engine().driver().submit(&self.streams[on as usize], &[], || Ok(()))
+        self.capture.engine().driver().submit(self.streams[on as usize], &[], || Ok(()))
     }
 
     fn join(&self, on: On, other: On) -> Result<()> {
@@ -695,7 +695,7 @@ fn probe(shape: &Shape, device: Option<&CudaDriver>, reuse: bool) -> Result<(u64
         let body =
             |capture: &Capture<SimDriver>| step(&Probed { capture, streams }, shape, batch, reuse);
         let mode = CaptureMode::ThreadLocal;
-        graphs.push(probe.engine().capture(&streams[0], probe.pool(), mode, body)?);
+        graphs.push(probe.engine().capture(streams[0], probe.pool(), mode, body)?);
         held.push(probe.reserved()?);
     }
     Ok((held[0], held[held.len() - 1]))

@@ -51,19 +51,19 @@ fn simulated() -> Result<(), Box<dyn Error>> {
     let driver = engine.driver();
     let (a, b) = (driver.create_stream()?, driver.create_stream()?);
 
-    let (graph, places) = engine.capture(&a, &pool, CaptureMode::ThreadLocal, |capture| {
-        let first = capture.allocate(BYTES, &a)?;
+    let (graph, places) = engine.capture(a, &pool, CaptureMode::ThreadLocal, |capture| {
+        let first = capture.allocate(BYTES, a)?;
         driver.launch(a, Work::default(), false)?; // writes it
         driver.wait(b, a)?; // the fork
         driver.launch(b, Work::default(), false)?; // reads it
-        first.record_stream(&b)?;
+        first.record_stream(b)?;
         let place = first.address();
         drop(first);
 
-        let second = capture.allocate(BYTES, &a)?;
+        let second = capture.allocate(BYTES, a)?;
         driver.launch(a, Work::default(), false)?;
         driver.wait(a, b)?; // the join
-        let third = capture.allocate(BYTES, &a)?;
+        let third = capture.allocate(BYTES, a)?;
         driver.launch(a, Work::default(), false)?;
         Ok::<_, graphs::Error>(Places {
             first: place,
@@ -72,7 +72,7 @@ fn simulated() -> Result<(), Box<dyn Error>> {
         })
     })?;
     places.tell();
-    graph.launch(&a)?;
+    graph.launch(a)?;
     println!("{} nodes, {} bytes reserved", graph.report().nodes, pool.reserved()?);
     Ok(())
 }

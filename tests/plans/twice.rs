@@ -357,16 +357,16 @@ fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
     let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
     let before = driver.total_calls();
     driver.fail_any_nth(n, kind);
-    let captured = pool.capture_twice(&s, CaptureMode::Relaxed, |capture| {
+    let captured = pool.capture_twice(s, CaptureMode::Relaxed, |capture| {
         let launch = |stream| driver.launch(stream, Work::default(), false);
-        let first = capture.allocate(9 * MIB, &s)?;
+        let first = capture.allocate(9 * MIB, s)?;
         launch(s)?;
         driver.wait(t, s)?;
-        let second = capture.allocate(3 * MIB, &t)?;
+        let second = capture.allocate(3 * MIB, t)?;
         launch(t)?;
         driver.wait(s, t)?;
         drop((first, second));
-        let third = capture.allocate(12 * MIB, &s.as_stream())?;
+        let third = capture.allocate(12 * MIB, s.as_stream())?;
         launch(s)?;
         Ok::<_, graphs::Error>(third)
     });

@@ -54,14 +54,14 @@ fn graph(
     let driver = engine.driver();
     let body = |capture: &Capture<Driven>| {
         for pool in pools {
-            capture.join(pool, &stream)?;
-            let memory = pool.allocate(2 * MIB, &stream)?;
+            capture.join(pool, stream)?;
+            let memory = pool.allocate(2 * MIB, stream)?;
             write(driver, stream, &[range(&memory, tag)]);
             read(driver, stream, &[range(&memory, tag)]);
         }
         Ok::<_, Error>(())
     };
-    Ok(engine.capture(&stream, pools[0], CaptureMode::Relaxed, body)?.0)
+    Ok(engine.capture(stream, pools[0], CaptureMode::Relaxed, body)?.0)
 }
 
 #[test]
@@ -73,23 +73,23 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
         let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         // Without having joined it.
         let body = |_: &Capture<Driven>| {
-            let memory = other.allocate(2 * MIB, &s)?;
+            let memory = other.allocate(2 * MIB, s)?;
             write(&driver, s, &[range(&memory, 1)]);
             read(&driver, s, &[range(&memory, 1)]);
             Ok::<_, Error>(())
         };
-        let (first, ()) = engine.capture(&s, &pool, CaptureMode::Relaxed, body).unwrap();
+        let (first, ()) = engine.capture(s, &pool, CaptureMode::Relaxed, body).unwrap();
         let second = graph(&engine, t, &[&other], 2).unwrap();
         for _ in 0..3 {
-            first.launch(&s).unwrap();
-            second.launch(&t).unwrap();
+            first.launch(s).unwrap();
+            second.launch(t).unwrap();
         }
         assert_eq!(wrong(&driver), 0, "seed {seed}");
         other.suspend().unwrap();
-        let launched = first.launch(&s);
+        let launched = first.launch(s);
         assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
         other.resume().unwrap();
-        first.launch(&s).unwrap();
+        first.launch(s).unwrap();
         drop((first, second, other, pool));
         assert_eq!(reserved(&engine), 0);
     }
@@ -141,7 +141,7 @@ fn pools_of_a_graph_dropped_in_flight_go_in_any_order() {
     let pairs: Vec<_> = (0..8).map(|_| vec![new_pool(&engine), new_pool(&engine)]).collect();
     for (number, mut pools) in pairs.into_iter().enumerate() {
         let both = graph(&engine, stream, &[&pools[0], &pools[1]], 1).unwrap();
-        both.launch(&stream).unwrap();
+        both.launch(stream).unwrap();
         drop(both);
         let ids: Vec<_> = pools.iter().map(Pool::id).collect();
         drop(pools.remove(number % 2));
@@ -160,8 +160,8 @@ fn a_pool_that_goes_while_work_runs_goes_later() {
     let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
     let pool = new_pool(&engine);
     let id = pool.id();
-    let memory = pool.allocate(2 * MIB, &s).unwrap();
-    memory.record_stream(&t).unwrap();
+    let memory = pool.allocate(2 * MIB, s).unwrap();
+    memory.record_stream(t).unwrap();
     write(&driver, t, &[range(&memory, 1)]);
     drop((memory, pool));
     assert!(engine.pool_statistics(id).is_ok(), "the work may still run");
@@ -181,7 +181,7 @@ struct Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let next = self.pool.allocate(2 * MIB, &self.stream).unwrap();
+        let next = self.pool.allocate(2 * MIB, self.stream).unwrap();
         let driver = self.pool.engine().driver();
         write(driver, self.stream, &[range(&next, 8)]);
         driver.complete(self.stream).unwrap();
@@ -195,7 +195,7 @@ fn what_moved_into_the_parts_of_a_callable_outlives_its_launches() {
         driver.set_schedule_seed(seed);
         let (pool, eager) = (new_pool(&engine), new_pool(&engine));
         let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
-        let weights = eager.allocate(2 * MIB, &s).unwrap();
+        let weights = eager.allocate(2 * MIB, s).unwrap();
         write(&driver, s, &[range(&weights, 7)]);
         driver.synchronize().unwrap();
         let writer = Writer { pool: eager, stream: s };
@@ -207,8 +207,8 @@ fn what_moved_into_the_parts_of_a_callable_outlives_its_launches() {
                 read(&on, stage.stream(), &[range(weights, 7)]);
                 Ok(())
             });
-        callable.call(&s, &(), |()| Ok(())).unwrap();
-        callable.call(&t, &(), |()| Ok(())).unwrap();
+        callable.call(s, &(), |()| Ok(())).unwrap();
+        callable.call(t, &(), |()| Ok(())).unwrap();
         drop(callable);
         assert_eq!(wrong(&driver), 0, "seed {seed}");
     }
@@ -223,14 +223,14 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
         let (pool, eager) = (new_pool(&engine), new_pool(&engine));
         let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
         let mut callable =
-            Callable::new(&pool, Options::default(), |_, ()| eager.allocate(2 * MIB, &s)).part(
+            Callable::new(&pool, Options::default(), |_, ()| eager.allocate(2 * MIB, s)).part(
                 |stage, (), input: &mut Memory<_>, (): &mut ()| {
                     read(&driver, stage.stream(), &[range(input, 7)]);
                     Ok(())
                 },
             );
         callable
-            .call(&s, &(), |input| {
+            .call(s, &(), |input| {
                 write(&driver, s, &[range(input, 7)]);
                 Ok(())
             })
@@ -241,7 +241,7 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
         panics = !panics;
         let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             callable
-                .call(&t, &(), |input| {
+                .call(t, &(), |input| {
                     write(&driver, t, &[range(input, 9)]);
                     read(&driver, t, &[range(input, 9)]);
                     assert!(!panics, "the host's own fault");
@@ -251,7 +251,7 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
         }));
         assert_ne!(called.unwrap_or(false), panics);
         drop(callable);
-        let next = eager.allocate(2 * MIB, &s).unwrap();
+        let next = eager.allocate(2 * MIB, s).unwrap();
         write(&driver, s, &[range(&next, 8)]);
         assert_eq!(wrong(&driver), 0, "seed {seed}");
     }
@@ -269,17 +269,17 @@ fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     let driver = engines[0].driver();
     let stream = driver.create_stream().unwrap();
     let on_both = |capture: &Capture<Driven>| {
-        capture.join(&there, &stream)?;
-        let memory = there.allocate(2 * MIB, &stream)?;
+        capture.join(&there, stream)?;
+        let memory = there.allocate(2 * MIB, stream)?;
         write(driver, stream, &[range(&memory, 1)]);
         Ok::<_, Error>(())
     };
-    let (graph, ()) = engines[0].capture(&stream, &here, CaptureMode::Relaxed, on_both).unwrap();
+    let (graph, ()) = engines[0].capture(stream, &here, CaptureMode::Relaxed, on_both).unwrap();
     for default in [0, 1] {
-        let launched = graph.launch(&StreamHandle::from_bits(default));
+        let launched = graph.launch(StreamHandle::from_bits(default));
         assert!(matches!(launched, Err(Error::DefaultStream { .. })), "{launched:?}");
     }
-    graph.launch(&stream).unwrap();
+    graph.launch(stream).unwrap();
     driver.synchronize().unwrap();
 }
 
@@ -296,9 +296,9 @@ fn a_launch_on_another_device_that_cannot_be_marked_loses_the_order() {
         let on = driver.create_stream().unwrap();
         let graph = graph(&engine, on, &[&pool], 1).unwrap();
         driver.fail_nth(Call::CreateEvent, 0, ErrorKind::OutOfMemory);
-        assert!(matches!(graph.launch(&stream), Err(Error::Driver(_))));
+        assert!(matches!(graph.launch(stream), Err(Error::Driver(_))));
         // Waiting for the engine's own device says nothing of the other's streams.
-        let launched = graph.launch(&on);
+        let launched = graph.launch(on);
         assert_eq!(matches!(launched, Err(Error::OrderLost { .. })), is_lost, "{launched:?}");
         driver.synchronize().unwrap();
     }
@@ -309,7 +309,7 @@ fn program(driver: &Driven, engine: &Arc<Engine<Driven>>) -> Result<(), Error> {
     let pools = [new_pool(engine), new_pool(engine)];
     let [s, t] = [(); 2].map(|()| driver.create_stream().unwrap());
     let eager = |tag| {
-        let Ok(memory) = pools[0].allocate(2 * MIB, &t) else { return };
+        let Ok(memory) = pools[0].allocate(2 * MIB, t) else { return };
         write(driver, t, &[range(&memory, tag)]);
         read(driver, t, &[range(&memory, tag)]);
     };
@@ -318,30 +318,30 @@ fn program(driver: &Driven, engine: &Arc<Engine<Driven>>) -> Result<(), Error> {
     for graph in [&first, &second, &first].into_iter().flatten() {
         for stream in [s, t] {
             // One that was not launched is no reason to stop.
-            let _ = graph.launch(&stream);
+            let _ = graph.launch(stream);
         }
     }
     drop(first);
     eager(3);
     let third = graph(engine, t, &[&pools[0]], 4);
     if let Ok(third) = &third {
-        let _ = third.launch(&s);
+        let _ = third.launch(s);
     }
     eager(5);
     if driver.synchronize().is_ok() && pools[1].suspend().is_ok() {
         while pools[1].resume().is_err() {}
     }
     if let Ok(second) = &second {
-        let _ = second.launch(&s);
+        let _ = second.launch(s);
     }
     drop(pools);
     eager_elsewhere(driver, engine, s);
-    second?.launch(&t)?;
+    second?.launch(t)?;
     third.map(|_| ())
 }
 
 fn eager_elsewhere(driver: &SimDriver, engine: &Arc<Engine<Driven>>, stream: StreamHandle) {
-    let Ok(memory) = new_pool(engine).allocate(MIB, &stream) else { return };
+    let Ok(memory) = new_pool(engine).allocate(MIB, stream) else { return };
     write(driver, stream, &[range(&memory, 6)]);
     read(driver, stream, &[range(&memory, 6)]);
 }

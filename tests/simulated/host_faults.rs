@@ -12,13 +12,10 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 type Sim = Arc<SimDriver>;
+type Made = (Vec<Graph<Sim>>, Vec<Memory<Sim>>);
 
 /// Two graphs of one pool, launched, with an output, beside a block of work outside.
-fn program(
-    driver: &Sim,
-    pool: &Pool<Sim>,
-    streams: [StreamHandle; 2],
-) -> Result<(Vec<Graph<Sim>>, Vec<Memory<Sim>>), Error> {
+fn program(driver: &Sim, pool: &Pool<Sim>, streams: [StreamHandle; 2]) -> Result<Made, Error> {
     let [s, t] = streams;
     let launch = |stream| driver.launch(stream, Work::default(), false).map_err(Error::from);
     let mut graphs = Vec::new();

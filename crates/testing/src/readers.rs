@@ -60,8 +60,11 @@ pub fn settings_reader(data: &[u8]) {
     assert_eq!(settings.to_string(), again.to_string(), "a round trip changes nothing");
 }
 
+/// A fuzz target, and some text that it takes.
+pub type Reader = (fn(&[u8]), Vec<u8>);
+
 /// Some text that each of the readers takes, for [`edited`].
-pub fn texts() -> [(fn(&[u8]), Vec<u8>); 4] {
+pub fn texts() -> [Reader; 4] {
     let mut certificate = Certificate::new(0, (2, 2), Default::default());
     certificate.minimum_bytes = 512;
     certificate.antichain = vec![CertifiedBlock { id: 0, bytes: 512 }];

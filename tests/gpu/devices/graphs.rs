@@ -27,18 +27,18 @@ fn ping_pong<P: Device>(
 ) -> Result<Graph<Shared<P>>, Error> {
     let body = |capture: &Capture<Shared<P>>| {
         two.sides[1].driver.wait(streams[1], streams[0])?;
-        capture.join(&pools[1], &streams[1])?;
+        capture.join(&pools[1], streams[1])?;
         let mut last: Option<Memory<_>> = None;
         for step in 0..8 {
             let on = step % 2;
             let (side, stream) = (&two.sides[on], streams[on]);
-            let next = pools[on].allocate(2 * MIB, &stream)?;
+            let next = pools[on].allocate(2 * MIB, stream)?;
             let inputs: Vec<_> = last.iter().map(|last| range(last, tag + step as u64)).collect();
             let outputs = [range(&next, tag + step as u64 + 1)];
             let work = Work { inputs: &inputs, outputs: &outputs, delay: DELAY, ..Work::default() };
             side.driver.launch(stream, work, false)?;
             if let Some(last) = last.replace(next) {
-                last.record_stream(&stream)?;
+                last.record_stream(stream)?;
             }
             two.sides[1 - on].driver.wait(streams[1 - on], stream)?;
         }
@@ -46,7 +46,7 @@ fn ping_pong<P: Device>(
         Ok::<_, Error>(())
     };
     let engine = &two.sides[0].engine;
-    Ok(engine.capture(&streams[0], &pools[0], CaptureMode::Relaxed, body)?.0)
+    Ok(engine.capture(streams[0], &pools[0], CaptureMode::Relaxed, body)?.0)
 }
 
 pub fn graphs_keep_their_tags_on_both<P: Device>(two: &Two<P>) {
@@ -65,7 +65,7 @@ pub fn graphs_keep_their_tags_on_both<P: Device>(two: &Two<P>) {
             assert!(pool.reserved().unwrap() <= 6 * MIB);
         }
         for round in 0..60 {
-            graphs[round * 7 % 4].launch(&streams[(round * 5 + seed as usize) % 4]).unwrap();
+            graphs[round * 7 % 4].launch(streams[(round * 5 + seed as usize) % 4]).unwrap();
             streams.rotate_left(round % 3);
         }
         assert_eq!(two.wrong_tags(), 0, "seed {seed}");
@@ -74,7 +74,7 @@ pub fn graphs_keep_their_tags_on_both<P: Device>(two: &Two<P>) {
         assert!(matches!(in_use, Err(engine::Error::PoolInUse { .. })), "{in_use:?}");
         let before = two.sides[1].engine.statistics().unwrap().all.reserved_bytes.current;
         let held = pools[1].reserved().unwrap();
-        graphs.last().unwrap().launch(&streams[0]).unwrap();
+        graphs.last().unwrap().launch(streams[0]).unwrap();
         drop(graphs);
         for pool in pools {
             pool.synchronize().unwrap();
@@ -90,12 +90,12 @@ pub fn a_suspended_pool_of_either_launches_nothing<P: Device>(two: &Two<P>) {
     let streams = [0, 1].map(|on: usize| two.sides[on].stream());
     let graph = ping_pong(two, &pools, streams, 100).unwrap();
     for pool in &pools {
-        graph.launch(&streams[1]).unwrap();
+        graph.launch(streams[1]).unwrap();
         pool.suspend_discarding().unwrap();
-        let launched = graph.launch(&streams[0]);
+        let launched = graph.launch(streams[0]);
         assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
         pool.resume().unwrap();
-        graph.launch(&streams[0]).unwrap();
+        graph.launch(streams[0]).unwrap();
     }
     assert_eq!(two.wrong_tags(), 0);
     drop(graph);
@@ -118,7 +118,7 @@ pub fn a_callable_works_on_the_second_device<P: Device>(two: &Two<P>) {
             Ok(())
         });
     for tag in [1, 2, 1] {
-        callable.call(&stream, &tag, |_| Ok(())).unwrap();
+        callable.call(stream, &tag, |_| Ok(())).unwrap();
         assert_eq!(two.wrong_tags(), 0);
     }
 }

@@ -46,12 +46,12 @@ fn double<P: Device>(
 ) -> Result<(), Error> {
     let stream = stage.stream();
     driver.wait(side, stream)?;
-    let temporary = stage.pool().allocate(bytes(shape), &side)?;
-    input.record_stream(&side)?;
+    let temporary = stage.pool().allocate(bytes(shape), side)?;
+    input.record_stream(side)?;
     launch(driver, side, (&[range(input, shape)], &[range(&temporary, tag + 1)]), 2_000);
     driver.wait(stream, side)?;
     let made = stage.allocate(bytes(shape))?;
-    temporary.record_stream(&stream)?;
+    temporary.record_stream(stream)?;
     launch(driver, stream, (&[range(&temporary, tag + 1)], &[range(&made, tag)]), 2_000);
     *output = Some(made);
     Ok(())
@@ -79,7 +79,7 @@ fn shapes_come_and_go_and_each_call_sees_its_inputs<P: Device>(driver: &Arc<P>) 
             let stream = if call % 3 == 0 { t } else { s };
             let bucket = shape.next_multiple_of(4);
             let output = callable
-                .call(&stream, &shape, |input| {
+                .call(stream, &shape, |input| {
                     launch(&*bench.driver, stream, (&[], &[range(input, bucket)]), 0);
                     Ok(())
                 })
@@ -116,14 +116,14 @@ fn parts_leave_their_outputs_to_the_next<P: Device>(driver: &Arc<P>) {
             Ok(())
         });
     for shape in [3, 9, 3, 5] {
-        let graphs = callable.shape(&s, &shape).unwrap();
+        let graphs = callable.shape(s, &shape).unwrap();
         launch(&*bench.driver, s, (&[], &[range(graphs.inputs(), shape)]), 0);
-        graphs.launch(0, &s).unwrap();
+        graphs.launch(0, s).unwrap();
         // Work that no graph holds.
         let (input, (saved, _)) = graphs.inputs_and_outputs();
         let saved = range(saved.as_ref().unwrap(), 1000 * shape);
         launch(&*bench.driver, s, (&[saved, range(input, shape)], &[]), 0);
-        graphs.launch(1, &s).unwrap();
+        graphs.launch(1, s).unwrap();
         let (_, last) = graphs.outputs();
         launch(&*bench.driver, s, (&[saved, range(last.as_ref().unwrap(), 7)], &[]), 0);
     }
@@ -149,7 +149,7 @@ fn a_part_that_fails_leaves_the_other_shapes<P: Device>(driver: &Arc<P>) {
         Ok(())
     });
     for shape in [4, 8, 4, 9, 5] {
-        let result = callable.call(&s, &shape, |input| {
+        let result = callable.call(s, &shape, |input| {
             launch(&*bench.driver, s, (&[], &[range(input, shape)]), 0);
             Ok(())
         });
@@ -187,7 +187,7 @@ fn callables_of_a_pool_share_its_memory<P: Device>(driver: &Arc<P>) {
         for round in 0..5 {
             for callable in &mut callables {
                 let shape = 1 + round % 2;
-                let filled = callable.call(&s, &shape, |input| {
+                let filled = callable.call(s, &shape, |input| {
                     launch(&*bench.driver, s, (&[], &[range(input, shape)]), 0);
                     Ok(())
                 });
@@ -221,7 +221,7 @@ fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
             bench.pool.resume().unwrap();
         }
         let mut filled = false;
-        let result = callable.call(&s, &3, |input| {
+        let result = callable.call(s, &3, |input| {
             filled = true;
             launch(&*bench.driver, s, (&[], &[range(input, 3)]), 0);
             Ok(())

@@ -38,7 +38,7 @@ fn is_free<P: Device>(bench: &Bench<P>, stream: StreamHandle) {
     assert_eq!((figures.allocated, figures.blocks), (0, 0));
     // A capture goes on as if nothing had been.
     let chain = bench.chain([stream, bench.streams::<1>()[0]], (900, 4, MIB, 0)).unwrap();
-    chain.0.launch(&stream).unwrap();
+    chain.0.launch(stream).unwrap();
     assert_eq!(bench.wrong(), 0);
 }
 
@@ -46,8 +46,8 @@ fn an_error_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t] = bench.streams();
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
-        let result = bench.engine.capture(&s, &bench.pool, mode, |capture| {
-            let memory = capture.allocate(2 * MIB, &s)?;
+        let result = bench.engine.capture(s, &bench.pool, mode, |capture| {
+            let memory = capture.allocate(2 * MIB, s)?;
             launch(&*bench.driver, s, (&[], &[range(&memory, 1)]), 0);
             bench.driver.wait(t, s).map_err(Error::from)?;
             Err::<(), _>(Failure::Mine)
@@ -62,8 +62,8 @@ fn a_panic_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s] = bench.streams();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        bench.engine.capture(&s, &bench.pool, CaptureMode::Global, |capture| {
-            let _memory = capture.allocate(2 * MIB, &s)?;
+        bench.engine.capture(s, &bench.pool, CaptureMode::Global, |capture| {
+            let _memory = capture.allocate(2 * MIB, s)?;
             if capture.stream() == s {
                 panic!("the body's own fault");
             }
@@ -78,10 +78,10 @@ fn a_panic_leaves_nothing_behind<P: Device>(driver: &Arc<P>) {
 fn a_stream_that_is_not_joined_is_an_error<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t] = bench.streams();
-    let result = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
-        let memory = capture.allocate(2 * MIB, &s)?;
+    let result = bench.engine.capture(s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
+        let memory = capture.allocate(2 * MIB, s)?;
         bench.driver.wait(t, s)?;
-        memory.record_stream(&t)?;
+        memory.record_stream(t)?;
         launch(&*bench.driver, t, (&[], &[range(&memory, 1)]), 0);
         Ok::<_, Error>(())
     });
@@ -94,13 +94,13 @@ fn a_stream_that_is_not_joined_is_an_error<P: Device>(driver: &Arc<P>) {
 fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t, u] = bench.streams();
-    let result = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
-        let _memory = capture.allocate(2 * MIB, &s)?;
+    let result = bench.engine.capture(s, &bench.pool, CaptureMode::ThreadLocal, |capture| {
+        let _memory = capture.allocate(2 * MIB, s)?;
         // Two captures must not meet.
         bench.driver.begin_capture(t, CaptureMode::ThreadLocal)?;
         assert!(bench.driver.wait(s, t).is_err());
         assert!(bench.driver.end_capture(t).is_err());
-        assert!(bench.pool.allocate(MIB, &u).is_ok(), "a stream outside goes on");
+        assert!(bench.pool.allocate(MIB, u).is_ok(), "a stream outside goes on");
         Ok::<_, Error>(())
     });
     let Err(error) = result else { panic!("{result:?}") };
@@ -112,17 +112,17 @@ fn a_ruined_capture_is_an_error<P: Device>(driver: &Arc<P>) {
 fn a_guard_does_what_the_closure_does<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s] = bench.streams();
-    let capture = Capture::begin(&bench.pool, &s, CaptureMode::Relaxed).unwrap();
-    let memory = capture.allocate(MIB, &s).unwrap();
+    let capture = Capture::begin(&bench.pool, s, CaptureMode::Relaxed).unwrap();
+    let memory = capture.allocate(MIB, s).unwrap();
     launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
     let graph = capture.finish().unwrap();
     assert!(graph.report().verified);
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     assert!(bench.driver.read_tags(memory.address(), MIB).unwrap().iter().all(|&tag| tag == 7));
     // Dropped, it leaves nothing.
-    let capture = Capture::begin(&bench.pool, &s, CaptureMode::Relaxed).unwrap();
-    drop((capture.allocate(MIB, &s).unwrap(), memory, graph));
+    let capture = Capture::begin(&bench.pool, s, CaptureMode::Relaxed).unwrap();
+    drop((capture.allocate(MIB, s).unwrap(), memory, graph));
     drop(capture);
     is_free(&bench, s);
     bench.close();
@@ -133,8 +133,8 @@ fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
     let [s, t] = bench.streams();
     for ended_first in [false, true] {
         bench.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-        let capture = Capture::adopt(&bench.pool, &s).unwrap();
-        let memory = capture.allocate(MIB, &s).unwrap();
+        let capture = Capture::adopt(&bench.pool, s).unwrap();
+        let memory = capture.allocate(MIB, s).unwrap();
         launch(&*bench.driver, s, (&[], &[range(&memory, 7)]), 0);
         let status = bench.driver.capture_of(s).unwrap();
         let CaptureStatus::Active { mut graph, .. } = status else { panic!("{status:?}") };
@@ -150,7 +150,7 @@ fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
         let executable = bench.driver.instantiate(graph).unwrap();
         for stream in [s, t, s] {
             lease
-                .launch(&stream, |on| Ok::<_, Error>(bench.driver.replay(executable, on)?))
+                .launch(stream, |on| Ok::<_, Error>(bench.driver.replay(executable, on)?))
                 .unwrap();
         }
         assert_eq!(bench.wrong(), 0);
@@ -159,7 +159,7 @@ fn the_host_may_begin_and_end_a_capture_itself<P: Device>(driver: &Arc<P>) {
     }
     // One that is given up is the host's to end.
     bench.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    drop(Capture::adopt(&bench.pool, &s).unwrap());
+    drop(Capture::adopt(&bench.pool, s).unwrap());
     assert!(bench.driver.is_capturing(s).unwrap());
     let graph = bench.driver.end_capture(s).unwrap();
     bench.driver.destroy_graph(graph).unwrap();
@@ -171,19 +171,19 @@ fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
     let (bench, other) = (Bench::new(driver), Bench::new(driver));
     let [s, t] = bench.streams();
     let body = |_: &Capture<_>| Ok::<_, Error>(());
-    let foreign = bench.engine.capture(&s, &other.pool, CaptureMode::Relaxed, body);
+    let foreign = bench.engine.capture(s, &other.pool, CaptureMode::Relaxed, body);
     assert!(matches!(foreign, Err(Error::ForeignPool { .. })), "{foreign:?}");
     let second = Pool::new(&bench.engine, PoolConfig::default());
-    let joined = bench.engine.capture(&s, &bench.pool, CaptureMode::Relaxed, |capture| {
-        let outside = capture.join(&second, &t);
+    let joined = bench.engine.capture(s, &bench.pool, CaptureMode::Relaxed, |capture| {
+        let outside = capture.join(&second, t);
         assert!(matches!(outside, Err(Error::NotInCapture { .. })), "{outside:?}");
-        capture.join(&second, &s)?;
-        let memory = second.allocate(MIB, &s)?;
+        capture.join(&second, s)?;
+        let memory = second.allocate(MIB, s)?;
         launch(&*bench.driver, s, (&[], &[range(&memory, 3)]), 0);
         Ok::<_, Error>(())
     });
     let (graph, ()) = joined.unwrap();
-    graph.launch(&t).unwrap();
+    graph.launch(t).unwrap();
     let in_use = bench.engine.destroy_pool(second.id());
     assert!(matches!(in_use, Err(engine::Error::PoolInUse { .. })), "{in_use:?}");
     assert_eq!(bench.wrong(), 0);
@@ -198,9 +198,9 @@ fn a_stream_that_captures_launches_no_graph<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t] = bench.streams();
     let (graph, output) = bench.chain([s, t], (10, 3, MIB, 0)).unwrap();
-    let again = bench.engine.capture(&t, &bench.pool, CaptureMode::Relaxed, |_| graph.launch(&t));
+    let again = bench.engine.capture(t, &bench.pool, CaptureMode::Relaxed, |_| graph.launch(t));
     assert!(matches!(again, Err(Error::LaunchWhileCapturing { .. })), "{again:?}");
-    graph.launch(&t).unwrap();
+    graph.launch(t).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop((graph, output));
     bench.close();

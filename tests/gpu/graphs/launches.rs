@@ -33,7 +33,7 @@ fn a_thousand_launches_in_random_order_keep_their_tags<P: Device>(driver: &Arc<P
         let alone = bench.reserved();
         for _ in 0..1000 {
             let (graph, _) = &graphs[random.usize(..GRAPHS)];
-            graph.launch(&streams[random.usize(..5)]).unwrap();
+            graph.launch(streams[random.usize(..5)]).unwrap();
         }
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         assert_eq!(bench.reserved(), alone, "launches take no memory");
@@ -76,7 +76,7 @@ fn threads_launch_the_graphs_of_a_pool<P: Device>(driver: &Arc<P>) {
             scope.spawn(move || {
                 let stream = bench.streams::<1>()[0];
                 for round in 0..100 {
-                    graphs[(thread + round) % 4].launch(&stream).unwrap();
+                    graphs[(thread + round) % 4].launch(stream).unwrap();
                 }
             });
         }
@@ -95,7 +95,7 @@ fn a_stream_s_handle_may_be_given_again<P: Device>(driver: &Arc<P>) {
     for round in 0..20 {
         let [stream] = bench.streams();
         let graph = if round % 2 == 0 { &first } else { &second };
-        graph.launch(&stream).unwrap();
+        graph.launch(stream).unwrap();
         bench.driver.destroy_stream(stream).unwrap();
     }
     assert_eq!(bench.wrong(), 0);

@@ -33,7 +33,7 @@ fn a_held_output_is_overwritten_by_no_later_graph<P: Device>(driver: &Arc<P>) {
             let shape = (100 * (number + 1), 5, (6 - number) * MIB, 1_000);
             graphs.push((bench.chain(pair, shape).unwrap(), 100 * (number + 1) + 4));
             for (launched, ((graph, _), _)) in graphs.iter().enumerate() {
-                graph.launch(&streams[launched % 3]).unwrap();
+                graph.launch(streams[launched % 3]).unwrap();
             }
             assert_eq!(bench.wrong(), 0);
             for ((_, output), tag) in &graphs {
@@ -56,8 +56,8 @@ fn an_output_s_place_goes_to_a_later_graph_once_it_is_dropped<P: Device>(driver:
     let (second, _output) = bench.chain([s, t], (200, 4, 3 * MIB, 0)).unwrap();
     assert_eq!(bench.reserved(), reserved);
     for stream in [s, t, s, t] {
-        first.launch(&stream).unwrap();
-        second.launch(&stream).unwrap();
+        first.launch(stream).unwrap();
+        second.launch(stream).unwrap();
     }
     assert_eq!(bench.wrong(), 0);
     drop((first, second, _output));
@@ -70,19 +70,19 @@ fn a_graph_dropped_in_flight_keeps_its_memory_until_it_has_finished<P: Device>(d
         let bench = Bench::new(driver);
         let [s, t, u] = bench.streams();
         let (graph, output) = bench.chain([s, t], (100, 8, 2 * MIB, 2_000_000)).unwrap();
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
         drop((graph, output));
         // Work outside captures would get memory that no graph uses, and write to it at once.
         for number in 0..8 {
-            let memory = bench.pool.allocate(2 * MIB, &u).unwrap();
+            let memory = bench.pool.allocate(2 * MIB, u).unwrap();
             launch(&*bench.driver, u, (&[], &[range(&memory, 500 + number)]), 0);
         }
         bench.engine.empty_cache().unwrap();
         // Launches of others go on meanwhile, and do not keep it alive.
         let (other, _) = bench.chain([u, t], (300, 4, MIB, 0)).unwrap();
-        other.launch(&u).unwrap();
+        other.launch(u).unwrap();
         assert_eq!(bench.wrong(), 0, "seed {seed}");
-        other.launch(&u).unwrap();
+        other.launch(u).unwrap();
         drop(other);
         bench.close();
     }
@@ -100,23 +100,23 @@ fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t] = bench.streams();
     let gone = Arc::new(AtomicBool::new(false));
-    let weights = bench.pool.allocate(MIB, &s).unwrap();
+    let weights = bench.pool.allocate(MIB, s).unwrap();
     launch(&*bench.driver, s, (&[], &[range(&weights, 9)]), 0);
     let weights_range = range(&weights, 9);
     let (graph, ()) = bench
         .engine
-        .capture(&s, &bench.pool, CaptureMode::Relaxed, |capture| {
+        .capture(s, &bench.pool, CaptureMode::Relaxed, |capture| {
             launch(&*bench.driver, s, (&[weights_range], &[]), 50_000_000);
             capture.keep((weights, Noted(gone.clone())));
             Ok::<_, Error>(())
         })
         .unwrap();
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     assert!(!gone.load(Ordering::Relaxed));
     drop(graph);
     assert!(gone.load(Ordering::Relaxed));
     // Whoever gets the memory now writes to it at once.
-    let next = bench.pool.allocate(MIB, &t).unwrap();
+    let next = bench.pool.allocate(MIB, t).unwrap();
     launch(&*bench.driver, t, (&[], &[range(&next, 10)]), 0);
     assert_eq!(bench.wrong(), 0);
     drop(next);
@@ -129,7 +129,7 @@ fn a_pool_outlives_its_name<P: Device>(driver: &Arc<P>) {
     let (graph, output) = bench.chain([s, t], (100, 4, MIB, 0)).unwrap();
     let Bench { driver, engine, pool } = bench;
     drop(pool);
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     driver.synchronize().unwrap();
     assert_eq!(driver.take_wrong_tags().unwrap(), 0);
     drop(graph);
@@ -147,13 +147,13 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
         let (slow, _) = bench.chain([s, t], (100, 6, MIB, 100_000)).unwrap();
         let (quick, _) = bench.chain([s, t], (200, 6, MIB, 0)).unwrap();
         driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
-        let capture = Capture::adopt(&bench.pool, &u).unwrap();
+        let capture = Capture::adopt(&bench.pool, u).unwrap();
         launch(&**driver, u, (&[], &[]), 0);
         let CaptureStatus::Active { graph, .. } = driver.capture_of(u).unwrap() else { panic!() };
         let (lease, _) = capture.accept(graph).unwrap();
         let graph = driver.end_capture(u).unwrap();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            lease.launch(&s, |on| {
+            lease.launch(s, |on| {
                 driver.replay(slow.executable(), on).unwrap();
                 panic!("the host's own fault");
                 #[allow(unreachable_code, reason = "it tells the type")]
@@ -161,7 +161,7 @@ fn a_launch_that_panics_is_ordered_too<P: Device>(driver: &Arc<P>) {
             })
         }));
         assert!(panicked.is_err());
-        quick.launch(&u).unwrap();
+        quick.launch(u).unwrap();
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         driver.destroy_graph(graph).unwrap();
         drop((slow, quick, lease));
@@ -179,19 +179,19 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             .collect();
         let reserved = bench.pool.reserved().unwrap();
         for round in 0..3 {
-            graphs.iter().for_each(|(graph, _)| graph.launch(&s).unwrap());
+            graphs.iter().for_each(|(graph, _)| graph.launch(s).unwrap());
             // While they run.
             let free = bench.driver.memory_info().unwrap().free;
             assert_eq!(bench.pool.suspend_discarding().unwrap(), reserved, "round {round}");
             assert_eq!(bench.pool.reserved().unwrap(), 0);
             assert!(bench.driver.memory_info().unwrap().free >= free + reserved);
-            let launched = graphs[0].0.launch(&t);
+            let launched = graphs[0].0.launch(t);
             assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
-            assert!(bench.pool.allocate(MIB, &s).is_err());
+            assert!(bench.pool.allocate(MIB, s).is_err());
             assert!(bench.pool.is_suspended());
             assert_eq!(bench.pool.resume().unwrap(), reserved);
             assert_eq!(bench.pool.resume().unwrap(), 0);
-            graphs.iter().rev().for_each(|(graph, _)| graph.launch(&t).unwrap());
+            graphs.iter().rev().for_each(|(graph, _)| graph.launch(t).unwrap());
             assert_eq!(bench.wrong(), 0, "seed {seed}");
         }
         bench.pool.suspend_discarding().unwrap();
@@ -217,7 +217,7 @@ fn pieces_that_were_exchanged_hold_what_graphs_write<P: Device>(driver: &Arc<P>)
                 for number in 0..blocks {
                     let stream = if number % 3 == 0 { t } else { s };
                     let bytes = if number % 4 == 3 { MIB / 2 } else { 3 * MIB };
-                    let memory = capture.allocate(bytes, &stream)?;
+                    let memory = capture.allocate(bytes, stream)?;
                     let tag = 1_000 * blocks + number;
                     launch(&**driver, stream, (&[], &[range(&memory, tag)]), 0);
                     outputs.push((memory, tag));
@@ -225,11 +225,11 @@ fn pieces_that_were_exchanged_hold_what_graphs_write<P: Device>(driver: &Arc<P>)
                 driver.wait(s, t)?;
                 Ok::<_, Error>(outputs)
             };
-            let captured = bench.engine.capture(&s, &bench.pool, CaptureMode::ThreadLocal, body);
+            let captured = bench.engine.capture(s, &bench.pool, CaptureMode::ThreadLocal, body);
             let (graph, outputs) = captured.unwrap();
             held.push(bench.reserved());
             for _ in 0..2 {
-                graph.launch(&s).unwrap();
+                graph.launch(s).unwrap();
                 assert_eq!(bench.wrong(), 0);
                 for (memory, tag) in &outputs {
                     let tags = driver.read_tags(memory.address(), memory.bytes()).unwrap();

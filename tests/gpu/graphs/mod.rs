@@ -85,12 +85,12 @@ impl<P: Device> Bench<P> {
                 if step == 0 {
                     driver.wait(second, first)?;
                 }
-                let memory = capture.allocate(bytes + step as u64 * 64 * KIB, &writer)?;
+                let memory = capture.allocate(bytes + step as u64 * 64 * KIB, writer)?;
                 let own = tag + step as u64;
                 let inputs: Vec<_> = last.iter().map(|(memory, tag)| range(memory, *tag)).collect();
                 launch(driver, writer, (&inputs, &[range(&memory, own)]), delay);
                 if let Some((last, _)) = &last {
-                    last.record_stream(&writer)?;
+                    last.record_stream(writer)?;
                 }
                 driver.wait(reader, writer)?;
                 last = Some((memory, own));
@@ -98,7 +98,7 @@ impl<P: Device> Bench<P> {
             driver.wait(first, second)?;
             Ok::<_, Error>(last.unwrap().0)
         };
-        self.engine.capture(&first, &self.pool, CaptureMode::ThreadLocal, body)
+        self.engine.capture(first, &self.pool, CaptureMode::ThreadLocal, body)
     }
 }
 

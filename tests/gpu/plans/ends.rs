@@ -27,14 +27,14 @@ fn an_abandoned_capture_leaves_nothing<P: Device>(driver: &Arc<P>) {
     let failed: Result<((), ()), Error> = bench
         .capture(s, |capture| {
             held = Some(bench.chain(capture, s, (200, &[16 * MIB, 16 * MIB, 16 * MIB]))?);
-            Err(Error::from(engine::Error::Poisoned))
+            Err(engine::Error::Poisoned)
         })
         .map(|(_, never): (_, ())| ((), never));
     assert!(failed.is_err());
     // A block of it is live, without memory.
     assert_eq!(bench.reserved(), before);
     drop(held);
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&output, 101));
     drop((graph, output));
@@ -60,8 +60,8 @@ fn too_little_memory_refuses_the_capture_and_nothing_else<P: Device>(driver: &Ar
     assert_eq!(bench.reserved(), 8 * MIB);
     // As much as there is.
     let (more, _) = bench.capture(s, |it| bench.chain(it, s, (300, &[12 * MIB, 8 * MIB]))).unwrap();
-    more.launch(&s).unwrap();
-    graph.launch(&s).unwrap();
+    more.launch(s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&output, 101));
     drop((graph, more, output));
@@ -74,8 +74,8 @@ fn captures_beside_each_other_share_nothing<P: Device>(driver: &Arc<P>) {
     let [s, t] = bench.streams();
     let (first, _) = bench.capture(s, |it| bench.chain(it, s, (100, &[6 * MIB, 6 * MIB]))).unwrap();
     assert_eq!(bench.reserved(), 12 * MIB);
-    let outer = Capture::begin(&bench.pool, &s, CaptureMode::ThreadLocal).unwrap();
-    let inner = Capture::begin(&bench.pool, &t, CaptureMode::ThreadLocal).unwrap();
+    let outer = Capture::begin(&bench.pool, s, CaptureMode::ThreadLocal).unwrap();
+    let inner = Capture::begin(&bench.pool, t, CaptureMode::ThreadLocal).unwrap();
     drop(bench.chain(&outer, s, (200, &[4 * MIB, 4 * MIB])).unwrap());
     drop(bench.chain(&inner, t, (300, &[2 * MIB, 2 * MIB])).unwrap());
     let inner = inner.finish().unwrap();
@@ -83,7 +83,7 @@ fn captures_beside_each_other_share_nothing<P: Device>(driver: &Arc<P>) {
     assert_eq!(inner.report().plan.unwrap().new_bytes, 4 * MIB);
     assert_eq!(outer.report().plan.unwrap().new_bytes, 8 * MIB);
     for graph in [&first, &outer, &inner] {
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
     }
     assert_eq!(bench.wrong(), 0);
     drop((first, inner, outer));
@@ -95,7 +95,7 @@ fn blocks_outlive_their_graph<P: Device>(driver: &Arc<P>) {
     let [s] = bench.streams();
     let (graph, output) =
         bench.capture(s, |it| bench.chain(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     bench.driver.synchronize().unwrap();
     drop(graph);
     bench.engine.empty_cache().unwrap();
@@ -114,14 +114,14 @@ fn suspension_is_refused_or_undone<P: Device>(driver: &Arc<P>) {
     let [s] = bench.streams();
     let (graph, output) =
         bench.capture(s, |it| bench.chain(it, s, (100, &[8 * MIB, 4 * MIB]))).unwrap();
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     bench.driver.synchronize().unwrap();
     let before = bench.reserved();
     assert_eq!(bench.pool.suspend_discarding().unwrap(), before);
     assert_eq!(bench.reserved(), 0);
     assert_eq!(bench.pool.resume().unwrap(), before);
     assert_eq!(bench.reserved(), before);
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&output, 101));
     drop((graph, output));

@@ -116,14 +116,14 @@ fn wild<P: Device>(
                 bench.driver.wait(stream, other)?;
             }
             let bytes = (4 + random.u64(..30)) * MIB / 4;
-            let memory = regraph::graphs::Capture::allocate(capture, bytes, &stream)?;
+            let memory = regraph::graphs::Capture::allocate(capture, bytes, stream)?;
             let inputs: Vec<_> = Vec::new();
             let outputs = [super::range(&memory, tag + step)];
             super::launch(&*bench.driver, stream, (&inputs, &outputs), 1_000);
             if other != stream {
                 bench.driver.wait(other, stream)?;
                 super::launch(&*bench.driver, other, (&outputs, &[]), 3_000);
-                memory.record_stream(&other)?;
+                memory.record_stream(other)?;
             }
             super::launch(&*bench.driver, stream, (&outputs, &[]), 1_000);
             live.push((memory, tag + step));
@@ -149,7 +149,7 @@ fn random_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
             (0..6).map(|number| wild(&bench, &mut random, 1000 * (number + 1))).collect();
         for round in 0..60 {
             let which = random.usize(..graphs.len());
-            graphs[which].0.launch(&stream).unwrap();
+            graphs[which].0.launch(stream).unwrap();
             if round % 20 == 19 {
                 // One goes, another comes.
                 drop(graphs.swap_remove(random.usize(..graphs.len())));
@@ -157,7 +157,7 @@ fn random_graphs_keep_their_tags<P: Device>(driver: &Arc<P>) {
             }
         }
         for (graph, _) in &graphs {
-            graph.launch(&stream).unwrap();
+            graph.launch(stream).unwrap();
         }
         assert_eq!(bench.wrong(), 0, "seed {seed}");
         for (memory, tag) in graphs.iter().flat_map(|(_, outputs)| outputs) {
@@ -186,7 +186,7 @@ fn memory_of_outputs_that_are_freed_serves_later_graphs<P: Device>(driver: &Arc<
     assert_eq!(bench.reserved(), 16 * MIB);
     for _ in 0..3 {
         for graph in [&first, &third, &second] {
-            graph.launch(&stream).unwrap();
+            graph.launch(stream).unwrap();
         }
     }
     assert_eq!(bench.wrong(), 0);
@@ -204,14 +204,14 @@ fn a_released_graph_gives_back_what_it_alone_used<P: Device>(driver: &Arc<P>) {
     let small = one(1000, &[2 * MIB, 2 * MIB]);
     let (large, output) = one(2000, &[10 * MIB, 4 * MIB]);
     assert_eq!(bench.reserved(), 16 * MIB);
-    large.launch(&stream).unwrap();
+    large.launch(stream).unwrap();
     bench.driver.synchronize().unwrap();
     drop(large);
     bench.engine.empty_cache().unwrap();
     // The output lives on, and so do what the small one needs.
     assert_eq!(bench.reserved(), 8 * MIB);
     assert!(bench.holds(&output, 2001));
-    small.0.launch(&stream).unwrap();
+    small.0.launch(stream).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop(output);
     bench.engine.empty_cache().unwrap();

@@ -73,7 +73,7 @@ impl<P: Device> Bench<P> {
         stream: StreamHandle,
         body: impl FnOnce(&Capture<Shared<P>>) -> Result<R, Error>,
     ) -> Result<(Graph<Shared<P>>, R), Error> {
-        self.engine.capture(&stream, &self.pool, CaptureMode::ThreadLocal, body)
+        self.engine.capture(stream, &self.pool, CaptureMode::ThreadLocal, body)
     }
 
     /// Blocks of so many bytes one after the other, each read by the kernel that writes the next one.
@@ -86,7 +86,7 @@ impl<P: Device> Bench<P> {
     ) -> Result<Block<P>, Error> {
         let mut last: Option<(Block<P>, u64)> = None;
         for (step, &bytes) in sizes.iter().enumerate() {
-            let memory = capture.allocate(bytes, &stream)?;
+            let memory = capture.allocate(bytes, stream)?;
             let own = tag + step as u64;
             let inputs: Vec<_> = last.iter().map(|(memory, tag)| range(memory, *tag)).collect();
             launch(&*self.driver, stream, (&inputs, &[range(&memory, own)]), 2_000);

@@ -26,8 +26,8 @@ fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
         let a = bench.chain(capture, s, (100, &[8 * MIB, 4 * MIB, 8 * MIB, 4 * MIB]))?;
         let b = bench.chain(capture, t, (200, &[4 * MIB, 8 * MIB, 4 * MIB]))?;
         bench.driver.wait(s, t)?;
-        b.record_stream(&s)?;
-        let all = capture.allocate(16 * MIB, &s)?;
+        b.record_stream(s)?;
+        let all = capture.allocate(16 * MIB, s)?;
         launch(&*bench.driver, s, (&[range(&a, 103), range(&b, 202)], &[range(&all, 1)]), 1_000);
         Ok(all)
     };
@@ -38,7 +38,7 @@ fn a_capture_takes_no_more_than_the_least<P: Device>(driver: &Arc<P>) {
     assert_eq!((bench.reserved(), plan.bytes, plan.minimum_bytes), (24 * MIB, 24 * MIB, 24 * MIB));
     assert!(report.verified);
     for _ in 0..20 {
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
     }
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&all, 1));
@@ -52,7 +52,7 @@ fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
     let (graph, _) = bench
         .capture(s, |capture| {
             let small: Vec<_> =
-                (0..40).map(|_| capture.allocate(24 << 10, &s)).collect::<Result<_, _>>()?;
+                (0..40).map(|_| capture.allocate(24 << 10, s)).collect::<Result<_, _>>()?;
             for (number, memory) in small.iter().enumerate() {
                 launch(&*bench.driver, s, (&[], &[range(memory, number as u64)]), 100);
             }
@@ -61,15 +61,15 @@ fn small_blocks_share_pages<P: Device>(driver: &Arc<P>) {
             }
             drop(small);
             // Three halves: two pages, for the last one of one block is the first one of the next.
-            let first = capture.allocate(3 * MIB, &s)?;
-            let second = capture.allocate(5 * MIB, &s)?;
+            let first = capture.allocate(3 * MIB, s)?;
+            let second = capture.allocate(5 * MIB, s)?;
             launch(&*bench.driver, s, (&[], &[range(&first, 7), range(&second, 8)]), 100);
             launch(&*bench.driver, s, (&[range(&first, 7), range(&second, 8)], &[]), 100);
             Ok(())
         })
         .unwrap();
     assert_eq!(bench.reserved(), PAGE + 8 * MIB);
-    graph.launch(&s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop(graph);
     bench.close();
@@ -107,7 +107,7 @@ fn bounds_on_mappings_are_kept<P: Device>(driver: &Arc<P>) {
         assert!(plan.mappings <= most, "{most}: {plan:?}");
         assert!(plan.bytes <= before, "more mappings are no worse: {most}: {plan:?}");
         before = plan.bytes;
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
         assert_eq!(bench.wrong(), 0);
         drop(graph);
         bench.close();
@@ -122,7 +122,7 @@ fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
         .capture(s, |capture| {
             let before = bench.chain(capture, s, (100, &[4 * MIB, 4 * MIB]))?;
             drop(before);
-            let fixed = capture.allocate_fixed(3 * MIB, &s)?;
+            let fixed = capture.allocate_fixed(3 * MIB, s)?;
             let place = range(&fixed, 55);
             // Something outside the capture writes it while the capture is under way.
             launch(&*bench.driver, outside, (&[], &[place]), 0);
@@ -135,7 +135,7 @@ fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
         .unwrap();
     assert_eq!(bench.reserved(), 8 * MIB + 4 * MIB);
     for _ in 0..3 {
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
     }
     assert_eq!(bench.wrong(), 0, "nothing else of the graph lies there");
     let tags = bench.driver.read_tags(place.address, place.bytes).unwrap();
@@ -144,8 +144,8 @@ fn fixed_memory_is_there_at_once_and_stays_alone<P: Device>(driver: &Arc<P>) {
     let (next, _) = bench
         .capture(s, |capture| bench.chain(capture, s, (300, &[20 * MIB, 4 * MIB])).map(drop))
         .unwrap();
-    next.launch(&s).unwrap();
-    graph.launch(&s).unwrap();
+    next.launch(s).unwrap();
+    graph.launch(s).unwrap();
     assert_eq!(bench.wrong(), 0);
     drop((graph, next));
     bench.close();
@@ -166,7 +166,7 @@ fn a_capture_can_do_without<P: Device>(driver: &Arc<P>) {
             .unwrap();
         assert_eq!(graph.report().plan.is_some(), plan);
         assert_eq!(bench.reserved(), 8 * MIB);
-        graph.launch(&s).unwrap();
+        graph.launch(s).unwrap();
         assert_eq!(bench.wrong(), 0);
         drop(graph);
         bench.close();

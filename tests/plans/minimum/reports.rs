@@ -98,13 +98,13 @@ fn a_graph_tells_its_minimum_until_the_journal_is_given_up() {
     let pool = Pool::new(&engine, PoolConfig::default());
     let stream = engine.driver().create_stream().unwrap();
     let (mut graph, _outputs) = engine
-        .capture(&stream, &pool, CaptureMode::Relaxed, |capture| {
-            let first = capture.allocate(3 << 20, &stream)?;
+        .capture(stream, &pool, CaptureMode::Relaxed, |capture| {
+            let first = capture.allocate(3 << 20, stream)?;
             engine.driver().launch(stream, Work::default(), false)?;
             drop(first);
-            let second = capture.allocate(2 << 20, &stream)?;
+            let second = capture.allocate(2 << 20, stream)?;
             engine.driver().launch(stream, Work::default(), false)?;
-            let third = capture.allocate(1000, &stream)?;
+            let third = capture.allocate(1000, stream)?;
             engine.driver().launch(stream, Work::default(), false)?;
             Ok::<_, Error>((second, third))
         })
