@@ -76,7 +76,7 @@ impl<D: HostApi, K, I, O, E> Drop for Callable<'_, D, K, I, O, E> {
     fn drop(&mut self) {
         self.shapes.clear();
         if self.pool.synchronize().is_err() {
-            // Nobody knows when the last launch ends.
+            // It is unknown when the last launch ends.
             std::mem::forget(std::mem::take(&mut self.parts));
         }
     }

@@ -21,7 +21,7 @@ impl<D: HostApi, I, O> Shape<D, I, O> {
         Self { pool: pool.clone(), graphs, inputs, outputs }
     }
 
-    /// The static inputs. Whoever writes them does so on a stream that comes after the last launch
+    /// The static inputs. They are written on a stream that comes after the last launch
     /// ([`Pool::follow`]), and before the next.
     pub fn inputs(&mut self) -> &mut I {
         &mut self.inputs
@@ -59,7 +59,7 @@ impl<D: HostApi, I, O> Drop for Shape<D, I, O> {
     fn drop(&mut self) {
         // A launch may be under way on a stream that the inputs were never recorded for.
         if self.pool.synchronize().is_err() {
-            // Nobody knows when it ends, so they stay.
+            // It is unknown when the launch ends, so the inputs stay.
             return;
         }
         self.graphs.clear();

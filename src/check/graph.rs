@@ -256,7 +256,7 @@ impl Graph {
     }
 
     /// Each node's predecessors when it was first seen, by edges of any kind; those it has now
-    /// where nobody looked. An edge that the user added since is not among them, so a node that
+    /// where no look was taken. An edge that the user added since is not among them, so a node that
     /// such an edge put before an older one is not mistaken for an old one.
     pub fn seen(&self) -> &Lists<Edge> {
         self.others.as_ref().map_or(&self.proofs, |others| &others.seen)

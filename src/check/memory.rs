@@ -5,7 +5,7 @@
 //! the memory came when the capture had ended. A block that nothing uses and that was freed had no
 //! memory at all: it is left out. When the host freed another says nothing but what its users are, and
 //! they are judged: it may have been after the next block's allocation, with no work in between. And of
-//! blocks from elsewhere only those count that still stand at the end: what is gone by then never met
+//! blocks from elsewhere only those count that still stand at the end: what was freed by then never met
 //! the capture's work.
 
 use smallvec::SmallVec;

@@ -6,7 +6,7 @@
 //! and what flows need not be new. The antichain is that flow's least cut. `design/minimum.md` has the
 //! proofs.
 //!
-//! * `rows`: items in rows, along which whoever may give to one may give to all later ones.
+//! * `rows`: items in rows, along which an item that may give to one may give to all later ones.
 //! * `network`: what is given and taken. Its n² edges are not stored, so no graph library has it.
 //! * `greedy`: the flow's start, within a per cent or two of its end.
 //! * `levels`, `flow`: from there to the largest flow.
@@ -66,7 +66,7 @@ impl Items {
     }
 
     /// Adds one. What precedes it has been added before. What it knows is needed too: in a capture
-    /// whoever knows what an item needs knows that anyway, and with it *precedes* is transitive. One
+    /// an item that knows what another one needs knows that anyway, and with it *precedes* is transitive. One
     /// that needs no more than it knows would precede itself: it counts as never freed.
     ///
     /// # Panics
@@ -141,7 +141,7 @@ pub struct Entry {
 }
 
 /// Items that know ever more, in order, and what flows along them: at each item come its `entries`;
-/// the item takes `taken` of all that has come so far and was not taken yet; the rest goes on. Whoever
+/// the item takes `taken` of all that has come so far and was not taken yet; the rest goes on. An item that
 /// gave memory to a row precedes the item at which it entered, and so all later ones.
 #[derive(Clone, Debug, Default)]
 pub struct Row {

@@ -1,6 +1,6 @@
 //! The flow network, without most of its edges.
 //!
-//! Each item that is freed *gives* up to its weight, each item *takes* up to its own, and whoever
+//! Each item that is freed *gives* up to its weight, each item *takes* up to its own, and an item that
 //! precedes an item may give to it. These may be n² edges; none is stored. To which items of a row
 //! one may give is told by the first of them, its *entry*, which is searched where it is asked for.
 //! What is stored is where something flows, at the item that takes it.
@@ -22,9 +22,9 @@ pub(super) struct Flow {
 pub(super) struct Network<'a> {
     pub(super) items: &'a Items,
     pub(super) rows: Rows,
-    /// By item: what it gives to nobody yet.
+    /// By item: what it gives to no item yet.
     pub(super) left: Vec<u64>,
-    /// By position: what it takes from nobody yet.
+    /// By position: what it takes from no item yet.
     pub(super) wanted: Vec<u64>,
     /// By position: what it takes. One may be there twice, and with nothing.
     pub(super) taken: Vec<Vec<Flow>>,
@@ -98,7 +98,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// What is taken from nobody: new memory.
+    /// What is taken from no item: new memory.
     pub(super) fn new_memory(&self) -> u128 {
         self.wanted.iter().map(|&wanted| u128::from(wanted)).sum()
     }

@@ -10,7 +10,7 @@
 //!   too where a `CudaSlice` is used inside.
 //! * [`retire_stream`]: destroys a stream that the engine knows.
 //!
-//! Whoever uses a buffer tells it on which stream: cudarc asks for the pointer with the stream. So
+//! A call that uses a buffer says on which stream: cudarc asks for the pointer with the stream. So
 //! every use by another stream is recorded, and dropping the buffer is all there is to freeing it:
 //! on any thread, in a capture too.
 //!
@@ -96,7 +96,7 @@ pub unsafe fn engine(
 /// stream's handle. A program that makes new streams all the time retires the old ones.
 ///
 /// # Errors
-/// [`Error::StreamHeld`] where anybody else has the stream, and those of the engine. The stream comes
+/// [`Error::StreamHeld`] where the stream has another owner, and those of the engine. The stream comes
 /// back with them.
 pub fn retire_stream(
     engine: &Engine<CudaDriver>,
@@ -105,7 +105,7 @@ pub fn retire_stream(
     let handle = stream.as_stream();
     engine.driver().release_stream(handle);
     let refused = match Arc::try_unwrap(stream) {
-        // Nobody can use it any more, so nobody does after the engine has closed its books on it.
+        // This is its last owner, so nothing is launched on it after the engine has forgotten it.
         Ok(stream) => match engine.retire_stream(handle) {
             Ok(()) => return Ok(()),
             Err(error) => NotRetired { stream: Arc::new(stream), error },

@@ -96,7 +96,7 @@ impl Owner {
         }
     }
 
-    /// Gives the block up for lost: somebody uses it, and nobody knows on which stream.
+    /// Gives the block up for lost: it is in use on a stream that is not known.
     pub(super) fn lose(&self) {
         self.uses().lost = true;
     }

@@ -1,4 +1,4 @@
-//! cudarc's traits for whoever takes a device pointer: they say for which stream.
+//! cudarc's traits of types that give a device pointer: the caller says for which stream.
 
 use std::sync::Arc;
 

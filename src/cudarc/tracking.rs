@@ -76,7 +76,7 @@ impl Drop for Untracked {
             return;
         }
         if entry.before {
-            // SAFETY: it was on before the first guard; whoever made that knows what slices since
+            // SAFETY: it was on before the first guard; the maker of that one knows what slices since
             // then lack.
             unsafe { self.context.enable_event_tracking() };
         }

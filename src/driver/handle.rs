@@ -205,7 +205,7 @@ pub enum MemorySupport {
 /// Device memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Not in use by anybody.
+    /// Not in use.
     pub free: u64,
     /// All there is.
     pub total: u64,

@@ -147,7 +147,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Lets all peaks begin anew, at what is now.
+    /// Resets peaks to current values.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -158,7 +158,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Lets all sums over time and all counts begin anew.
+    /// Resets all sums over time and all counts to zero.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -32,7 +32,7 @@ impl<'a> Order<'a> {
         self.lifetimes.blocks()[block].bytes.next_multiple_of(GRANULE)
     }
 
-    /// Whether nobody gets a block's memory.
+    /// Whether no other block gets a block's memory.
     pub(super) fn is_kept(&self, block: usize) -> bool {
         self.freed[block] == u32::MAX
     }
@@ -50,7 +50,7 @@ impl<'a> Order<'a> {
         if blocks[earlier].worked {
             return self.lifetimes.precedes(earlier, later);
         }
-        // It leaves its place as it found it: whoever knows what it knew may have what lay there.
+        // It leaves its place as it found it: a block that knows what it knew may have what lay there.
         let known = self.lifetimes.known(earlier).iter().zip(self.lifetimes.known(later));
         known.into_iter().all(|(earlier, later)| earlier <= later)
     }

@@ -7,7 +7,7 @@ use super::pack::Fit;
 
 /// So many regions are looked at for a block.
 const LOOKED_AT: usize = 4_096;
-/// Who lies where nobody may ever follow.
+/// Blocks behind which no block may ever lie.
 const KEPT: u32 = u32::MAX;
 
 /// Bytes with the same last block.
@@ -26,7 +26,7 @@ pub(super) fn best(order: &Order<'_>) -> Vec<u64> {
 }
 
 fn sweep(order: &Order<'_>, fit: Fit) -> (u64, Vec<u64>) {
-    // Without those where nobody may follow, so they may leave gaps.
+    // Without those that no block may follow, so they may leave gaps.
     let mut regions: Vec<Region> = Vec::new();
     let mut offsets = Vec::with_capacity(order.len());
     let mut top = 0;

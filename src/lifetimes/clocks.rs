@@ -164,7 +164,7 @@ impl Clocks {
         self.rows.push(Row { place, start, width: width as u32 });
     }
 
-    /// Lets the node whose numbers begin at `start` continue a chain, or begin one: whoever knows a
+    /// Lets the node whose numbers begin at `start` continue a chain, or begin one: a node that knows a
     /// chain's node to be completed must know it of those before.
     fn take_place(&mut self, start: usize, stream: usize) -> Place {
         if self.own.len() <= stream {

@@ -1,7 +1,7 @@
 //! When the blocks of a capture are in use, as boxes.
 //!
 //! The nodes of a capture fall into *chains*: in each, every node is completed before the next one
-//! starts, or at least whoever knows the next one to be completed knows it of this one. On S streams
+//! starts, or at least a block that knows the next one to be completed knows it of this one. On S streams
 //! that never go back there are S. What a stream knows to be completed is then one number a chain:
 //! how many of the chain's first nodes. At its allocation a block *knows* such a point; it *needs*
 //! another: the least that holds all its free markers and the terminals of its stream at its
@@ -36,7 +36,7 @@ pub struct Lifetime {
     /// Whether it was freed with markers that prove something; else it is in use to the end.
     pub freed: bool,
     /// Whether its markers are sure to cover its users. One of its streams may have been set back, or
-    /// have gone on behind an edge that proves nothing: then its memory is nobody else's, although what
+    /// have gone on behind an edge that proves nothing: then no other block gets its memory, although what
     /// it *needs* says what every user that was seen needs.
     pub covered: bool,
 }

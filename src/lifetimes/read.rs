@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         let clocks = &self.nodes.clocks;
         let unseen = |used: &Use| used.last.is_none() && !self.streams[used.stream].was_seen();
         if clocks.is_cut() || live.uses.iter().any(unseen) {
-            // Some of its users may be among nodes that were left out, or that nobody looked for.
+            // Some of its users may be among nodes that were left out, or that no look saw.
             told.lifetime.covered = false;
             return;
         }

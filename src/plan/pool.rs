@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub(super) struct Claims {
     /// By row: how much is promised to it and not taken yet, and whether it has come there.
     rows: Vec<(u32, u64, bool)>,
-    /// What is promised to nobody.
+    /// What is promised to no block.
     spare: u64,
 }
 

@@ -124,7 +124,7 @@ pub(super) fn threads(runs: &Runs, order: &[u32], cover: &Cover, weights: Weight
 struct Walk {
     tape: Tape,
     claims: Vec<Claims>,
-    /// By item: the parts that it has or had and that nobody took yet.
+    /// By item: the parts that it has or had and that no item took yet.
     owned: Vec<Vec<u64>>,
     behind: Vec<Vec<Interval>>,
     chooser: Chooser,

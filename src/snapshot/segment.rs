@@ -18,7 +18,7 @@ pub struct Segment {
     /// Bytes in blocks that have not been freed.
     #[serde(serialize_with = "integer::one")]
     pub allocated_size: u64,
-    /// Bytes in blocks that have not been freed, and in freed ones that nobody may take yet.
+    /// Bytes in blocks that have not been freed, and in freed ones that no stream may take yet.
     #[serde(serialize_with = "integer::one")]
     pub active_size: u64,
     /// Bytes asked for in the blocks that [`Segment::active_size`] counts.
@@ -81,7 +81,7 @@ pub struct Block {
 pub enum BlockState {
     /// A block that has not been freed.
     ActiveAllocated,
-    /// A block that has been freed and that nobody may take yet.
+    /// A block that has been freed and that no stream may take yet.
     ActivePendingFree,
     /// Free. Some streams may still have to wait for it ([`Block::waiting`]).
     Inactive,

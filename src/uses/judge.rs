@@ -216,7 +216,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether a block's markers need not come after all its users. Such a block is handed out to
-    /// nobody in this capture.
+    /// no stream of this capture.
     fn is_unreliable(&self, block: u32) -> bool {
         let block = &self.history.blocks[block as usize];
         block.outside || self.is_set_back(block)

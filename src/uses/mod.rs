@@ -4,7 +4,7 @@
 //! at the last use that [`record_use`](crate::engine::Engine::record_use) declared. A kernel that
 //! was launched after that, or on a stream that
 //! [`record_stream`](crate::engine::Engine::record_stream) was never told of, may run beside
-//! whoever has the memory next. No proof from streams can see it, but the node's parameters may: a
+//! the block that has the memory next. No proof from streams can see it, but the node's parameters may: a
 //! value that lies in a block's address range, in a node that no free marker of the block waits
 //! for.
 //!
@@ -19,12 +19,12 @@
 //! - nothing where the block that lay there, when the node was first seen, was allocated before the
 //!   node and is not freed, or has a free marker that is the node or comes after it, by edges of
 //!   any kind, those that were edited away included;
-//! - nothing of blocks that nobody relies on: of which something outside the capture was a user, or
+//! - nothing of blocks whose free nothing relies on: of which something outside the capture was a user, or
 //!   whose streams were set back while they were live. They are not handed out again in the capture;
 //! - nothing of the end of a block that the node is also given an address in: it belongs to an
 //!   iterator's end, not to the block behind;
 //! - else the youngest block at the address whose allocation comes before the node. It may mean an
-//!   older one: a stream that nobody named is looked at late, if ever, and so nobody saw its node
+//!   older one: a stream that the host did not name is looked at late, if ever, so no look saw its node
 //!   launched before the younger block's allocation. If the younger block's uses cover the node too,
 //!   nothing is told.
 

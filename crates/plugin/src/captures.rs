@@ -31,7 +31,7 @@ impl<D: Driver + HostApi> Plugin<D> {
 
     /// Ends the route to a pool of the capture that is ending ([`Plugin::capture_ending`]), else the
     /// latest, of the calling thread's if it has begun one; and with it the captures into the pool that are over in the
-    /// driver and that nobody let the checker judge ([`Plugin::capture_ending`]).
+    /// driver and that the host did not let the checker judge ([`Plugin::capture_ending`]).
     ///
     /// # Errors
     /// [`engine::Error::SetBack`]: the graph must not run.

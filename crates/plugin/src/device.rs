@@ -68,7 +68,7 @@ impl<D: Driver + HostApi> Device<D> {
             Ok(false) => Ok(self.eager),
             // The legacy stream while some blocking stream captures: it does not capture itself.
             Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(self.eager),
-            // A capture that nobody claims.
+            // A capture that no route claims.
             Ok(true) => self.stray(stream),
             Err(error) => Err(error.into()),
         }
@@ -84,7 +84,7 @@ impl<D: Driver + HostApi> Device<D> {
         Ok(*pools.strays.entry(capture).or_insert_with(new))
     }
 
-    /// Ends captures that are over, and whose end nobody has told.
+    /// Ends captures that are over, and whose end the host has not told.
     pub(super) fn end_late(&self, pools: &mut Pools) {
         let Pools { private, strays, stray_graphs, .. } = pools;
         for pool in strays.values() {

@@ -6,7 +6,7 @@
 //!
 //! * keeps an engine for each device and finds a block by its address;
 //! * sends each request to its pool: to that of the last route whose filter takes the stream, to a pool
-//!   of its own where the stream captures and nobody claims that, else to the pool of eager work;
+//!   of its own where the stream captures and no route claims that, else to the pool of eager work;
 //! * announces captures late, with their first request, unless the host announces them
 //!   ([`Plugin::capture_begun`]), and ends them when their route ends, unless the host lets the
 //!   checker judge them before ([`Plugin::capture_ending`]).

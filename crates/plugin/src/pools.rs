@@ -62,8 +62,8 @@ pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
-    /// Of captures that no route takes, a pool each: nobody has said that their graphs may share
-    /// memory. Nobody says either when the graphs go, so they keep it.
+    /// Of captures that no route takes, a pool each: the host has not said that their graphs may share
+    /// memory. It does not say either when the graphs go, so they keep it.
     pub(super) strays: BTreeMap<CaptureId, PoolId>,
     pub(super) stray_graphs: Vec<GraphId>,
 }

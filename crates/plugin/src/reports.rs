@@ -21,7 +21,7 @@ const KEPT: usize = 32;
 pub struct CaptureSummary {
     /// The capture.
     pub capture: CaptureId,
-    /// Its pool's name; zeros where nobody claimed the capture.
+    /// Its pool's name; zeros where no route claimed the capture.
     pub key: PoolKey,
     /// Nodes that the engine saw.
     pub nodes: usize,

@@ -1,7 +1,7 @@
 //! The one answer that is given without the lock: that a stream does not capture.
 //!
 //! Each stream has a gate. An open one says that the stream lives, is in no capture, and that no
-//! call is to fail: then the answer is known and only has to be counted. Whoever finds a gate
+//! call is to fail: then the answer is known and only has to be counted. A thread that finds a gate
 //! closed asks under the lock. Gates are set under the lock alone, from what stands behind it,
 //! before the call that changed that returns.
 //!

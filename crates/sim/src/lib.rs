@@ -211,7 +211,7 @@ impl SimDriver {
         recorded.map_err(|refusal| refusal.of("cuEventRecord"))
     }
 
-    /// Records a new event that fires early: whoever waits for it depends by `edge` on the kernels
+    /// Records a new event that fires early: a stream that waits for it depends by `edge` on the kernels
     /// that it stands behind, and by ordinary edges on nodes that are not kernels.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ struct Physical {
 struct Mapping {
     bytes: u64,
     physical: usize,
-    /// Who may touch it, if anybody.
+    /// Which devices may touch it, if any.
     access: Option<Reach>,
 }
 

@@ -178,7 +178,7 @@ impl<const WIDTH: usize> Batch<'_, WIDTH> {
                 if look == UNSEEN || !all[column][look as usize] {
                     continue;
                 }
-                // What some look saw before the step began, nobody launched in it.
+                // What a look saw before the step began was not launched in it.
                 let begin = match look {
                     0 => needs[column].step_0_after,
                     look => streams[column].entry(look as usize - 1),

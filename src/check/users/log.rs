@@ -23,7 +23,7 @@ pub(super) struct Log {
     pub ends: Vec<u32>,
     /// How many steps up to each look were unclean.
     pub unclean: Vec<u32>,
-    /// Where the nodes of the tail end that other streams' looks saw; the rest nobody saw.
+    /// Where the nodes of the tail end that other streams' looks saw; no look saw the rest.
     pub seen_tail: u32,
     /// By position, one more than the last earlier position whose node an edge orders before it;
     /// zero where there is none.

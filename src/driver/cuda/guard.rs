@@ -37,7 +37,7 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             // SAFETY: it was current when this began. If the host has destroyed it since, the call
-            // fails, and there is nobody to tell.
+            // fails, and there is no caller to tell.
             let _ = unsafe { (self.symbols.set_context)(before) };
         }
     }
@@ -81,7 +81,7 @@ impl<'a> Relaxed<'a> {
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
         let mut mode = self.before;
-        // SAFETY: reads and writes one mode, the one that the driver gave. There is nobody to
+        // SAFETY: reads and writes one mode, the one that the driver gave. There is no caller to
         // tell about a failure, and none is documented for a valid mode.
         let _ = unsafe { (self.symbols.exchange_mode)(&mut mode) };
     }

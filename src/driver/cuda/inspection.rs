@@ -213,7 +213,7 @@ unsafe fn extra_values(extra: *mut Pointer, values: &mut Vec<u64>) {
             EXTRA_POINTER => buffer = value.cast(),
             // SAFETY: this name's value points to a size.
             EXTRA_SIZE if !value.is_null() => bytes = unsafe { *value.cast::<usize>() },
-            // Whether a name that nobody knows has a value, nobody knows either.
+            // What a name that is not known stands for is not known either.
             _ => break,
         }
     }

@@ -71,7 +71,7 @@ impl CudaDriver {
     /// Opens a device by its ordinal and retains its primary context.
     ///
     /// # Safety
-    /// Handles are numbers that anybody can copy, and CUDA does not check them. Who makes a driver
+    /// Handles are numbers that any code can copy, and CUDA does not check them. Who makes a driver
     /// answers for all calls of it, and of engines, pools and graphs on it:
     ///
     /// * a handle that is given to a call names an object of CUDA's of that kind, which lives during the
@@ -251,7 +251,7 @@ impl Drop for CudaDriver {
         }
         // Letting go of a context makes it current first.
         if known && before != context {
-            // SAFETY: no context, or one that was current and is not ours. There is nobody to tell
+            // SAFETY: no context, or one that was current and is not ours. There is no caller to tell
             // about a failure.
             let _ = unsafe { (self.symbols.set_context)(before) };
         }
@@ -316,7 +316,7 @@ impl Driver for CudaDriver {
                 return Err(nonsense(CALL, "terminals without nodes"));
             }
             // SAFETY: the driver gave an array of `count` nodes, valid until the next call on
-            // this stream, and nobody else captures into it meanwhile.
+            // this stream, and no other thread captures into it meanwhile.
             let nodes = unsafe { std::slice::from_raw_parts(nodes, count) };
             if edges.is_null() {
                 // Edge data was asked for and the call succeeded, so there is none but the

@@ -14,7 +14,7 @@ pub enum Failure {
     Refused(String),
     /// Anything else.
     Other(String),
-    /// Nobody reads the output any more.
+    /// The reader has closed the output.
     Unread,
 }
 

@@ -213,7 +213,7 @@ impl Peer {
         id
     }
 
-    /// Makes a chunk free that nobody uses any more.
+    /// Makes a chunk free that is not in use any more.
     fn reclaim(&mut self, address: u64) {
         let Chunk { bytes, .. } = self.layout.chunk(address);
         self.figures.active -= bytes;

@@ -54,7 +54,7 @@ impl<P: Program> Runner<'_, P> {
         Ok(())
     }
 
-    /// Sums over the pools. What waits is what nobody may take.
+    /// Sums over the pools. What waits is what no stream may take.
     fn figures(&self) -> Result<Sample, ReplayError> {
         let mut sums = Sample::default();
         for pool in self.pools.values() {

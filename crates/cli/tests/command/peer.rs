@@ -88,7 +88,7 @@ fn a_small_rest_of_a_large_block_is_handed_out_too() {
     peer.free(first).unwrap();
     allocate(&mut peer, 19 * MIB - 512);
     assert_eq!(peer.figures().allocated, 19 * MIB - 512);
-    // The rest serves whoever fits.
+    // The rest serves any block that fits.
     let reserved = peer.figures().reserved;
     allocate(&mut peer, MIB + 512);
     assert_eq!(peer.figures().reserved, reserved);

@@ -93,7 +93,7 @@ impl Records {
         let mut device = 0;
         // SAFETY: the memory was just allocated as mapped; writes one address.
         if let Err(error) = unsafe { functions.host_device_address(driver, &mut device, host, 0) } {
-            // SAFETY: just allocated and known to nobody.
+            // SAFETY: just allocated, and no kernel knows it.
             let _ = unsafe { functions.host_free(driver, host) };
             return Err(error);
         }

@@ -12,7 +12,7 @@ impl World {
         let under_way: Vec<usize> =
             self.streams.iter().filter_map(|stream| stream.capture).collect();
         if self.flaw.is_some() || under_way.iter().any(|&capture| !self.captures[capture].told) {
-            // Nobody can know what such a capture uses; a host knows its own.
+            // What such a capture uses is unknown here; a host knows its own.
             return;
         }
         self.judge_device();

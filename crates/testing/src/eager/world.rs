@@ -117,7 +117,7 @@ pub(super) struct World {
     /// Whether one ever was.
     pub faulted: bool,
     pub device: Device,
-    /// Whether there was a capture that the engine was not told of: what it may use nobody knows.
+    /// Whether there was a capture that the engine was not told of: what it may use is unknown.
     pub untold: bool,
     /// Whether figures are judged after every step.
     pub watched: bool,

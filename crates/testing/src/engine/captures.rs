@@ -148,7 +148,7 @@ impl World {
         let abandon =
             abandon || self.captures.iter().any(|it| it.family == family && it.fate == Fate::Dead);
         // Once the driver has ended the capture, what streams did since the last look at them is
-        // hard to tell from what nobody accounts for.
+        // hard to tell from nodes that no launch accounts for.
         if !engine_first && capture.is_multiple_of(2) {
             for stream in self.members(capture) {
                 self.observe(stream);

@@ -19,7 +19,7 @@ pub(super) struct Freed {
     pub capture: usize,
     pub owner: usize,
     pub markers: Vec<NodeHandle>,
-    /// Whether nobody may take it.
+    /// Whether no stream may take it.
     pub held: bool,
     /// Whether the engine may ask for more than is needed: it cannot tell a stream that it looks
     /// at for the first time from one that has moved.

@@ -300,7 +300,7 @@ impl World {
                 }
             }
         }
-        // Nobody can tell from outside whether the engine knows of a ruin yet, or of a capture's use
+        // A host cannot tell whether the engine knows of a ruin yet, or of a capture's use
         // of a pool that it does not allocate from.
         freed.vague |= self.under_way().into_iter().any(|other| {
             let capture = &self.captures[other];
@@ -360,7 +360,7 @@ impl World {
         }
         let mut expected = true;
         // What lies beside memory that a stream gave back outside captures is kept for that stream
-        // until its work has completed, though nobody ever used it.
+        // until its work has completed, though no kernel ever used it.
         let lies = self.free[pool].within(range.address, range.address + range.bytes);
         if lies.is_empty() && is_kept(range.refusal.as_ref()) {
             return;

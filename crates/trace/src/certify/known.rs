@@ -47,7 +47,7 @@ pub(super) fn is_known(
     all: &FixedBitSet,
 ) -> bool {
     if policy != Programmatic::Lag {
-        // Whoever knows a node knows all that is known with it.
+        // A block that knows a node knows all that is known with it.
         return terminals.iter().all(|&node| all.contains(node as usize));
     }
     known(capture, policy, terminals).is_subset(all)
