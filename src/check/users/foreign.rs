@@ -93,7 +93,8 @@ pub(super) fn tell_apart(
             continue;
         }
         let point = history.allocation_point(number);
-        let unbounded = turn.step == 0 || turn.step == log.tail();
+        // What an unclean step gained may have been launched, and seen elsewhere, before the block was.
+        let unbounded = turn.step == 0 || turn.step == log.tail() || !run.clean;
         for &node in log.step(turn.step) {
             if unbounded && !new(&node) {
                 continue;
