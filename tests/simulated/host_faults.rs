@@ -114,7 +114,7 @@ fn every_call_of_the_host_may_fail() {
     }
 }
 
-/// The statistics agree with the device to the byte, but for what it would not take back. What a graph may use whose launch nobody could
+/// The statistics agree with the device to the byte, but for memory that the device did not take back. What a graph may use whose launch the host could not
 /// follow stays with the driver: a leak is better than memory that is pulled away under a kernel.
 #[test]
 fn the_device_may_be_lost_at_every_call() {

@@ -343,7 +343,7 @@ fn an_observer_hears_of_what_fails() {
     assert_eq!(heard.load(Ordering::Relaxed), 1);
 }
 
-/// A pool that its graphs have let go of is given back before a request fails, and nobody hears of it.
+/// A pool that its graphs have let go of is given back before a request fails, and no observer hears of it.
 #[test]
 fn an_observer_does_not_hear_of_what_succeeds() {
     let settings = regraph::settings::Settings::parse("memory_limit_mb:8").unwrap();

@@ -1099,7 +1099,7 @@ mod naive {
                 if index > 0 {
                     let before = &looks[index - 1].terminals;
                     let clean = acyclic && before.is_subset(&now);
-                    // What was seen before the step began, nobody launched in it.
+                    // What a look saw before the step began was not launched in it.
                     launches.retain(|&n| first_seen[n] > looks[index - 1].entry);
                     if clean && !gained.is_empty() && !before.is_empty() {
                         let firsts = gained.iter().filter(|&&n| before.is_subset(&direct[n]));
