@@ -1,16 +1,19 @@
 //! The host time of one allocation, and of one free, inside a capture.
 //!
 //! An iteration is a call: what is reported is the mean over a script's calls.
+//!
+//! `--count CALL MIX SIZES STREAMS STEPS` runs one script once, with the calls of one kind set apart
+//! for a profiler, and prints how many there were: `benches/instructions` counts their instructions.
 
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
 
 use std::time::Duration;
 
-use common::host;
-use common::meter::{clock_cost, Tally, Timed};
-use common::script::{Length, Mix, Script, Sizes, GROW, JOIN, LARGE, SMALL, STEADY};
-use criterion::{criterion_group, criterion_main, Criterion, SamplingMode};
+use common::host::{self, Host};
+use common::meter::{clock_cost, Counted, Tally, Timed, Untimed};
+use common::script::{Length, Mix, Script, Sizes, GROW, JOIN, LARGE, MIXES, SIZES, SMALL, STEADY};
+use criterion::{criterion_group, Criterion, SamplingMode};
 use regraph::engine::Config;
 
 const STEPS: usize = 50_000;
@@ -68,4 +71,40 @@ criterion_group! {
         .nresamples(10_000);
     targets = bench
 }
-criterion_main!(benches);
+
+/// Runs a script once and says how many calls were set apart; of a capture's end, its nodes.
+fn count(call: &str, script: &Script) -> u64 {
+    let checked = call != "end-unchecked";
+    let mut host = Host::begin(Config::default().check(checked), script.streams);
+    if call.starts_with("end") {
+        host.run(&script.calls, &mut Untimed);
+        host.end();
+        return script.nodes as u64;
+    }
+    let mut meter = Counted { allocations: call == "alloc", calls: 0 };
+    host.run(&script.calls, &mut meter);
+    meter.calls
+}
+
+/// The script that the command line names: its mix, sizes, streams and steps.
+fn named([mix, sizes, streams, steps]: [&str; 4]) -> Option<Script> {
+    let mix = MIXES.into_iter().find(|one| one.name == mix)?;
+    let sizes = SIZES.into_iter().find(|one| one.name == sizes)?;
+    let length = Length::Steps(steps.parse().ok()?);
+    Some(Script::random(streams.parse().ok()?, mix, sizes, length))
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--count", call, mix, sizes, streams, steps, ..] => {
+            let script = named([mix, sizes, streams, steps]).expect("there is such a script");
+            println!("{}", count(call, &script));
+        }
+        _ => {
+            benches();
+            Criterion::default().configure_from_args().final_summary();
+        }
+    }
+}

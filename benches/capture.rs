@@ -14,6 +14,7 @@ use criterion::{
     criterion_group, criterion_main, BenchmarkId, Criterion, SamplingMode, Throughput,
 };
 use regraph::engine::Config;
+use regraph::settings::Programmatic;
 
 fn bench(criterion: &mut Criterion) {
     let random = |streams, nodes| Script::random(streams, JOIN, SMALL, Length::Nodes(nodes));
@@ -36,7 +37,12 @@ fn whole(criterion: &mut Criterion, name: &str, scripts: &[(usize, Script)]) {
             |bencher, script| {
                 bencher.iter_custom(|iterations| {
                     (0..iterations)
-                        .map(|_| host::whole(Config::default().check(false), script))
+                        .map(|_| {
+                            host::whole(
+                                Config::default().check(false).programmatic(Programmatic::Deny),
+                                script,
+                            )
+                        })
                         .sum()
                 });
             },

@@ -3,11 +3,19 @@
 //!
 //! The variants take turns, and each figure is the median of its turns, so that ratios hold on a
 //! noisy machine. On the simulated driver, or with `REGRAPH_BENCH_CUDA=1` on the first GPU.
+//!
+//! `--count SIZES PAIRS` makes pairs of one kind once, on the simulated driver, set apart for a
+//! profiler, and prints how many there were: `benches/instructions` counts their instructions.
+
+#[allow(dead_code, reason = "shared with other benches")]
+mod common;
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
+use common::meter::counted;
+use common::script::Random;
 use regraph::driver::{HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
 use regraph::settings::Settings;
@@ -27,6 +35,45 @@ enum Sizes {
     One,
     /// Sixteen sizes in turn, four blocks of each live at any time.
     Sixteen,
+    /// 512 B to 32 MiB, small ones as often as large ones, hardly ever the same twice.
+    Mixed,
+    /// 20 to 64 MiB, hardly ever the same twice.
+    Large,
+}
+
+impl Sizes {
+    const ALL: [(&'static str, Self); 4] = [
+        ("one size", Self::One),
+        ("sixteen sizes", Self::Sixteen),
+        ("512 B to 32 MiB", Self::Mixed),
+        ("20 to 64 MiB", Self::Large),
+    ];
+
+    /// How many blocks are live at any time.
+    fn live(self) -> usize {
+        match self {
+            Self::One => 1,
+            Self::Sixteen | Self::Mixed => 64,
+            Self::Large => 16,
+        }
+    }
+
+    /// The sizes that are asked for in turn, in bytes.
+    fn bytes(self) -> Vec<u64> {
+        let mut random = Random::new(1);
+        let mut between = |low: f64, high: f64| {
+            (0..4096)
+                .map(|_| low * (high / low).powf(random.fraction()))
+                .map(|it| it as u64)
+                .collect()
+        };
+        match self {
+            Self::One => vec![32 << 10],
+            Self::Sixteen => (1..=16).map(|step| 70_000 * step).collect(),
+            Self::Mixed => between(512.0, (32_u64 << 20) as f64),
+            Self::Large => between((20_u64 << 20) as f64, (64_u64 << 20) as f64),
+        }
+    }
 }
 
 /// An engine to be measured.
@@ -56,34 +103,35 @@ impl<P: Program> Subject<P> {
         std::thread::scope(|scope| {
             for &stream in others {
                 let this = &*self;
-                scope.spawn(move || this.pairs(stream, pairs));
+                scope.spawn(move || this.pairs(stream, pairs, |pair| pair()));
             }
-            self.pairs(*first, pairs);
+            self.pairs(*first, pairs, |pair| pair());
         });
         let pair = begin.elapsed().as_nanos() as f64 / (pairs * self.streams.len()) as f64;
         self.turns.push(pair);
     }
 
-    fn pairs(&self, stream: StreamHandle, pairs: usize) {
+    /// Frees a block and allocates one, so often, each pair within `each`.
+    fn pairs(&self, stream: StreamHandle, pairs: usize, each: impl Fn(&mut dyn FnMut())) {
         let allocate = |bytes| {
             let block = self.engine.allocate(self.pool, bytes, stream);
             black_box(block.expect("there is memory")).id
         };
         let free = |block| self.engine.free(block).expect("the block is live");
-        match self.sizes {
-            Sizes::One => (0..pairs).for_each(|_| free(allocate(32 << 10))),
-            Sizes::Sixteen => {
-                const LIVE: usize = 64;
-                let bytes = |step: usize| 70_000 * (1 + step as u64 % 16);
-                let mut live: Vec<_> = (0..LIVE).map(|step| allocate(bytes(step))).collect();
-                for step in 0..pairs {
-                    let slot = &mut live[step % LIVE];
-                    free(*slot);
-                    *slot = allocate(bytes(step));
-                }
-                live.into_iter().for_each(free);
-            }
+        let (bytes, live) = (self.sizes.bytes(), self.sizes.live());
+        let mut sizes = bytes.iter().copied().cycle();
+        let mut next = move || sizes.next().expect("there are sizes");
+        let mut live: Vec<_> = (0..live).map(|_| allocate(next())).collect();
+        for step in 0..pairs {
+            let row = step % live.len();
+            let slot = &mut live[row];
+            let bytes = next();
+            each(&mut || {
+                free(*slot);
+                *slot = allocate(bytes);
+            });
         }
+        live.into_iter().for_each(free);
     }
 
     fn median(&mut self) -> f64 {
@@ -99,7 +147,7 @@ fn run<P: Program>(driver: &Arc<P>) {
     };
     let off = || Config::default().statistics(false);
     let mut rows: Vec<(&str, Subject<P>, usize)> = Vec::new();
-    for (name, sizes) in [("one size", Sizes::One), ("sixteen sizes", Sizes::Sixteen)] {
+    for (name, sizes) in Sizes::ALL {
         let base = rows.len();
         let mut add = |name, config| {
             rows.push((name, Subject::new(driver, config, 1, sizes), base));
@@ -128,10 +176,23 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
+    let simulated = || Arc::new(SimDriver::new(SimConfig::default()));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, sizes, pairs, ..] = &arguments[..] {
+        if flag == "--count" {
+            let row = sizes.parse().ok().and_then(|row: usize| Sizes::ALL.get(row));
+            let &(_, sizes) = row.expect("the number of a row of sizes");
+            let pairs = pairs.parse().expect("a number of pairs");
+            let subject = Subject::new(&simulated(), Config::default(), 1, sizes);
+            subject.pairs(subject.streams[0], pairs, |pair| counted(pair));
+            println!("{pairs}");
+            return;
+        }
+    }
     #[cfg(feature = "cuda")]
     if std::env::var_os("REGRAPH_BENCH_CUDA").is_some() {
         let driver = regraph_tagged::CudaProgram::new(0).expect("there is a GPU");
         return run(&Arc::new(driver));
     }
-    run(&Arc::new(SimDriver::new(SimConfig::default())));
+    run(&simulated());
 }

@@ -70,6 +70,22 @@
 #define REGRAPH_NO_LIMIT UINT64_MAX
 
 /**
+ * The host has not captured the work before, and captures it again after
+ * REGRAPH_ERROR_CAPTURE_AGAIN.
+ */
+#define REGRAPH_ATTEMPT_FIRST 0
+
+/**
+ * The work was refused once, or the host may be unable to capture it again. The default.
+ */
+#define REGRAPH_ATTEMPT_AGAIN 1
+
+/**
+ * The work was refused more often.
+ */
+#define REGRAPH_ATTEMPT_LAST 2
+
+/**
  * Unsafe calls are forbidden to every thread that is not relaxed (CU_STREAM_CAPTURE_MODE_GLOBAL).
  */
 #define REGRAPH_CAPTURE_GLOBAL 0
@@ -274,6 +290,11 @@ enum regraph_error
      */
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
     /**
+     * As REGRAPH_ERROR_REFUSED, but only because a kernel was launched programmatically: capture the
+     * same work again (see regraph_set_attempt()).
+     */
+    REGRAPH_ERROR_CAPTURE_AGAIN = 57,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -350,6 +371,12 @@ enum regraph_refusal
      * Its pool is suspended: it is not backed by memory.
      */
     REGRAPH_REFUSAL_SUSPENDED = 12,
+    /**
+     * The node `marker` must have completed first. It precedes the stream's next work, but that may
+     * be launched programmatically and start before the node has completed. `stream` is the stream of
+     * the block that lay there.
+     */
+    REGRAPH_REFUSAL_EARLY_LAUNCH = 13,
     /**
      * Another reason; `text` says which.
      */
@@ -734,8 +761,7 @@ typedef struct regraph_statistics {
      */
     struct regraph_figures all;
     /**
-     * Blocks of up to 1 MiB. Captures into a pool that has a graph may place a block of any size
-     * in either part.
+     * Blocks of up to 1 MiB. Captures may place a block of any size in either part.
      */
     struct regraph_figures small_pool;
     /**
@@ -1308,6 +1334,20 @@ regraph_error regraph_plan_capture(const struct regraph_engine *engine,
                                    const struct regraph_plan_options *options);
 
 /**
+ * Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. A program that
+ * captures again after REGRAPH_ERROR_CAPTURE_AGAIN numbers its attempts from 0, and then needs the
+ * least memory; the third is not refused for programmatic launches. Call it before the capture's
+ * first allocation. It has an effect with the setting "programmatic:auto" only, and with "check".
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_INVALID_ARGUMENT.
+ */
+regraph_error regraph_set_attempt(const struct regraph_engine *engine,
+                                  regraph_capture_id capture,
+                                  int32_t attempt);
+
+/**
  * Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
  * cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
  * look at the streams once more. All uses of the capture's blocks must be recorded before.
@@ -1321,8 +1361,8 @@ regraph_error regraph_plan_capture(const struct regraph_engine *engine,
  *
  * Threads: the one that captures.
  *
- * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with a plan
- * REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
+ * Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK,
+ * REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
  * as by regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED,
  * REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for a capture of
  * regraph_begin_stream_capture().
@@ -1333,7 +1373,38 @@ regraph_error regraph_end_capture(const struct regraph_engine *engine,
                                   struct regraph_capture_report *report);
 
 /**
- * Rolls a capture back whose graph will never run. Blocks that the capture allocated and did not
+ * The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
+ * verdict, which regraph_capture_verdict() waits for. A thread of the library's judges a copy of the
+ * graph; meanwhile the caller may end the capture with cuStreamEndCapture(), instantiate the graph, and
+ * destroy it. The graph must not be launched before regraph_capture_verdict() has accepted it. The
+ * capture's memory can be used by later captures into the same pools at once.
+ *
+ * Small captures and those whose memory is mapped at their end are verified before this returns.
+ *
+ * Threads: the one that captures.
+ *
+ * Errors: those of regraph_end_capture().
+ */
+regraph_error regraph_close_capture(const struct regraph_engine *engine,
+                                    regraph_capture_id capture,
+                                    regraph_graph graph);
+
+/**
+ * The second of two steps that end a capture: waits until the capture, which regraph_close_capture()
+ * has closed, is verified. May be called once. `report` may be NULL, as for regraph_end_capture().
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_REFUSED: the graph must not be launched, and its claim on memory is released.
+ * REGRAPH_ERROR_UNKNOWN_CAPTURE for a capture that is not closed, or whose verdict was given before.
+ */
+regraph_error regraph_capture_verdict(const struct regraph_engine *engine,
+                                      regraph_capture_id capture,
+                                      struct regraph_capture_report *report);
+
+/**
+ * Rolls a capture back whose graph will never run; one that regraph_close_capture() has closed, too.
+ * Blocks that the capture allocated and did not
  * free stay live until they are freed, and must not be used. A capture of
  * regraph_begin_stream_capture() ends on its stream too.
  *

@@ -389,6 +389,11 @@ public:
         detail::check(regraph_plan_capture(pool_->engine->raw, id_, &options));
     }
 
+    /// Sets which attempt at its work the capture is: see regraph_set_attempt().
+    void set_attempt(std::int32_t attempt) const {
+        detail::check(regraph_set_attempt(pool_->engine->raw, id_, attempt));
+    }
+
     /// The least memory that the capture's blocks need so far, in bytes. Throws
     /// REGRAPH_ERROR_NO_JOURNAL.
     std::uint64_t minimum_bytes() const {
@@ -470,10 +475,24 @@ public:
 
     /// Captures the work that `body(capture &)` submits to `stream`, and to streams that join its
     /// capture. Returns the graph, or a pair of the graph and the result of `body` if that has one.
+    /// After REGRAPH_ERROR_CAPTURE_AGAIN it captures again, at most twice: `body` must submit the same
+    /// work each time. Its earlier results are destroyed first.
     template <class Body>
     auto record(regraph_stream stream, Body &&body, std::int32_t mode = REGRAPH_CAPTURE_THREAD_LOCAL) const {
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+        for (std::int32_t attempt = REGRAPH_ATTEMPT_FIRST;; ++attempt) {
+            try {
+                capture begun = begin_capture(stream, mode);
+                begun.set_attempt(attempt);
+                return finish(begun, body);
+            } catch (const error &refused) {
+                if (refused.code() != REGRAPH_ERROR_CAPTURE_AGAIN || attempt == REGRAPH_ATTEMPT_LAST) throw;
+            }
+        }
+#else
         capture begun = begin_capture(stream, mode);
         return finish(begun, body);
+#endif
     }
 
     /// The same, captured twice, so that the blocks lie close to the least memory: see

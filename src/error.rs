@@ -218,6 +218,15 @@ pub enum Error {
     /// back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
+    /// The same, but only since a launch did not wait for its predecessor that was taken to. The capture
+    /// was rolled back, and the engine remembers such launches: the same work, captured again, succeeds
+    /// ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
+    #[error(
+        "the capture is refused for a programmatic launch; capture again, for now such launches are \
+         foreseen (or set `programmatic` to lag, or to trust if every kernel waits for its \
+         predecessor before it touches memory): {0}"
+    )]
+    CaptureAgain(Box<Violation>),
     /// A capture whose blocks get their memory at its end was ended without its graph being named: a
     /// plan that was not judged is not carried out. Its graph must not be launched.
     #[error(

@@ -19,7 +19,7 @@ macro_rules! define_index {
 
             /// The index that stands behind a number which came from [`Self::index`].
             #[inline]
-            pub fn from_raw(row: u32) -> Self {
+            pub const fn from_raw(row: u32) -> Self {
                 Self(row)
             }
 

@@ -75,7 +75,7 @@ pub mod sync;
 /// change in any release.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::capture::{Capture, NodeIndex, StreamIndex, Token};
+    pub use crate::capture::{Capture, NodeIndex, Outlook, StreamIndex};
 
     /// The record of one capture.
     pub mod journal {

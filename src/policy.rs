@@ -7,8 +7,13 @@ use std::str::FromStr;
 /// What a programmatic edge (a launch that may start before its predecessor ends) proves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Programmatic {
-    /// Nothing. A capture in which a reuse rested on one is refused at its end.
+    /// What it proves under `lag`, but a stream's next launch is taken to wait for its predecessor. A
+    /// capture in which a reuse rested on that in vain is refused at its end, and may be captured
+    /// again: what then launches as before is held to `lag` where a launch did not wait, and there
+    /// alone. Without the checker, the same as `lag`.
     #[default]
+    Auto,
+    /// Nothing. A capture in which a reuse rested on one is refused at its end.
     Deny,
     /// Order of starts, never completion; and since any next launch may turn out to be
     /// programmatic, a stream's own terminals prove only what lies behind a full edge.
@@ -68,6 +73,6 @@ macro_rules! names {
     };
 }
 
-names!(Programmatic { Deny = "deny", Lag = "lag", Trust = "trust" });
+names!(Programmatic { Auto = "auto", Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
 names!(PlanChoice { None = "none", Exact = "exact" });

@@ -1,4 +1,4 @@
-//! Locks and atomics: the standard library's, or shuttle's with `--cfg shuttle`.
+//! Locks, atomics and threads: the standard library's, or shuttle's with `--cfg shuttle`.
 //!
 //! Shuttle runs a test again and again with its threads interleaved at random. It sees only what
 //! goes through its own types, so everything that threads share is built from these. They work
@@ -10,6 +10,11 @@
 use shuttle::sync;
 #[cfg(not(shuttle))]
 use std::sync;
+
+#[cfg(shuttle)]
+pub use shuttle::thread;
+#[cfg(not(shuttle))]
+pub use std::thread;
 
 pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub use sync::{LockResult, Mutex, MutexGuard, PoisonError};

@@ -11,8 +11,86 @@ use regraph::internals::journal::Journal;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
-use super::meter::{Meter, Timed, Untimed};
+use super::meter::{counted, Meter, Timed, Untimed};
 use super::script::{Call, Script};
+
+/// What scripts allocate from.
+pub trait Allocator {
+    /// How it names a block.
+    type Block: Copy;
+    /// Hands out a block.
+    fn allocate(&self, bytes: u64, stream: StreamHandle) -> Self::Block;
+    /// Records a stream for a block.
+    fn record_stream(&self, block: Self::Block, stream: StreamHandle);
+    /// Takes a block back.
+    fn free(&self, block: Self::Block);
+}
+
+/// A pool of an engine's.
+struct Pooled<'a>(&'a Engine<Arc<SimDriver>>, PoolId);
+
+impl Allocator for Pooled<'_> {
+    type Block = BlockId;
+
+    #[inline]
+    fn allocate(&self, bytes: u64, stream: StreamHandle) -> BlockId {
+        self.0.allocate(self.1, bytes, stream).expect(FINE).id
+    }
+
+    #[inline]
+    fn record_stream(&self, block: BlockId, stream: StreamHandle) {
+        self.0.record_stream(block, stream).expect(FINE);
+    }
+
+    #[inline]
+    fn free(&self, block: BlockId) {
+        self.0.free(block).expect(FINE);
+    }
+}
+
+/// A driver with streams, the first of which captures and has forked to the others.
+pub fn forked(streams: usize, begin: impl FnOnce(&SimDriver, StreamHandle)) -> Forked {
+    let sim = SimConfig { total_bytes: 1 << 40, ..SimConfig::default() };
+    let driver = Arc::new(SimDriver::new(sim));
+    let streams: Vec<_> = (0..streams).map(|_| driver.create_stream().expect(FINE)).collect();
+    begin(&driver, streams[0]);
+    driver.launch(streams[0], Work::default(), false).expect(FINE);
+    for &stream in &streams[1..] {
+        driver.wait(stream, streams[0]).expect(FINE);
+    }
+    (driver, streams)
+}
+
+/// A driver and its streams.
+pub type Forked = (Arc<SimDriver>, Vec<StreamHandle>);
+
+/// Makes some calls. `blocks` are those so far, in the order of allocation.
+pub fn run<A: Allocator>(
+    allocator: &A,
+    (driver, streams): (&SimDriver, &[StreamHandle]),
+    blocks: &mut Vec<A::Block>,
+    calls: &[Call],
+    meter: &mut impl Meter,
+) {
+    for call in calls {
+        match *call {
+            Call::Alloc { stream, bytes } => {
+                let stream = streams[stream];
+                blocks.push(meter.allocate(|| allocator.allocate(bytes, stream)));
+            }
+            Call::Free { block } => meter.free(|| allocator.free(blocks[block])),
+            Call::Launch { stream } => {
+                driver.launch(streams[stream], Work::default(), false).expect(FINE);
+            }
+            Call::Wait { stream, on } => {
+                driver.wait(streams[stream], streams[on]).expect(FINE);
+            }
+            Call::Record { block, stream } => {
+                allocator.record_stream(blocks[block], streams[stream]);
+            }
+        }
+    }
+}
 
 const FINE: &str = "scripts are valid and the simulated driver does not fail";
 
@@ -30,16 +108,11 @@ pub struct Host {
 impl Host {
     /// Begins a capture and forks it to all streams. Everything is new: driver, engine, pool.
     pub fn begin(config: Config, streams: usize) -> Self {
-        let sim = SimConfig { total_bytes: 1 << 40, ..SimConfig::default() };
-        let driver = Arc::new(SimDriver::new(sim));
+        let (driver, streams) = forked(streams, |driver, origin| {
+            driver.begin_capture(origin, CaptureMode::Relaxed).expect(FINE);
+        });
         let engine = Engine::new(driver.clone(), config);
         let pool = engine.create_pool(PoolConfig::default());
-        let streams: Vec<_> = (0..streams).map(|_| driver.create_stream().expect(FINE)).collect();
-        driver.begin_capture(streams[0], CaptureMode::Relaxed).expect(FINE);
-        driver.launch(streams[0], Work::default(), false).expect(FINE);
-        for &stream in &streams[1..] {
-            driver.wait(stream, streams[0]).expect(FINE);
-        }
         let capture = engine.begin_capture(pool, streams[0]).expect(FINE);
         Self { driver, engine, pool, streams, capture, blocks: Vec::new() }
     }
@@ -47,28 +120,7 @@ impl Host {
     /// Makes some calls.
     pub fn run(&mut self, calls: &[Call], meter: &mut impl Meter) {
         let Self { driver, engine, pool, streams, blocks, .. } = self;
-        for call in calls {
-            match *call {
-                Call::Alloc { stream, bytes } => {
-                    let stream = streams[stream];
-                    let block = meter.allocate(|| engine.allocate(*pool, bytes, stream));
-                    blocks.push(block.expect(FINE).id);
-                }
-                Call::Free { block } => {
-                    let block = blocks[block];
-                    meter.free(|| engine.free(block)).expect(FINE);
-                }
-                Call::Launch { stream } => {
-                    driver.launch(streams[stream], Work::default(), false).expect(FINE);
-                }
-                Call::Wait { stream, on } => {
-                    driver.wait(streams[stream], streams[on]).expect(FINE);
-                }
-                Call::Record { block, stream } => {
-                    engine.record_stream(blocks[block], streams[stream]).expect(FINE);
-                }
-            }
-        }
+        run(&Pooled(engine, *pool), (driver, streams), blocks, calls, meter);
     }
 
     /// Joins all streams and ends the capture. Says how long the engine took for its part.
@@ -77,7 +129,7 @@ impl Host {
         self.join();
         let graph = self.graph();
         let start = Instant::now();
-        self.engine.end_capture(self.capture, graph).expect(FINE);
+        counted(|| self.engine.end_capture(self.capture, graph)).expect(FINE);
         let time = start.elapsed();
         self.driver.end_capture(origin).expect(FINE);
         time

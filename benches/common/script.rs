@@ -85,7 +85,7 @@ impl Script {
     /// it waits for the block's stream, the block is recorded for it, and a kernel uses it there.
     /// With nothing to free a step allocates; with one stream a join is no more than the kernel.
     pub fn random(streams: usize, mix: Mix, sizes: Sizes, length: Length) -> Self {
-        let mut random = Random(0x5eed);
+        let mut random = Random::new(0x5eed);
         let mut script = Self { streams, calls: Vec::new(), steps: 0, nodes: 0 };
         let mut live: Vec<(usize, usize)> = Vec::new();
         let mut blocks = 0;
@@ -155,9 +155,14 @@ impl Script {
 }
 
 /// A small random generator (splitmix64).
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -171,7 +176,7 @@ impl Random {
     }
 
     /// From 0 to below 1.
-    fn fraction(&mut self) -> f64 {
+    pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -24,6 +24,7 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 from comparison.allocators import ALLOCATORS  # noqa: E402
 from comparison.records import Record, Soak  # noqa: E402
+from comparison.yardstick import yardstick  # noqa: E402
 
 #: As PyTorch's documentation asks before a capture of data-parallel steps.
 WARM_UPS = 11
@@ -194,7 +195,9 @@ def main() -> int:
     begin = time.monotonic()
     try:
         ALLOCATORS[options.allocator].enable()
+        record.yardstick_ns.append(yardstick())
         measure(options, rank, record)
+        record.yardstick_ns.append(yardstick())
     except BaseException as error:
         record.ok = False
         record.error = f"{type(error).__name__}: {error}"

@@ -3,7 +3,8 @@
 
     python benches/torch/run.py --out results
 
-Each run is a fresh process, allocators take turns, and every record is in `results/records.jsonl`
+Each run is a fresh process, allocators take turns, of times the least run counts among those beside
+which a call that needs no GPU took no longer than elsewhere, and every record is in `results/records.jsonl`
 as soon as it is there; a later command with the same directory adds to it. `--report` only makes
 `results.md`, `results.json`, `results.svg` and `results.png` from the records.
 """
@@ -42,7 +43,7 @@ def arguments() -> argparse.Namespace:
     add("--only", default="", help="groups (models, batches, sweep, ddp, cpp) or names of cases, "
         "with * and ?, separated by commas; by default models, batches and sweep")
     add("--allocators", default=",".join(ALLOCATORS), help="separated by commas")
-    add("--repeats", type=int, default=3, help="runs of each case under each allocator")
+    add("--repeats", type=int, default=4, help="runs of each case under each allocator")
     add("--first", type=int, default=0, help="number of the first repeat, to add more later")
     add("--captures", type=int, default=3, help="captures timed in each run")
     add("--soak", type=int, default=1_000, help="replays whose results are checked, in the first "
@@ -163,8 +164,10 @@ def _brief(record: Record) -> str:
     reserved = f"{(record.reserved_bytes or 0) / 2**20:.0f} MiB"
     captured = f"{min(record.capture_ns, default=0) / 1e6:.1f} ms"
     replayed = f"replay {min(record.replay_ns, default=0) / 1e6:.3f} ms"
+    yardstick = "/".join(f"{one:.0f}" for one in record.yardstick_ns)
     wrong = ", WRONG RESULTS" if record.correct is False else ""
-    return f"{reserved}, {captured}, {replayed}, in {record.seconds:.1f} s{wrong}"
+    return (f"{reserved}, {captured}, {replayed}, yardstick {yardstick} ns, "
+            f"in {record.seconds:.1f} s{wrong}")
 
 
 def report(options: argparse.Namespace) -> bool:
@@ -182,6 +185,9 @@ def report(options: argparse.Namespace) -> bool:
     if not picture.draw(rows, [options.out / "results.svg", options.out / "results.png"]):
         print("no picture: matplotlib is missing, or there is nothing to compare")
     print(f"{len(records)} records, {len(rows)} cases: {options.out / 'results.md'}")
+    rejected, counted = (sum(sum(of.values()) for of in column)
+                         for column in ([row.rejected for row in rows], [row.runs for row in rows]))
+    print(f"{rejected} of {counted} runs do not count for times: the machine was slower than it can be")
     good = bool(rows)
     for row in rows:
         if row.results.startswith(("WRONG", "DIFFERENT")) or row.errors:

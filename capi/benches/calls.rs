@@ -8,6 +8,7 @@ use std::ptr::null_mut;
 use criterion::{criterion_group, criterion_main, Criterion};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig, PoolId};
+use regraph::settings::Programmatic;
 use regraph_c::*;
 use regraph_sim::{SimConfig, SimDriver};
 
@@ -18,7 +19,7 @@ const FINE: &str = "the simulated driver does not fail";
 const SETTINGS: &std::ffi::CStr = c"check:False";
 
 fn rust(capture: bool) -> (Engine<SimDriver>, PoolId, StreamHandle) {
-    let config = Config::default().check(false);
+    let config = Config::default().check(false).programmatic(Programmatic::Deny);
     let engine = Engine::new(SimDriver::new(SimConfig::default()), config);
     let pool = engine.create_pool(PoolConfig::default());
     let stream = engine.driver().create_stream().expect(FINE);

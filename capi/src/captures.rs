@@ -2,13 +2,13 @@
 
 use std::ffi::c_char;
 
-use regraph::engine::CaptureReport;
+use regraph::engine::{Attempt, CaptureReport};
 use regraph::plan::Options;
 
 use crate::arguments::{put_if_wanted, text, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{guard, Failure};
+use crate::failure::{guard, Failure, Fallible};
 use crate::handles::{
     capture as numbered, graph as handle, regraph_capture_id, regraph_graph, regraph_graph_id,
     regraph_pool, regraph_stream, stream as named,
@@ -151,6 +151,49 @@ pub unsafe extern "C" fn regraph_plan_capture(
     })
 }
 
+/// The host has not captured the work before, and captures it again after
+/// REGRAPH_ERROR_CAPTURE_AGAIN.
+pub const REGRAPH_ATTEMPT_FIRST: i32 = 0;
+/// The work was refused once, or the host may be unable to capture it again. The default.
+pub const REGRAPH_ATTEMPT_AGAIN: i32 = 1;
+/// The work was refused more often.
+pub const REGRAPH_ATTEMPT_LAST: i32 = 2;
+
+fn attempt_of(number: i32) -> Fallible<Attempt> {
+    match number {
+        REGRAPH_ATTEMPT_FIRST => Ok(Attempt::First),
+        REGRAPH_ATTEMPT_AGAIN => Ok(Attempt::Again),
+        REGRAPH_ATTEMPT_LAST => Ok(Attempt::Last),
+        other => Err(Failure::Argument {
+            argument: "attempt",
+            found: other.to_string(),
+            expected: "a REGRAPH_ATTEMPT constant, from 0 to 2",
+        }),
+    }
+}
+
+/// Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. A program that
+/// captures again after REGRAPH_ERROR_CAPTURE_AGAIN numbers its attempts from 0, and then needs the
+/// least memory; the third is not refused for programmatic launches. Call it before the capture's
+/// first allocation. It has an effect with the setting "programmatic:auto" only, and with "check".
+///
+/// Threads: the one that captures.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_CAPTURE, REGRAPH_ERROR_INVALID_ARGUMENT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_set_attempt(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    attempt: i32,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let attempt = attempt_of(attempt)?;
+        Ok(on!(engine, engine => engine.set_attempt(numbered(capture), attempt))?)
+    })
+}
+
 /// Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
 /// cuStreamEndCapture(), or the graph which that returned. The first is better: the engine can then
 /// look at the streams once more. All uses of the capture's blocks must be recorded before.
@@ -164,8 +207,8 @@ pub unsafe extern "C" fn regraph_plan_capture(
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_SET_BACK, REGRAPH_ERROR_LATE_USE, and with a plan
-/// REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
+/// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK,
+/// REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
 /// as by regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED,
 /// REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for a capture of
 /// regraph_begin_stream_capture().
@@ -187,7 +230,56 @@ pub unsafe extern "C" fn regraph_end_capture(
     })
 }
 
-/// Rolls a capture back whose graph will never run. Blocks that the capture allocated and did not
+/// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
+/// verdict, which regraph_capture_verdict() waits for. A thread of the library's judges a copy of the
+/// graph; meanwhile the caller may end the capture with cuStreamEndCapture(), instantiate the graph, and
+/// destroy it. The graph must not be launched before regraph_capture_verdict() has accepted it. The
+/// capture's memory can be used by later captures into the same pools at once.
+///
+/// Small captures and those whose memory is mapped at their end are verified before this returns.
+///
+/// Threads: the one that captures.
+///
+/// Errors: those of regraph_end_capture().
+#[no_mangle]
+pub unsafe extern "C" fn regraph_close_capture(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    graph: regraph_graph,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let (capture, graph) = (numbered(capture), handle(graph));
+        on!(engine, engine => engine.close_capture(capture, graph))
+    })
+}
+
+/// The second of two steps that end a capture: waits until the capture, which regraph_close_capture()
+/// has closed, is verified. May be called once. `report` may be NULL, as for regraph_end_capture().
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_REFUSED: the graph must not be launched, and its claim on memory is released.
+/// REGRAPH_ERROR_UNKNOWN_CAPTURE for a capture that is not closed, or whose verdict was given before.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_capture_verdict(
+    engine: *const regraph_engine,
+    capture: regraph_capture_id,
+    report: *mut regraph_capture_report,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let told = on!(engine, engine => engine.verdict(numbered(capture)))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(report, told.into()) };
+        Ok(())
+    })
+}
+
+/// Rolls a capture back whose graph will never run; one that regraph_close_capture() has closed, too.
+/// Blocks that the capture allocated and did not
 /// free stay live until they are freed, and must not be used. A capture of
 /// regraph_begin_stream_capture() ends on its stream too.
 ///

@@ -109,6 +109,9 @@ pub enum regraph_error {
     /// Live blocks of the pool belong to no graph: free them, or see
     /// regraph_pool_suspend_discarding().
     REGRAPH_ERROR_POOL_HAS_BLOCKS = 56,
+    /// As REGRAPH_ERROR_REFUSED, but only because a kernel was launched programmatically: capture the
+    /// same work again (see regraph_set_attempt()).
+    REGRAPH_ERROR_CAPTURE_AGAIN = 57,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -136,7 +139,7 @@ names! {
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_CAPTURING
     REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_POOL_HAS_BLOCKS
-    REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The

@@ -49,6 +49,10 @@ pub enum regraph_refusal {
     REGRAPH_REFUSAL_USED_BY_GRAPH = 11,
     /// Its pool is suspended: it is not backed by memory.
     REGRAPH_REFUSAL_SUSPENDED = 12,
+    /// The node `marker` must have completed first. It precedes the stream's next work, but that may
+    /// be launched programmatically and start before the node has completed. `stream` is the stream of
+    /// the block that lay there.
+    REGRAPH_REFUSAL_EARLY_LAUNCH = 13,
     /// Another reason; `text` says which.
     REGRAPH_REFUSAL_OTHER = 99,
 }
@@ -123,6 +127,10 @@ fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
         Some(Refusal::Marker { node, owner, .. }) => regraph_free_range {
             marker: raw_node(*node),
             ..of(*owner, why::REGRAPH_REFUSAL_MARKER)
+        },
+        Some(Refusal::EarlyLaunch { node, owner, .. }) => regraph_free_range {
+            marker: raw_node(*node),
+            ..of(*owner, why::REGRAPH_REFUSAL_EARLY_LAUNCH)
         },
         Some(Refusal::OwnStreamOnly { owner }) => of(*owner, why::REGRAPH_REFUSAL_OWN_STREAM_ONLY),
         Some(Refusal::Ordered { owner }) => of(*owner, why::REGRAPH_REFUSAL_ORDERED),

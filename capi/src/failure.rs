@@ -122,6 +122,7 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::StreamInUse { .. } => code::REGRAPH_ERROR_STREAM_IN_USE,
         Error::Poisoned => code::REGRAPH_ERROR_POISONED,
         Error::Refused(_) => code::REGRAPH_ERROR_REFUSED,
+        Error::CaptureAgain(_) => code::REGRAPH_ERROR_CAPTURE_AGAIN,
         Error::LateUse(_) => code::REGRAPH_ERROR_LATE_USE,
         Error::CannotPlan { .. } => code::REGRAPH_ERROR_CANNOT_PLAN,
         Error::PlanOutOfMemory { .. } => code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,

@@ -161,7 +161,24 @@ impl<D: HostApi> Host<D> {
         if open(&self.captures).contains_key(&capture) {
             return Err(Failure::Begun(capture));
         }
-        let report = self.engine.end_capture(capture, graph)?;
+        self.claim(self.engine.end_capture(capture, graph)?)
+    }
+
+    /// The same without the verdict.
+    pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
+        if open(&self.captures).contains_key(&capture) {
+            return Err(Failure::Begun(capture));
+        }
+        Ok(self.engine.close_capture(capture, graph)?)
+    }
+
+    /// The verdict on a capture that was closed.
+    pub(crate) fn verdict(&self, capture: CaptureId) -> Fallible<CaptureReport> {
+        self.claim(self.engine.verdict(capture)?)
+    }
+
+    /// Orders the launches of a graph that the caller instantiates.
+    fn claim(&self, report: CaptureReport) -> Fallible<CaptureReport> {
         let lease = Lease::of(&self.engine, report.graph).inspect_err(|_| {
             // Without its pools nothing could order it.
             let _ = self.engine.release_graph(report.graph);

@@ -77,8 +77,7 @@ pub struct regraph_counts {
 pub struct regraph_statistics {
     /// All blocks.
     pub all: regraph_figures,
-    /// Blocks of up to 1 MiB. Captures into a pool that has a graph may place a block of any size
-    /// in either part.
+    /// Blocks of up to 1 MiB. Captures may place a block of any size in either part.
     pub small_pool: regraph_figures,
     /// Larger blocks.
     pub large_pool: regraph_figures,

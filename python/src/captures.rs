@@ -61,7 +61,7 @@ fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyR
     })
 }
 
-/// Judges the graph of a capture that is about to end; raises `Refused`.
+/// Closes a capture that is about to end, and has its graph judged; raises `Refused`.
 #[pyfunction]
 fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
@@ -78,7 +78,8 @@ fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     })
 }
 
-/// Tells that a capture has ended and its graph is in use from now on.
+/// Tells that a capture has ended and its graph is in use from now on; waits for the verdict and raises
+/// `Refused`.
 #[pyfunction]
 fn capture_ended(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     hooks::take_begun();

@@ -15,6 +15,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     match error {
         Error::Engine(
             refusal @ (engine::Error::Refused(_)
+            | engine::Error::CaptureAgain(_)
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(refusal.to_string()),

@@ -13,9 +13,9 @@ use std::arch::global_asm;
 
 /// A jump to the version of a function that every glibc has on x86-64.
 macro_rules! old_version {
-    ($($name:literal)*) => {
+    ($version:literal: $($name:literal)*) => {
         $(global_asm!(
-            concat!(".symver regraph_old_", $name, ", ", $name, "@GLIBC_2.2.5"),
+            concat!(".symver regraph_old_", $name, ", ", $name, "@GLIBC_", $version),
             concat!(".globl __wrap_", $name),
             concat!(".hidden __wrap_", $name),
             concat!(".type __wrap_", $name, ", @function"),
@@ -27,8 +27,13 @@ macro_rules! old_version {
     };
 }
 
+old_version! { "2.12": "pthread_setname_np" }
+
 old_version! {
+    "2.2.5":
     "dladdr" "dlclose" "dlerror" "dlopen" "dlsym"
+    "pthread_attr_getguardsize" "pthread_attr_getstack" "pthread_attr_setstacksize" "pthread_create"
+    "pthread_detach" "pthread_getattr_np" "pthread_join"
     "pthread_key_create" "pthread_key_delete" "pthread_setspecific"
 }
 

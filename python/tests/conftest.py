@@ -98,6 +98,11 @@ def gpu(
         "current_stream",
         lambda device=None: types.SimpleNamespace(device_index=0, cuda_stream=state.stream),
     )
+    # PyTorch without CUDA lacks both.
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda device: state.stream, raising=False
+    )
     monkeypatch.setattr(torch.cuda.memory, "is_initialized", lambda: True)
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use super::shape::Shape;
 use super::stage::Stage;
 use crate::driver::{AsStream, CaptureMode, HostApi, StreamHandle};
-use crate::engine::PoolConfig;
+use crate::engine::{Attempt, PoolConfig};
 use crate::graphs::{Capture, Error, Event, Pool};
 
 /// Choices for a callable.
@@ -135,7 +135,9 @@ where
     ///
     /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
     /// output, and is overwritten by no graph that is captured later (see
-    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs.
+    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs: where a capture is refused
+    /// for a programmatic launch alone (the setting `programmatic` is `auto`), all parts are captured
+    /// again, with new outputs.
     #[must_use]
     pub fn part(
         mut self,
@@ -212,19 +214,27 @@ where
     fn capture(&mut self, stream: StreamHandle, shape: &K) -> Result<Shape<D, I, O>, E> {
         let mut inputs = (self.make)(&Stage::new(&self.pool, stream, None), shape)?;
         self.warm_up(stream, shape, &mut inputs)?;
-        let mut outputs = O::default();
-        let mut graphs = Vec::with_capacity(self.parts.len());
-        for part in &mut self.parts {
-            let capture = Capture::begin(&self.pool, stream, self.options.mode)?;
-            part(
-                &Stage::new(&self.pool, stream, Some(&capture)),
-                shape,
-                &mut inputs,
-                &mut outputs,
-            )?;
-            graphs.push(capture.finish()?);
+        let mut attempts = vec![Attempt::First; self.parts.len()];
+        loop {
+            let mut outputs = O::default();
+            let mut graphs = Vec::with_capacity(self.parts.len());
+            for (part, attempt) in self.parts.iter_mut().zip(&mut attempts) {
+                let mode = self.options.mode;
+                let capture = Capture::begin_attempt(&self.pool, stream, mode, *attempt)?;
+                let stage = Stage::new(&self.pool, stream, Some(&capture));
+                part(&stage, shape, &mut inputs, &mut outputs)?;
+                match capture.finish() {
+                    Ok(graph) => graphs.push(graph),
+                    Err(error) => {
+                        *attempt = attempt.after(error)?;
+                        break;
+                    }
+                }
+            }
+            if graphs.len() == self.parts.len() {
+                return Ok(Shape::new(&self.pool, graphs, inputs, outputs));
+            }
         }
-        Ok(Shape::new(&self.pool, graphs, inputs, outputs))
     }
 
     fn warm_up(&mut self, stream: StreamHandle, shape: &K, inputs: &mut I) -> Result<(), E> {

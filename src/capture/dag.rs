@@ -29,6 +29,8 @@ pub struct Dag {
     programmatic: Programmatic,
     /// Whether every edge so far is [`Order::Full`].
     all_full: bool,
+    /// Whether one so far is [`Order::Start`].
+    starts: bool,
     queries: u64,
     /// The walk's stack and the dependencies of the nodes on it; empty between calls.
     pending: Vec<Pending>,
@@ -63,6 +65,7 @@ impl Dag {
             places: Places::new(),
             programmatic,
             all_full: true,
+            starts: false,
             queries: 0,
             pending: Vec::new(),
             fetched: Vec::new(),
@@ -96,6 +99,12 @@ impl Dag {
     #[inline]
     pub fn all_full(&self) -> bool {
         self.all_full
+    }
+
+    /// Whether an edge so far is [`Order::Start`].
+    #[inline]
+    pub fn starts(&self) -> bool {
+        self.starts
     }
 
     /// Which nodes lie close behind a node, if it is one of the latest. Only where every edge is
@@ -204,6 +213,7 @@ impl Dag {
         for &Fetched { dependency, index } in &self.fetched[done.start..done.end] {
             let order = Order::of(dependency.edge, self.programmatic);
             self.all_full &= order == Order::Full;
+            self.starts |= order == Order::Start;
             if let Some(target) = index {
                 self.rows.add(target.0, order);
             }
@@ -236,6 +246,6 @@ fn ask<D: Driver + ?Sized>(
     if driver.dependencies(node, answer).is_err() {
         answer.clear();
     } else if let Some(journal) = journal {
-        journal.push(Fact::Node { node, dependencies: answer });
+        journal.push(Fact::Node { node, dependencies: (&*answer).into() });
     }
 }

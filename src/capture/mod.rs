@@ -1,28 +1,31 @@
-//! What is known of one capture: its DAG as far as it was seen, what each stream's next work comes
-//! after, and who waits for which node.
+//! What is known of one capture: its DAG as far as it was seen, and what each stream's next work comes
+//! after.
 //!
 //! * [`order`]: what an edge proves.
 //! * [`dag`]: the mirrored nodes, each asked of the driver once.
 //! * [`places`]: which index a node's handle has.
 //! * [`rows`]: which nodes each depends on; [`windows`]: which of the latest lie behind it.
 //! * [`reach`]: per stream, the nodes proven to precede its next work.
-//! * [`watch`]: who waits for which node to be proven.
+//! * [`foresight`]: which launches to come may start early.
 //!
-//! [`Capture::proves`] is the one proof of the engine: nothing is handed out in a capture unless
-//! it has said yes to every marker.
+//! A [`Proof`] is the one proof of the engine: nothing is handed out in a capture unless it covers every
+//! marker.
 
 mod dag;
+mod foresight;
 mod order;
 mod places;
 mod reach;
 mod rows;
-mod watch;
 mod windows;
 
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 pub use dag::NodeIndex;
-pub use watch::Token;
+pub use foresight::Foresight;
 
 use crate::driver::{Dependency, Driver, NodeHandle, StreamHandle};
 use crate::index::{define_index, new_map, Map};
@@ -30,8 +33,9 @@ use crate::journal::{Entry, Journal};
 use crate::policy::Programmatic;
 use crate::recent::Recent;
 use dag::Dag;
+use foresight::Course;
+use order::Order;
 use reach::{Reach, Rules, Step, Terminals};
-use watch::WatchLists;
 use windows::WORD;
 
 define_index! {
@@ -47,23 +51,37 @@ pub type Markers = SmallVec<[NodeIndex; 8]>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
+/// What a capture takes the edges to come for.
+#[derive(Clone, Debug, Default)]
+pub enum Outlook {
+    /// Full.
+    #[default]
+    Full,
+    /// Perhaps programmatic, each.
+    Early,
+    /// As earlier attempts tell, as far as this one goes the same way.
+    Foreseen(Arc<Foresight>),
+}
+
 #[derive(Debug)]
 struct Stream {
     handle: StreamHandle,
     reach: Reach,
+    course: Course,
+    /// Whether more is proven than may be.
+    stale: bool,
     /// When a look last found other terminals than the look before.
     changed: Moment,
     /// When a look last found a [`Step::Broken`].
     broken: Option<Moment>,
     /// When it last came to follow nodes that had been seen on other streams.
     learned: Moment,
-    watches: WatchLists,
 }
 
 /// One capture under way.
 #[derive(Debug)]
 pub struct Capture {
-    programmatic: Programmatic,
+    outlook: Outlook,
     dag: Dag,
     streams: Vec<Stream>,
     by_handle: Map<StreamHandle, StreamIndex>,
@@ -74,11 +92,39 @@ pub struct Capture {
     heed_set_back: bool,
 }
 
+/// What is completed before any next work of one stream starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Proof<'a>(Proven<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Proven<'a> {
+    Nothing,
+    Nodes(&'a FixedBitSet),
+    Everything,
+}
+
+impl Proof<'_> {
+    /// No node: for work outside captures.
+    pub const NONE: Self = Self(Proven::Nothing);
+    /// Every node, proven or not: only for tests that take the proof out of the engine.
+    pub const FLAWED: Self = Self(Proven::Everything);
+
+    /// Whether every marker is proven. Costs a bit for each.
+    #[inline]
+    pub fn covers(self, markers: &[NodeIndex]) -> bool {
+        match self.0 {
+            Proven::Nodes(nodes) => markers.iter().all(|marker| nodes.contains(marker.index())),
+            Proven::Nothing => false,
+            Proven::Everything => true,
+        }
+    }
+}
+
 impl Capture {
     /// `heed_set_back` is false only in tests that take this rule out of the engine.
-    pub fn new(programmatic: Programmatic, heed_set_back: bool) -> Self {
+    pub fn new(programmatic: Programmatic, outlook: Outlook, heed_set_back: bool) -> Self {
         Self {
-            programmatic,
+            outlook,
             heed_set_back,
             dag: Dag::new(programmatic),
             streams: Vec::new(),
@@ -92,6 +138,18 @@ impl Capture {
     /// The index of a stream that was seen in this capture.
     pub fn stream(&self, handle: StreamHandle) -> Option<StreamIndex> {
         self.by_handle.get(&handle).copied()
+    }
+
+    /// How many streams were seen.
+    #[inline]
+    pub fn seen(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether a stream was looked at a moment ago, as far as that costs nothing to tell.
+    #[inline]
+    pub fn has_seen(&self, handle: StreamHandle) -> bool {
+        self.recent.get(handle.bits()).is_some()
     }
 
     /// The driver's handle of a stream.
@@ -125,15 +183,13 @@ impl Capture {
         self.now
     }
 
-    /// Takes in a stream's terminals as the driver gave them just now. The tokens that waited on
-    /// this stream for nodes that are proven now go into `woken`.
+    /// Takes in a stream's terminals as the driver gave them just now.
     pub fn look<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         handle: StreamHandle,
         terminals: &[Dependency],
         mut journal: Option<&mut Journal>,
-        woken: &mut Vec<Token>,
     ) -> StreamIndex {
         let mut known = self.recent.get(handle.bits());
         if known.is_none() {
@@ -143,7 +199,8 @@ impl Capture {
             }
         }
         if let Some(stream) = known {
-            if self.streams[stream.index()].reach.raw_terminals() == terminals {
+            let Stream { reach, stale, .. } = &self.streams[stream.index()];
+            if reach.raw_terminals() == terminals && !stale {
                 return stream;
             }
         }
@@ -154,17 +211,22 @@ impl Capture {
             self.indices.push((node, self.dag.order(terminal.edge)));
         }
         if let Some(journal) = journal {
-            journal.push(Entry::Terminals { stream: handle, terminals });
+            journal.push(Entry::Terminals { stream: handle, terminals: terminals.into() });
         }
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
-        let rules = Rules { programmatic: self.programmatic, heed_set_back: self.heed_set_back };
-        let Stream { reach, watches, changed, broken, learned, .. } =
+        let (next, foreseen) = self.next_edge(stream);
+        let Stream { reach, changed, broken, learned, stale, .. } =
             &mut self.streams[stream.index()];
+        let rules = Rules {
+            next,
+            foreseen,
+            anew: std::mem::take(stale),
+            heed_set_back: self.heed_set_back,
+        };
         let mut lowest = usize::MAX;
         let step = reach.advance(&self.dag, rules, terminals, &self.indices, |word, nodes| {
             lowest = lowest.min(word * WORD + nodes.trailing_zeros() as usize);
-            watches.fire(word, nodes, woken)
         });
         *changed = now;
         if lowest < seen {
@@ -176,17 +238,73 @@ impl Capture {
         stream
     }
 
+    /// What the edges to a stream's next node are taken for, and whether that may ever be
+    /// [`Order::Start`].
+    #[inline]
+    fn next_edge(&self, stream: StreamIndex) -> (Order, bool) {
+        match &self.outlook {
+            Outlook::Full => (Order::Full, false),
+            Outlook::Early => (Order::Start, true),
+            Outlook::Foreseen(foresight) => {
+                let (row, Stream { handle, course, .. }) =
+                    (stream.index(), &self.streams[stream.index()]);
+                if foresight.starts_early(row, *handle, *course) {
+                    (Order::Start, true)
+                } else {
+                    (Order::Full, foresight.concerns(row, *handle))
+                }
+            }
+        }
+    }
+
+    /// Whether any edge to come may be programmatic.
+    pub fn is_early(&self) -> bool {
+        matches!(self.outlook, Outlook::Early)
+    }
+
+    /// Changes what the edges to come are taken for. What was proven is proven anew at the next looks.
+    pub fn set_outlook(&mut self, outlook: Outlook) {
+        self.outlook = outlook;
+        self.streams.iter_mut().for_each(|stream| stream.stale = true);
+    }
+
+    /// Says that a stream, which has just been looked at, asks for a block of so many bytes. Returns
+    /// whether it must be looked at again first: it goes another way than was foreseen.
+    #[inline]
+    pub fn ask(&mut self, stream: StreamIndex, bytes: u64) -> bool {
+        let Outlook::Foreseen(foresight) = &self.outlook else { return false };
+        let Stream { course, stale, .. } = &mut self.streams[stream.index()];
+        if course.astray || foresight.expects(stream.index(), *course, bytes) {
+            return false;
+        }
+        course.astray = true;
+        *stale = true;
+        true
+    }
+
+    /// Says that a block was handed out to a stream.
+    #[inline]
+    pub fn hand_out(&mut self, stream: StreamIndex) {
+        self.streams[stream.index()].course.allocations += 1;
+    }
+
     /// Enters into the journal that a stream's terminals are still those of the last look. What other
     /// streams were seen to launch since is not this one's then.
     pub fn confirm(&self, stream: StreamIndex, journal: &mut Journal) {
         let Stream { handle, reach, .. } = &self.streams[stream.index()];
-        journal.push(Entry::Terminals { stream: *handle, terminals: reach.raw_terminals() });
+        journal.push(Entry::Terminals { stream: *handle, terminals: reach.raw_terminals().into() });
+    }
+
+    /// What is proven for a stream.
+    #[inline]
+    pub fn proof(&self, stream: StreamIndex) -> Proof<'_> {
+        Proof(Proven::Nodes(self.streams[stream.index()].reach.proven()))
     }
 
     /// Whether every marker is completed before any next work of the stream starts.
     #[inline]
     pub fn proves(&self, stream: StreamIndex, markers: &[NodeIndex]) -> bool {
-        self.unproven(stream, markers).is_none()
+        self.proof(stream).covers(markers)
     }
 
     /// The first marker that is not proven for the stream.
@@ -196,9 +314,9 @@ impl Capture {
         markers.iter().copied().find(|&marker| !reach.proves(marker))
     }
 
-    /// Lets a token wait until this marker is proven for the stream.
-    pub fn watch(&mut self, stream: StreamIndex, marker: NodeIndex, token: Token) {
-        self.streams[stream.index()].watches.watch(marker, token);
+    /// Whether a marker would be proven if no launch to come started early.
+    pub fn precedes(&self, stream: StreamIndex, marker: NodeIndex) -> bool {
+        self.streams[stream.index()].reach.is_reached(marker)
     }
 
     /// The nodes that the stream's next node would depend on, at the last look.
@@ -238,10 +356,11 @@ impl Capture {
         self.streams.push(Stream {
             handle,
             reach: Reach::default(),
+            course: Course::default(),
+            stale: false,
             changed: Moment::default(),
             broken: None,
             learned: Moment::default(),
-            watches: WatchLists::default(),
         });
         self.by_handle.insert(handle, stream);
         stream

@@ -21,7 +21,7 @@ impl Order {
         match (edge, programmatic) {
             (EdgeData::FULL, _) => Self::Full,
             (EdgeData::PROGRAMMATIC, Programmatic::Trust) => Self::Full,
-            (EdgeData::PROGRAMMATIC, Programmatic::Lag) => Self::Start,
+            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Self::Start,
             _ => Self::Nothing,
         }
     }

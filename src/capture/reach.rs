@@ -4,14 +4,15 @@
 //! of [`Order::Full`] and [`Order::Start`] edges leads to a terminal or ends at one. `proven`
 //! holds those that are completed before *any* next node of the stream starts:
 //!
-//! * under `deny` and `trust` the next edge is taken for full (the checker has the last word), so
-//!   a terminal is proven, and with it everything behind it; the two sets are the same;
-//! * under `lag` the next edge may be programmatic, so a node is proven once its path to a
-//!   terminal has a full edge.
+//! * where the next edge is taken for full (under `deny` and `trust`, and under `auto` where nothing
+//!   else is foreseen; the checker has the last word) a terminal is proven, and with it everything
+//!   behind it; as long as no edge proves a start alone, the two sets are the same;
+//! * where the next edge may be programmatic (under `lag`, and under `auto` where that is foreseen) a
+//!   node is proven once its path to a terminal has a full edge.
 //!
 //! Both only grow while the stream's terminals move forward, so a traversal resumes from the
 //! newest terminals and stops at nodes that it has seen: each node is expanded once per stream
-//! (twice at most under `lag`). Terminals *moved forward* when each old one is met again; if one
+//! (twice at most with two sets). Terminals *moved forward* when each old one is met again; if one
 //! is not, the sets are rebuilt from the new terminals, and if it is not in the rebuilt sets
 //! either, the stream was set back.
 
@@ -22,7 +23,6 @@ use super::dag::{Dag, NodeIndex};
 use super::order::Order;
 use super::windows::{Window, WORD};
 use crate::driver::Dependency;
-use crate::policy::Programmatic;
 
 /// A stream's terminals by index, with what the edge to the next node would prove.
 pub(crate) type Terminals = Vec<(NodeIndex, Order)>;
@@ -40,7 +40,12 @@ pub(crate) enum Step {
 /// How a traversal reads the graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    pub(crate) programmatic: Programmatic,
+    /// What the edges to the stream's next node are taken for, where the driver calls them full.
+    pub(crate) next: Order,
+    /// Whether that may be [`Order::Start`] at this look or a later one.
+    pub(crate) foreseen: bool,
+    /// Whether what was proven before is to be proven anew.
+    pub(crate) anew: bool,
     /// Always, outside tests.
     pub(crate) heed_set_back: bool,
 }
@@ -49,8 +54,9 @@ pub(crate) struct Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     proven: FixedBitSet,
-    /// Only under `lag`; else `proven` stands for both.
+    /// Only with two sets; else `proven` stands for both.
     reached: FixedBitSet,
+    two_sets: bool,
     /// As the driver gave them last.
     raw: Vec<Dependency>,
     terminals: Terminals,
@@ -110,16 +116,22 @@ impl Reach {
         &self.terminals
     }
 
+    /// The nodes that are completed before any next node of this stream starts.
+    #[inline]
+    pub(crate) fn proven(&self) -> &FixedBitSet {
+        &self.proven
+    }
+
     /// Whether the node is completed before any next node of this stream starts.
     #[inline]
     pub(crate) fn proves(&self, node: NodeIndex) -> bool {
         self.proven.contains(node.index())
     }
 
-    /// Takes over new terminals and calls `wake` for each node that is now proven and was not, some
+    /// Takes over new terminals and calls `gained` for each node that is now proven and was not, some
     /// of one word of the set at a time. After a rebuild it is called for every proven node again.
     ///
-    /// Amortised over a capture each node and edge is visited once (under `lag` twice), as long as
+    /// Amortised over a capture each node and edge is visited once (with two sets twice), as long as
     /// terminals move forward; a rebuild costs the nodes behind the terminals.
     #[inline]
     pub(crate) fn advance(
@@ -128,7 +140,7 @@ impl Reach {
         rules: Rules,
         raw: &[Dependency],
         terminals: &[(NodeIndex, Order)],
-        mut wake: impl FnMut(usize, Block),
+        mut gained: impl FnMut(usize, Block),
     ) -> Step {
         std::mem::swap(&mut self.old, &mut self.terminals);
         self.terminals.clear();
@@ -136,47 +148,61 @@ impl Reach {
         // They are one or two: a copy of memory would cost more than it copies.
         terminals.iter().for_each(|&terminal| self.terminals.push(terminal));
         raw.iter().for_each(|&terminal| self.raw.push(terminal));
-        let lag = rules.programmatic == Programmatic::Lag;
-        self.grow(dag.len(), lag);
+        if !self.two_sets
+            && (rules.foreseen || dag.starts() || terminals.iter().any(|it| it.1 == Order::Start))
+        {
+            // Until now the next edge was full for all that any path leads from.
+            self.two_sets = true;
+            self.reached.clone_from(&self.proven);
+        }
+        if rules.anew {
+            self.forget();
+        }
+        self.grow(dag.len());
 
         let mut found = Found::new(&self.old, std::mem::take(&mut self.missing));
-        self.traverse(dag, lag, &mut found, &mut wake);
+        self.traverse(dag, rules.next, &mut found, &mut gained);
         if !rules.heed_set_back {
             self.missing = found.missing;
             return Step::Forward;
         }
         let mut step = Step::Forward;
         if !found.missing.is_empty() {
-            self.proven.clear();
-            self.reached.clear();
-            self.complete = 0;
+            self.forget();
             found = Found::new(&[], found.missing);
-            self.traverse(dag, lag, &mut found, &mut wake);
-            if self.old.iter().any(|&(node, _)| !self.is_reached(node, lag)) {
+            self.traverse(dag, rules.next, &mut found, &mut gained);
+            if self.old.iter().any(|&(node, _)| !self.is_reached(node)) {
                 step = Step::Broken;
             }
         }
-        if found.loose.iter().any(|&node| !self.is_reached(node, lag)) {
+        if found.loose.iter().any(|&node| !self.is_reached(node)) {
             step = Step::Broken;
         }
         self.missing = found.missing;
         step
     }
 
-    fn grow(&mut self, nodes: usize, lag: bool) {
+    fn forget(&mut self) {
+        self.proven.clear();
+        self.reached.clear();
+        self.complete = 0;
+    }
+
+    fn grow(&mut self, nodes: usize) {
         if self.proven.len() < nodes {
             // Doubling keeps the cost of growing constant per node.
             let bits = nodes.next_power_of_two().max(256);
             self.proven.grow(bits);
-            if lag {
+            if self.two_sets {
                 self.reached.grow(bits);
             }
         }
     }
 
+    /// Whether the node is completed before any next node starts that starts behind a full edge.
     #[inline]
-    fn is_reached(&self, node: NodeIndex, lag: bool) -> bool {
-        if lag {
+    pub(crate) fn is_reached(&self, node: NodeIndex) -> bool {
+        if self.two_sets {
             self.reached.contains(node.index())
         } else {
             self.proven.contains(node.index())
@@ -187,36 +213,36 @@ impl Reach {
     fn traverse(
         &mut self,
         dag: &Dag,
-        lag: bool,
+        next: Order,
         found: &mut Found,
-        wake: &mut impl FnMut(usize, Block),
+        gained: &mut impl FnMut(usize, Block),
     ) {
-        let near = !lag && dag.all_full();
+        let near = !self.two_sets && dag.all_full();
         for position in 0..self.terminals.len() {
             let (node, order) = self.terminals[position];
             if near && order == Order::Full && !self.proves(node) {
                 if let Some(window) = dag.window(node) {
-                    self.take_window(dag, window, found, wake);
+                    self.take_window(dag, window, found, gained);
                     continue;
                 }
             }
             match order {
                 Order::Nothing => found.loose.push(node),
-                Order::Start => self.arrive(node, false, lag, found, wake),
-                Order::Full => self.arrive(node, !lag, lag, found, wake),
+                Order::Start => self.arrive(node, false, found, gained),
+                Order::Full => self.arrive(node, next == Order::Full, found, gained),
             }
         }
         if near {
-            self.traverse_full(dag, found, wake);
+            self.traverse_full(dag, found, gained);
             return;
         }
         while let Some(node) = self.stack.pop() {
-            // Without `lag` whatever is reached is proven.
-            let behind = !lag || self.proven.contains(node.index());
+            // With one set it is.
+            let behind = self.proven.contains(node.index());
             for (dependency, order) in dag.dependencies(node) {
                 match order {
-                    Order::Full => self.arrive(dependency, true, lag, found, wake),
-                    Order::Start => self.arrive(dependency, behind, lag, found, wake),
+                    Order::Full => self.arrive(dependency, true, found, gained),
+                    Order::Start => self.arrive(dependency, behind, found, gained),
                     Order::Nothing => found.loose.push(dependency),
                 }
             }
@@ -231,7 +257,7 @@ impl Reach {
         dag: &Dag,
         window: Window<'_>,
         found: &mut Found,
-        wake: &mut impl FnMut(usize, Block),
+        gained: &mut impl FnMut(usize, Block),
     ) {
         match found.missing[..] {
             [missing] if window.contains(missing) => found.missing.clear(),
@@ -247,7 +273,7 @@ impl Reach {
         let ends = self.complete >= first && found.missing.is_empty();
         for (word, new) in window.lacking(words) {
             words[word] |= new;
-            wake(word, new);
+            gained(word, new);
             if ends || dag.rows().lowest(word) >= first * WORD {
                 continue;
             }
@@ -261,13 +287,18 @@ impl Reach {
             }
         }
         while let Some(node) = self.beyond.pop() {
-            self.arrive(node, true, false, found, wake);
+            self.arrive(node, true, found, gained);
         }
     }
 
     /// The traversal where every edge is full, as in nearly all captures: it follows chains without
     /// the stack.
-    fn traverse_full(&mut self, dag: &Dag, found: &mut Found, wake: &mut impl FnMut(usize, Block)) {
+    fn traverse_full(
+        &mut self,
+        dag: &Dag,
+        found: &mut Found,
+        gained: &mut impl FnMut(usize, Block),
+    ) {
         let rows = dag.rows();
         let words = self.proven.as_mut_slice();
         let stack = &mut self.stack;
@@ -283,7 +314,7 @@ impl Reach {
                         continue;
                     }
                     *word |= bit;
-                    wake(dependency.index() / WORD, bit);
+                    gained(dependency.index() / WORD, bit);
                     if onward.is_none() {
                         onward = Some(dependency);
                     } else {
@@ -303,9 +334,8 @@ impl Reach {
         &mut self,
         node: NodeIndex,
         proven: bool,
-        lag: bool,
         found: &mut Found,
-        wake: &mut impl FnMut(usize, Block),
+        gained: &mut impl FnMut(usize, Block),
     ) {
         let bit = node.index();
         if proven {
@@ -313,10 +343,10 @@ impl Reach {
                 found.meet(node);
                 return;
             }
-            if lag && self.reached.put(bit) {
+            if self.two_sets && self.reached.put(bit) {
                 found.meet(node);
             }
-            wake(bit / WORD, 1 << (bit % WORD));
+            gained(bit / WORD, 1 << (bit % WORD));
         } else if self.reached.put(bit) {
             found.meet(node);
             return;

@@ -2,10 +2,11 @@
 //!
 //! Nodes are numbered in a topological order, so "earlier" is "smaller" everywhere else.
 
+use super::finished::FinishedGraph;
 use super::lists::{sort, Lists};
 use super::numbers::Numbers;
 use super::violation::Violation;
-use crate::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
+use crate::driver::{Dependency, EdgeData, NodeHandle};
 use crate::journal::{Entry, Journal};
 use crate::policy::Programmatic;
 
@@ -24,7 +25,7 @@ fn proof(edge: EdgeData, programmatic: Programmatic) -> Proof {
         (0, 0, 0) => Proof::Full,
         (1, 1, 0) => match programmatic {
             Programmatic::Deny => Proof::Nothing,
-            Programmatic::Lag => Proof::Start,
+            Programmatic::Auto | Programmatic::Lag => Proof::Start,
             Programmatic::Trust => Proof::Full,
         },
         _ => Proof::Nothing,
@@ -44,8 +45,10 @@ pub(crate) struct Graph {
     handles: Vec<NodeHandle>,
     numbers: Numbers,
     proofs: Lists<Edge>,
-    /// Nothing where all edges are full and none was edited: then they are the proofs.
+    /// Nothing where all edges prove something and none was edited: then they are the proofs.
     others: Option<Others>,
+    /// Whether some of the proofs are about starts only.
+    starts: bool,
     /// Whether the edges of any kind go from smaller to larger numbers only. Edits can undo that:
     /// an edge taken away and put back the other way round.
     pub any_ordered: bool,
@@ -63,6 +66,8 @@ struct Finished {
     ends: Vec<u32>,
     edges: Vec<Edge>,
     proofs: Vec<Proof>,
+    /// Whether none leads back in the driver's order.
+    ordered: bool,
 }
 
 impl Finished {
@@ -90,25 +95,24 @@ struct Edits {
 }
 
 impl Graph {
-    pub fn read<D: Driver + ?Sized>(
+    pub fn read(
         journal: &Journal,
         programmatic: Programmatic,
-        driver: &D,
-        graph: GraphHandle,
+        graph: &FinishedGraph,
     ) -> Result<Self, Violation> {
-        let mut handles = Vec::new();
-        driver.nodes(graph, &mut handles)?;
+        let handles = graph.nodes().to_vec();
         let mut numbers = Numbers::with_capacity(handles.len());
         for (index, &handle) in handles.iter().enumerate() {
             numbers.insert(handle.bits() as u64, index as u32);
         }
-        let finished = Self::ask(&handles, &numbers, programmatic, driver)?;
+        let finished = Self::numbered(graph, &numbers, programmatic)?;
         let edits = Self::compare(journal, &handles, &numbers, &finished)?;
         let mut read = Self {
             handles,
             numbers,
             proofs: Lists::ready(Vec::new(), Vec::new()),
             others: None,
+            starts: finished.proofs.contains(&Proof::Start),
             any_ordered: true,
         };
         let rank = read.order(&finished, &edits)?;
@@ -117,24 +121,22 @@ impl Graph {
     }
 
     /// All edges of the finished graph.
-    fn ask<D: Driver + ?Sized>(
-        handles: &[NodeHandle],
+    fn numbered(
+        graph: &FinishedGraph,
         numbers: &Numbers,
         programmatic: Programmatic,
-        driver: &D,
     ) -> Result<Finished, Violation> {
         let mut finished = Finished::default();
-        finished.ends.reserve(handles.len() + 1);
-        finished.edges.reserve(handles.len() * 2);
-        finished.proofs.reserve(handles.len() * 2);
+        finished.ends.reserve(graph.nodes().len() + 1);
+        finished.edges.reserve(graph.dependencies().len());
+        finished.proofs.reserve(graph.dependencies().len());
         finished.ends.push(0);
-        let mut dependencies = Vec::new();
-        for &handle in handles {
-            driver.dependencies(handle, &mut dependencies)?;
-            for &Dependency { node, edge } in &dependencies {
-                let from = numbers.get(node.bits() as u64);
-                let from = from.ok_or(Violation::UnknownNode { node })?;
+        finished.ordered = true;
+        for (to, dependencies) in (0..).zip(graph.by_node()) {
+            for &Dependency { node, edge } in dependencies {
+                let from = numbers.node(node)?;
                 let proof = proof(edge, programmatic);
+                finished.ordered &= from < to;
                 finished.edges.push(Edge { from, full: proof == Proof::Full });
                 finished.proofs.push(proof);
             }
@@ -150,9 +152,7 @@ impl Graph {
         numbers: &Numbers,
         finished: &Finished,
     ) -> Result<Edits, Violation> {
-        let number = |node: NodeHandle| -> Result<u32, Violation> {
-            numbers.get(node.bits() as u64).ok_or(Violation::UnknownNode { node })
-        };
+        let number = |node: NodeHandle| numbers.node(node);
         let mut edits = Edits::default();
         for entry in journal.iter() {
             let Entry::Node { node, dependencies } = entry else {
@@ -160,20 +160,20 @@ impl Graph {
             };
             let to = number(node)?;
             let now = finished.of(to);
-            let is = |(edge, dependency): (&Edge, &Dependency)| {
+            let is = |(edge, dependency): (&Edge, Dependency)| {
                 handles[edge.from as usize] == dependency.node
             };
-            if now.len() == dependencies.len() && now.iter().zip(dependencies).all(is) {
+            if now.len() == dependencies.len() && now.iter().zip(dependencies.iter()).all(is) {
                 continue;
             }
-            for dependency in dependencies {
+            for dependency in dependencies.iter() {
                 number(dependency.node)?;
             }
             edits.edited.resize(handles.len(), false);
             if std::mem::replace(&mut edits.edited[to as usize], true) {
                 continue;
             }
-            for dependency in dependencies {
+            for dependency in dependencies.iter() {
                 let edge = (number(dependency.node)?, to);
                 edits.remembered.push(edge);
                 // A long list is not searched: an edge twice does no harm.
@@ -189,7 +189,7 @@ impl Graph {
     fn order(&mut self, finished: &Finished, edits: &Edits) -> Result<Option<Vec<u32>>, Violation> {
         let edges = || finished.iter().map(|(to, edge, _)| (edge.from, to));
         let all = || edges().chain(edits.added.iter().copied());
-        if all().all(|(from, to)| from < to) {
+        if finished.ordered && edits.added.iter().all(|&(from, to)| from < to) {
             return Ok(None);
         }
         let count = self.handles.len();
@@ -216,14 +216,14 @@ impl Graph {
         let number = |node: u32| rank.map_or(node, |rank| rank[node as usize]);
         let renumber = |edge: Edge| Edge { from: number(edge.from), ..edge };
         // A node whose edges are all gone is edited, too, and so is one that had none.
-        let plain = edits.edited.is_empty() && finished.edges.iter().all(|edge| edge.full);
-        if plain && rank.is_none() {
+        let whole = edits.edited.is_empty() && !finished.proofs.contains(&Proof::Nothing);
+        if whole && rank.is_none() {
             self.proofs = Lists::ready(finished.ends, finished.edges);
             return;
         }
         let proofs = finished.iter().filter(|&(.., proof)| proof != Proof::Nothing);
         self.proofs = Lists::new(count, proofs.map(|(to, edge, _)| (number(to), renumber(edge))));
-        if plain {
+        if whole {
             return;
         }
         let untyped =
@@ -247,7 +247,7 @@ impl Graph {
 
     #[inline]
     pub fn number(&self, node: NodeHandle) -> Result<u32, Violation> {
-        self.numbers.get(node.bits() as u64).ok_or(Violation::UnknownNode { node })
+        self.numbers.node(node)
     }
 
     /// The finished graph's edges that prove something under the policy.
@@ -267,16 +267,18 @@ impl Graph {
         self.others.as_ref().map_or(&self.proofs, |others| &others.any)
     }
 
-    /// Whether the three are the same edges: all are full, and none was edited.
-    pub fn is_plain(&self) -> bool {
+    /// Whether the three are the same edges: all prove something, and none was edited.
+    pub fn is_whole(&self) -> bool {
         self.others.is_none()
+    }
+
+    /// Whether some of the proofs are about starts only.
+    pub fn has_starts(&self) -> bool {
+        self.starts
     }
 
     /// Successors by edges of any kind.
     pub fn successors(&self) -> Lists<u32> {
-        let any = self.any();
-        let edges = (0..self.len() as u32)
-            .flat_map(|to| any.of(to).iter().map(move |edge| (edge.from, to)));
-        Lists::new(self.len(), edges)
+        self.any().turned(|edge| edge.from)
     }
 }

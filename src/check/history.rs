@@ -79,20 +79,13 @@ impl BlockHistory {
     }
 }
 
-/// What changes the address map, in host order.
-#[derive(Clone, Copy)]
-pub(crate) enum Event {
-    Allocate(u32),
-    Free(u32),
-    Standing(u32),
-    Settled(u32),
-}
-
 /// A block from elsewhere.
 pub(crate) struct StandingHistory {
     pub place: Place,
     pub end: u64,
-    pub(super) settled: bool,
+    /// The entries of its coming and of its going, or [`NEVER`].
+    pub(super) entered: u32,
+    pub(super) settled: u32,
 }
 
 /// Addresses that lie on physical memory.
@@ -118,7 +111,6 @@ pub(crate) struct History {
     pub streams: Vec<StreamHistory>,
     pub blocks: Vec<BlockHistory>,
     pub standing: Vec<StandingHistory>,
-    pub events: Vec<Event>,
     pub bindings: Vec<Binding>,
     pub shared: Vec<SharedMemory>,
     /// Memory and graph where the host has freed what the graph's capture left there.

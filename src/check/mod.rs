@@ -44,10 +44,10 @@
 //!   proves nothing. Where order of starts counts, the path may hold such edges on either side of
 //!   the full one: `x` starts before `u`, and so completes before it, `u` completes before `y`
 //!   starts; or `x` completes before `u` starts, and `y` starts later still.
-//! - possible users are taken from what the streams were seen to wait for (`users`): of the
-//!   block's own stream what it launched between the allocation and the free, of other streams
-//!   that were named what they launched in that time and behind the allocation point, each cut
-//!   short by a last use; of a block that is live to the end also what no look saw.
+//! - possible users ([`users`]) are, of the nodes that a block's streams gained between its
+//!   allocation and the end of each stream's uses, those that come after the allocation point and
+//!   that no look saw before; on the block's own stream, if that was set back, also what does not
+//!   come after the point; of a block that is live to the end also what comes after the last looks.
 //! - a node of no stream that the engine looked at in time may use every block, so it is refused
 //!   where blocks share addresses or memory.
 //!
@@ -57,9 +57,8 @@
 //!   (peers, hosts, external events), order by means other than edges.
 //! - Terminals that were set back and then undone or joined between two looks at the stream: what
 //!   was launched in between looks like another stream's work.
-//! - Launches after the last look at a stream, where another stream's log has them too and they do
-//!   not depend on the stream's last terminals directly. A look at every stream before the capture
-//!   ends leaves no such node.
+//! - Launches after the last look at a stream that do not come after the stream's last terminals. A
+//!   look at every stream before the capture ends leaves no such node.
 //! - A node whose edges were edited before the engine first saw it.
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.
@@ -69,19 +68,24 @@
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
 
 mod bindings;
+mod finished;
 mod graph;
 mod history;
 mod lists;
-mod memory;
+mod marks;
+mod members;
 mod numbers;
 mod order;
 mod pairs;
+mod places;
 mod range_map;
 mod reader;
-mod shadow;
+mod sights;
+mod steps;
 mod users;
 mod violation;
 
+pub(crate) use finished::FinishedGraph;
 pub use violation::{Common, Flaw, NamedNode, Place, Violation};
 
 /// What a reader of journals and graphs needs that judges nothing.
@@ -90,7 +94,7 @@ pub(crate) mod reading {
     pub(crate) use super::history::{BlockHistory, History, NEVER};
     pub(crate) use super::order::Order;
     pub(crate) use super::range_map::RangeMap;
-    pub(crate) use super::users::first_sights;
+    pub(crate) use super::sights::first_sights;
 }
 
 use crate::driver::{Driver, GraphHandle};
@@ -100,8 +104,7 @@ use crate::policy::Programmatic;
 use bindings::Bindings;
 use graph::Graph;
 use history::History;
-use pairs::Pairs;
-use users::Attribution;
+use users::Users;
 
 /// What was judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,47 +128,38 @@ pub fn check<D: Driver + ?Sized>(
     driver: &D,
     graph: GraphHandle,
 ) -> Result<Summary, Violation> {
-    judge(journal, programmatic, driver, graph, false)
-}
-
-/// The same for hosts whose libraries add nodes of their own: with `foreign`, a node that
-/// was launched on no stream that the engine looked at uses no block, instead of any.
-pub(crate) fn judge<D: Driver + ?Sized>(
-    journal: &Journal,
-    programmatic: Programmatic,
-    driver: &D,
-    graph: GraphHandle,
-    foreign: bool,
-) -> Result<Summary, Violation> {
-    let judged = judge_graph(journal, programmatic, driver, graph, foreign);
+    let finished = FinishedGraph::read(driver, graph)?;
+    let judged = judge(journal, programmatic, &finished, false);
     judged.map_err(|violation| violation.name_kernels(driver))
 }
 
-fn judge_graph<D: Driver + ?Sized>(
+/// The same of a copy of the graph, which names no kernels. With `foreign`, for hosts whose libraries
+/// add nodes of their own, a node that was launched on no stream that the engine looked at uses no
+/// block, instead of any.
+pub(crate) fn judge(
     journal: &Journal,
     programmatic: Programmatic,
-    driver: &D,
-    graph: GraphHandle,
+    graph: &FinishedGraph,
     foreign: bool,
 ) -> Result<Summary, Violation> {
-    let graph = Graph::read(journal, programmatic, driver, graph)?;
+    let graph = Graph::read(journal, programmatic, graph)?;
     let history = History::read(journal, &graph)?;
     let bound = !history.bindings.is_empty();
     let bindings = bound.then(|| Bindings::read(&history)).transpose()?;
-    let attribution = Attribution::new(&graph, &history);
-    let mut pairs = Pairs::new(&graph, &history, &attribution);
-    let mut walked = shadow::walk(&history, &attribution, |pair| pairs.judge(pair));
-    if let (Ok(()), Some(bindings)) = (&walked, &bindings) {
-        pairs.expect_memory();
-        walked = memory::walk(&history, &attribution, bindings, |pair, common| {
-            pairs.judge_memory(pair, common)
-        });
+    if history.blocks.is_empty() {
+        // Only blocks can meet anything, and a stray node is refused where two do.
+        return Ok(Summary { nodes: graph.len(), ..Summary::default() });
     }
-    // Whatever stopped the walk comes later than every pair that it had handed over.
-    pairs.answer()?;
-    walked?;
-    if let Some(node) = attribution.stray.filter(|_| !foreign) {
-        pairs.refuse_stray(node)?;
+    let mut users = Users::new(&graph, &history);
+    let (pairs, wrong) = places::read(&history, &users, bindings.as_ref());
+    let at = |pair: usize| history.blocks[pairs[pair].later as usize].allocated;
+    match (pairs::judge(&graph, &history, &mut users, &pairs), wrong.violation) {
+        (Some((pair, violation)), Some(_)) if at(pair) <= wrong.entry => return Err(violation),
+        (_, Some(violation)) | (Some((_, violation)), None) => return Err(violation),
+        (None, None) => {}
+    }
+    if !foreign {
+        pairs::refuse_stray(&graph, &history, &users, &pairs)?;
     }
     Ok(Summary { nodes: graph.len(), blocks: history.blocks.len(), pairs: pairs.len() })
 }

@@ -1,5 +1,8 @@
 //! A table from handles to small numbers that is only added to.
 
+use super::violation::Violation;
+use crate::driver::NodeHandle;
+
 /// Marks an empty slot; no number is this great.
 const EMPTY: u32 = u32::MAX;
 
@@ -38,6 +41,15 @@ impl Numbers {
     pub fn get(&self, handle: u64) -> Option<u32> {
         let number = self.slots[self.slot(handle)].1;
         (number != EMPTY).then_some(number)
+    }
+
+    /// The number of a node that must have one.
+    #[inline]
+    pub fn node(&self, node: NodeHandle) -> Result<u32, Violation> {
+        match self.get(node.bits() as u64) {
+            Some(number) => Ok(number),
+            None => Err(Violation::UnknownNode { node }),
+        }
     }
 
     /// Gives a handle a number. Answers the one that it had.

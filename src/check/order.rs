@@ -14,9 +14,6 @@ const WIDEST: usize = 32;
 
 const UNSET: u32 = u32::MAX;
 
-/// For a node of which it is not known what chain it should be in.
-pub(super) const NO_HINT: u32 = u32::MAX;
-
 /// The order that a list of edges gives. Every edge goes from a smaller to a larger number.
 pub(crate) struct Order<'a> {
     edges: &'a Lists<Edge>,
@@ -50,9 +47,8 @@ pub(crate) struct Clocks<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// Chains are few where each keeps to one hint; `hints` has one for each node, or is empty.
-    /// They decide how long questions take, never what the answer is.
-    pub fn new(edges: &'a Lists<Edge>, hints: &[u32]) -> Self {
+    /// Cuts the nodes into chains.
+    pub fn new(edges: &'a Lists<Edge>) -> Self {
         let count = edges.len();
         let mut uses = vec![0_u32; count];
         let mut starts = false;
@@ -65,19 +61,9 @@ impl<'a> Order<'a> {
         let mut nodes: Vec<Place> = Vec::with_capacity(count);
         let mut chains = 0;
         for node in 0..count as u32 {
-            // Of the chains that may go on here, the one with the same hint, or where nothing is
-            // known the one that can go on in the fewest other places.
-            let hint = hints.get(node as usize).copied().unwrap_or(NO_HINT);
+            // Of the chains that may go on here, the one that can go on in the fewest other places.
             let free = edges.of(node).iter().filter(|edge| nodes[edge.from as usize].end);
-            let free = free.filter_map(|edge| {
-                let other = hints.get(edge.from as usize).copied().unwrap_or(NO_HINT);
-                let strange = other != hint;
-                // It is left to its own stream.
-                let taken = strange && other != NO_HINT && hint != NO_HINT;
-                (!taken).then_some((strange, uses[edge.from as usize], edge))
-            });
-            let best = free.min_by_key(|&(strange, uses, edge)| (strange, uses, !edge.from));
-            let best = best.map(|(.., edge)| edge);
+            let best = free.min_by_key(|edge| (uses[edge.from as usize], !edge.from));
             let place = match best {
                 Some(edge) => {
                     let before = &mut nodes[edge.from as usize];
@@ -115,39 +101,19 @@ impl<'a> Order<'a> {
     /// Calls `answer` once for every question with clocks that can answer it. A question has the
     /// node on the earlier side of what it asks, and the greatest node on the later side.
     ///
-    /// Where they are about few chains, one sweep answers them all. Else questions are taken by
-    /// their earlier nodes, as many at a time as ask about few enough chains; most reach not far,
-    /// so most sweeps are short.
+    /// Questions are taken by their earlier nodes, as many at a time as reach over one another and ask
+    /// about few enough chains; most reach not far, so most sweeps are short.
     pub fn ask<Q>(
         &self,
         questions: &[Q],
         ends: impl Fn(&Q) -> (u32, u32),
         mut answer: impl FnMut(usize, &Q, &Clocks<'_>),
     ) {
-        let mut column = vec![UNSET; self.chains];
-        let mut chains: Vec<u32> = Vec::with_capacity(WIDEST);
-        let (mut low, mut high) = (u32::MAX, 0);
-        let all = questions.iter().all(|question| {
-            let (x, y) = ends(question);
-            (low, high) = (low.min(x), high.max(x).max(y));
-            self.enter(x, &mut column, &mut chains)
-        });
-        if questions.is_empty() {
-            return;
-        }
-        if all {
-            let clocks = self.clocks(&column, chains.len(), low, high);
-            for (index, question) in questions.iter().enumerate() {
-                answer(index, question, &clocks);
-            }
-            return;
-        }
-        let mut sorted: Vec<(u32, u32)> = questions
-            .iter()
-            .enumerate()
-            .map(|(index, question)| (ends(question).0, index as u32))
-            .collect();
+        let mut sorted: Vec<(u32, u32)> =
+            questions.iter().zip(0..).map(|(question, index)| (ends(question).0, index)).collect();
         sorted.sort_unstable();
+        let mut column = vec![UNSET; if sorted.is_empty() { 0 } else { self.chains }];
+        let mut chains: Vec<u32> = Vec::with_capacity(WIDEST);
         let mut rest = &sorted[..];
         while let Some(&(low, _)) = rest.first() {
             for chain in chains.drain(..) {
@@ -156,10 +122,10 @@ impl<'a> Order<'a> {
             let mut high = low;
             let mut taken = 0;
             for &(x, index) in rest {
-                if !self.enter(x, &mut column, &mut chains) {
+                if x > high || !self.enter(x, &mut column, &mut chains) {
                     break;
                 }
-                high = high.max(x).max(ends(&questions[index as usize]).1);
+                high = high.max(ends(&questions[index as usize]).1);
                 taken += 1;
             }
             let (mine, others) = rest.split_at(taken);
@@ -236,13 +202,21 @@ fn raise<const WIDTH: usize>(clock: &mut [i32; WIDTH], by: &[i32; WIDTH]) {
 }
 
 impl Clocks<'_> {
+    /// Whether a path of any edges leads from `x` to `y`.
+    #[inline]
+    pub fn comes_before(&self, x: u32, y: u32) -> bool {
+        x < y && self.holds(&self.reach, x, y)
+    }
+
     /// Whether `x` has completed before `y` may start.
     #[inline]
     pub fn completed_before(&self, x: u32, y: u32) -> bool {
-        if x >= y {
-            return false;
-        }
         let clocks = if self.order.starts { &self.done } else { &self.reach };
+        x < y && self.holds(clocks, x, y)
+    }
+
+    #[inline]
+    fn holds(&self, clocks: &[i32], x: u32, y: u32) -> bool {
         let place = &self.order.nodes[x as usize];
         let column = self.column[place.chain as usize];
         let row = (y - self.low) as usize * self.width;

@@ -4,8 +4,7 @@ use smallvec::SmallVec;
 
 use super::graph::Graph;
 use super::history::{
-    Binding, BlockHistory, BlockUse, Event, History, SharedMemory, StandingHistory, StreamHistory,
-    NEVER,
+    Binding, BlockHistory, BlockUse, History, SharedMemory, StandingHistory, StreamHistory, NEVER,
 };
 use super::numbers::Numbers;
 use super::violation::{Flaw, Place, Violation};
@@ -108,7 +107,7 @@ impl Reader<'_> {
                 let number = self.stream(stream);
                 let stream = &mut self.history.streams[number as usize];
                 let look = stream.entries.len() as u32;
-                for terminal in terminals {
+                for terminal in terminals.iter() {
                     stream.terminals.push(self.graph.number(terminal.node)?);
                 }
                 stream.entries.push(at);
@@ -129,7 +128,6 @@ impl Reader<'_> {
                     outside: false,
                     uses: SmallVec::from_slice(&[used]),
                 });
-                self.history.events.push(Event::Allocate(number));
             }
             Entry::Use { block, stream } => self.used(index, block, stream, None)?,
             Entry::LastUse { block, stream } => self.used(index, block, stream, Some(at))?,
@@ -151,7 +149,6 @@ impl Reader<'_> {
                         let stream = &self.history.streams[used.stream as usize];
                         used.looks_until = stream.looks() as u32;
                     }
-                    self.history.events.push(Event::Free(number));
                 }
                 Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
                 None => return Err(malformed(index, block, Flaw::Unknown)),
@@ -162,18 +159,17 @@ impl Reader<'_> {
                 self.history.standing.push(StandingHistory {
                     place: Place { block, stream: None, address, bytes },
                     end,
-                    settled: false,
+                    entered: at,
+                    settled: NEVER,
                 });
-                self.history.events.push(Event::Standing(number));
             }
             Entry::Settled { block } => match self.known(block) {
                 Some(Known::Standing(number)) => {
                     let standing = &mut self.history.standing[number as usize];
-                    if standing.settled {
+                    if standing.settled != NEVER {
                         return Err(malformed(index, block, Flaw::Settled));
                     }
-                    standing.settled = true;
-                    self.history.events.push(Event::Settled(number));
+                    standing.settled = at;
                 }
                 Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
                 // Gone before this journal was told of it: it never stood in the way.

@@ -287,7 +287,7 @@ pub enum Violation {
 
 impl Violation {
     /// Adds the names of the kernels that it speaks of, where the driver tells.
-    pub(super) fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
+    pub(crate) fn name_kernels<D: Driver + ?Sized>(mut self, driver: &D) -> Self {
         match &mut self {
             Self::NotOrdered { users, .. } => {
                 for NamedNode { node, kernel, .. } in users.iter_mut() {

@@ -28,7 +28,7 @@ pub fn capture<R, E: From<Error> + From<Error>>(
     stream: &Arc<CudaStream>,
     pool: &Pool<CudaDriver>,
     mode: CaptureMode,
-    body: impl FnOnce(&Capture<CudaDriver>) -> Result<R, E>,
+    body: impl FnMut(&Capture<CudaDriver>) -> Result<R, E>,
 ) -> Result<(Graph<CudaDriver>, R), E> {
     if stream.context().is_managing_stream_synchronization() {
         return Err(Error::Tracking.into());

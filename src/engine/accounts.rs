@@ -9,15 +9,25 @@ use super::peaks::{
     class, Amounts, Counter, Gone, Part, Peaks, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED,
     ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
-use super::pools::with_heap;
+use super::pools::Pools;
 use super::state::State;
 use super::statistics::{Counts, Statistics};
+
+/// Live blocks: how many, their bytes, and their bytes as asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    blocks: u64,
+    bytes: u64,
+    requested: u64,
+}
 
 /// What is counted behind the engine's lock.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     /// What is counted here and not by a stream cache: by pool and class.
     counters: Vec<Counter>,
+    /// Live blocks that no stream cache counts, by pool and heap.
+    live: Vec<Counted>,
     /// What was counted in pools that are gone.
     gone: Gone,
     /// Heaps whose figures have changed since they were last counted.
@@ -44,9 +54,23 @@ impl Accounts {
         std::mem::take(&mut self.touched)
     }
 
+    #[inline]
+    fn counter(&mut self, pool: PoolId, heap: u32) -> &mut Counter {
+        counter(&mut self.counters, 2 * pool.row() + class(Pools::is_small(heap)))
+    }
+
     pub(super) fn put_back_touched(&mut self, touched: SmallVec<[u32; 8]>) {
         self.touched = touched;
     }
+}
+
+/// A counter by its row, new where there is none.
+#[inline]
+fn counter(counters: &mut Vec<Counter>, row: usize) -> &mut Counter {
+    if counters.len() <= row {
+        counters.resize_with((row | 1) + 1, Counter::default);
+    }
+    &mut counters[row]
 }
 
 /// What is to be done with the peaks and sums.
@@ -65,22 +89,139 @@ impl State {
         }
     }
 
+    /// Counts a block into the heap in which it lies, and what is left over there.
+    #[inline]
+    pub(super) fn count_in(
+        &mut self,
+        (pool, heap): (PoolId, u32),
+        (bytes, requested): (u64, u64),
+        counts: bool,
+    ) {
+        let live = self.live_figures(pool, heap);
+        live.blocks += 1;
+        live.bytes += bytes;
+        live.requested += requested;
+        let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
+            return self.touch(heap);
+        };
+        let (pieces, free) = row.free_pieces();
+        let counter = self.accounts.counter(pool, heap);
+        let within = counter.add([
+            (ALLOCATIONS, 1),
+            (ALLOCATED, bytes),
+            (REQUESTED, requested),
+            (ACTIVE, 1),
+            (ACTIVE_BYTES, bytes),
+        ]) & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
+        if !within {
+            self.touch(heap);
+        }
+    }
+
+    /// Counts a block out that its host has freed. What it was in use for may go on: then its heap is
+    /// touched, else [`State::count_released`] follows, before anything else is counted.
+    #[inline]
+    pub(super) fn count_out(
+        &mut self,
+        (pool, heap): (PoolId, u32),
+        (bytes, requested): (u64, u64),
+        counts: bool,
+    ) {
+        let live = self.live_figures(pool, heap);
+        live.blocks -= 1;
+        live.bytes -= bytes;
+        live.requested -= requested;
+        if counts {
+            let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
+            self.accounts.counter(pool, heap).take(amounts);
+        }
+    }
+
+    /// Counts a block as used no more: its place is left over.
+    #[inline]
+    pub(super) fn count_released(&mut self, (pool, heap): (PoolId, u32), bytes: u64, counts: bool) {
+        let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
+            return self.touch(heap);
+        };
+        let (pieces, free) = row.free_pieces();
+        let counter = self.accounts.counter(pool, heap);
+        counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
+        if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
+            self.touch(heap);
+        }
+    }
+
+    #[inline]
+    fn live_figures(&mut self, pool: PoolId, heap: u32) -> &mut Counted {
+        let row = 2 * pool.row() + class(Pools::is_small(heap));
+        let live = &mut self.accounts.live;
+        if live.len() <= row {
+            live.resize_with((row | 1) + 1, Counted::default);
+        }
+        &mut live[row]
+    }
+
     /// Counts what has changed. Every call that changes anything ends with this.
+    #[inline]
     pub(super) fn account(&mut self, counts: bool) {
         while let Some(heap) = self.accounts.touched.pop() {
             self.count_changes(heap);
-            let Some(pool) = self.pools.find_pool(heap) else { continue };
-            let (class, mut amounts) = self.amounts(pool, heap);
-            if !counts {
-                let all = std::mem::take(&mut amounts);
-                for kind in [SEGMENTS, RESERVED, SUSPENDED] {
-                    amounts[kind] = all[kind];
-                }
+            if let Some(pool) = self.pools.find_pool(heap) {
+                self.count(pool, heap, counts);
             }
-            self.set_counter(pool, class, amounts);
         }
         if std::mem::take(&mut self.accounts.may_have_peaked) {
             self.sum_up();
+        }
+    }
+
+    /// Counts what a heap holds that no stream cache counts; large blocks may lie in two heaps.
+    #[inline]
+    fn count(&mut self, pool: PoolId, heap: u32, counts: bool) {
+        let small = Pools::is_small(heap);
+        let live = *self.live_figures(pool, heap);
+        let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
+        let (first, planned) =
+            if small { (row.small(), None) } else { (row.large(), row.planned_heap()) };
+        let first = self.pools.heap(first);
+        let mut waiting = first.waiting();
+        // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
+        let (pieces, free) = first.free_pieces();
+        let mut memory = [first.pieces() as u64, first.reserved(), first.suspended()];
+        if let Some(planned) = planned {
+            let more = planned.waiting();
+            waiting = (waiting.0 + more.0, waiting.1 + more.1);
+            memory[0] += planned.pieces() as u64;
+            memory[1] += planned.reserved();
+            memory[2] += planned.suspended();
+        }
+        let memory = [(SEGMENTS, memory[0]), (RESERVED, memory[1]), (SUSPENDED, memory[2])];
+        self.set_figures(pool, class(small), memory);
+        if counts {
+            let blocks = [
+                (ALLOCATIONS, live.blocks),
+                (ALLOCATED, live.bytes),
+                (REQUESTED, live.requested),
+                (ACTIVE, live.blocks + waiting.0 as u64),
+                (ACTIVE_BYTES, live.bytes + waiting.1),
+                (SPLIT, pieces as u64),
+                (SPLIT_BYTES, free),
+            ];
+            self.set_figures(pool, class(small), blocks);
+        }
+    }
+
+    #[inline]
+    fn set_figures<const N: usize>(
+        &mut self,
+        pool: PoolId,
+        class: usize,
+        figures: [(usize, u64); N],
+    ) {
+        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+        let counter = counter(counters, 2 * pool.row() + class);
+        if !counter.set(figures) {
+            *may_have_peaked |= !self.caches.peaks().allow_ahead(pool.row(), class, counter);
         }
     }
 
@@ -91,7 +232,7 @@ impl State {
         let Self { caches, accounts: Accounts { counters, gone, .. }, .. } = self;
         let mut sum_up = |class: usize, counter: &mut Counter, peaks: &mut Peaks| {
             debug_assert_eq!(counter.current, Amounts::default());
-            peaks.adjust(row, class, counter);
+            peaks.take_surplus(row, class, counter);
             gone.add(class, &counter.risen);
         };
         for mut cache in caches.used() {
@@ -99,57 +240,11 @@ impl State {
         }
         for class in 0..2 {
             let Some(counter) = counters.get_mut(2 * row + class) else { continue };
-            counter.set(&Amounts::default());
+            counter.clear();
             sum_up(class, counter, &mut caches.peaks());
             *counter = Counter::default();
         }
         caches.peaks().forget_pool(row);
-    }
-
-    #[inline]
-    fn set_counter(&mut self, pool: PoolId, class: usize, amounts: Amounts) {
-        let row = 2 * pool.row() + class;
-        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-        if counters.len() <= row {
-            counters.resize_with((row | 1) + 1, Counter::default);
-        }
-        let counter = &mut counters[row];
-        if !counter.set(&amounts) {
-            *may_have_peaked |= !self.caches.peaks().allow_ahead(pool.row(), class, counter);
-        }
-    }
-
-    /// What a heap holds that no stream cache counts.
-    #[inline]
-    fn amounts(&self, pool: PoolId, heap: u32) -> (usize, Amounts) {
-        let row = self.pools.get(pool).expect("a pool lives as long as its heaps");
-        let class = class(row.small() == heap);
-        let counted = row.counted(class);
-        let mut amounts = Amounts::default();
-        amounts[ALLOCATIONS] = counted.blocks;
-        amounts[ALLOCATED] = counted.bytes;
-        amounts[REQUESTED] = counted.requested;
-        amounts[ACTIVE] = counted.blocks;
-        amounts[ACTIVE_BYTES] = counted.bytes;
-        // Large blocks may lie in two heaps.
-        let (first, second) =
-            if heap == row.small() { (heap, None) } else { (row.large(), row.planned()) };
-        let heap = self.pools.heap(first);
-        // Addresses of planned blocks are not memory, so nothing of it can be said to be left over.
-        let (pieces, free) = heap.free_pieces();
-        amounts[SPLIT] = pieces as u64;
-        amounts[SPLIT_BYTES] = free;
-        for heap in [first].into_iter().chain(second) {
-            with_heap!(self.pools, heap, |heap| {
-                let (blocks, bytes) = heap.waiting();
-                amounts[ACTIVE] += blocks as u64;
-                amounts[ACTIVE_BYTES] += bytes;
-                amounts[SEGMENTS] += heap.pieces() as u64;
-                amounts[RESERVED] += heap.reserved();
-                amounts[SUSPENDED] += heap.suspended();
-            });
-        }
-        (class, amounts)
     }
 
     /// Adds everything up, with all locks held, and notes new peaks.

@@ -15,14 +15,14 @@ use super::live_blocks::{Home, LiveBlock, Origin};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::planned::Found;
-use super::pools::{is_small, Homes, Pools};
+use super::pools::{Homes, Pools};
 use super::report::Block;
 use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
-use crate::capture::NodeIndex;
+use crate::capture::Proof;
 use crate::driver::{AsStream, Driver, DriverError, StreamHandle};
-use crate::heap::{Bounds, Heap, Placed, Requester, Wanted};
+use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 use crate::settings::{Rounding, Settings};
@@ -56,13 +56,11 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { pool, requested, bytes, .. } = request;
         let stream = request.stream;
         self.state.must_be_awake(pool, CALL)?;
-        let requester = self.requester(pool, stream)?;
+        let requester = self.requester(pool, stream, bytes)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, requester));
         }
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        self.state.touch(homes.first);
-        homes.second.into_iter().for_each(|heap| self.state.touch(heap));
         let found = match self.find_planned(request, requester) {
             Err(error) => Err(error),
             Ok(Found::At(heap, placed)) => Ok(Some((heap, placed))),
@@ -93,11 +91,16 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Says who asks: work outside captures, or a stream of a capture, looked at just now.
-    fn requester(&mut self, pool: PoolId, stream: StreamHandle) -> Result<Requester, Error> {
+    fn requester(
+        &mut self,
+        pool: PoolId,
+        stream: StreamHandle,
+        bytes: u64,
+    ) -> Result<Requester, Error> {
         let Some(capture) = self.capture_of(stream, CALL)? else {
             return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
-        let (slot, stream) = self.look_into(stream, capture, pool, CALL)?;
+        let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), CALL)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
         Ok(Requester::Capture { capture: slot, stream, share })
     }
@@ -127,15 +130,13 @@ impl<D: Driver> Locked<'_, D> {
         }
         if self.free_completed(Some(pool)) || self.config.lacks(Flaw::StreamOrder) {
             if self.config.lacks(Flaw::StreamOrder) {
-                let timelines: Vec<_> = self.state.timelines.all().collect();
-                for timeline in timelines {
-                    self.state.pools.heap_mut(homes.first).complete_position(timeline, u64::MAX);
-                }
+                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
             }
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }
         }
+        self.state.touch(homes.grows);
         if bytes > self.capacity(pool) {
             return Ok(None);
         }
@@ -149,13 +150,15 @@ impl<D: Driver> Locked<'_, D> {
 
     /// A place in memory that the pool holds.
     fn place(&mut self, requester: Requester, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
-        let weigh = homes.second.is_some() || !is_small(bytes);
-        std::iter::once(homes.first).chain(homes.second).find_map(|heap| {
-            let found = |heap: &mut Heap, prove: &mut dyn FnMut(&[NodeIndex]) -> bool| {
-                let placed = heap.place(bytes, weigh, requester, prove);
-                placed.or_else(|| heap.open(self.driver, bytes, requester, prove))
-            };
-            self.search(requester, heap, found).map(|placed| (heap, placed))
+        let heaps = std::iter::once(homes.first).chain(homes.second);
+        let driver = self.driver;
+        self.with_proof(requester, |pools, proof| {
+            heaps.into_iter().find_map(|number| {
+                let heap = pools.heap_mut(number);
+                let placed = heap.place(bytes, requester, proof);
+                let placed = placed.or_else(|| heap.open(driver, bytes, requester, proof))?;
+                Some((number, placed))
+            })
         })
     }
 
@@ -169,40 +172,29 @@ impl<D: Driver> Locked<'_, D> {
         let limit = self.state.room(pool);
         let bounds = Bounds { limit, step: self.step(pool, requester) };
         let wanted = Wanted { bytes, requested };
-        let grown = self.search(requester, heap, |heap, prove| {
-            heap.grow(self.driver, wanted, requester, prove, bounds)
+        let driver = self.driver;
+        let grown = self.with_proof(requester, |pools, proof| {
+            pools.heap_mut(heap).grow(driver, wanted, requester, proof, bounds)
         })?;
         Ok(grown.map(|placed| (heap, placed)))
     }
 
     /// Runs a search with the one proof: no range that a capture gave back is taken unless the
     /// capture proves its markers for the stream that asks.
+    #[inline]
     pub(super) fn with_proof<R>(
         &mut self,
         requester: Requester,
-        run: impl FnOnce(&mut Pools, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
+        run: impl FnOnce(&mut Pools, Proof<'_>) -> R,
     ) -> R {
         let State { pools, captures, .. } = &mut *self.state;
         let Requester::Capture { capture: slot, stream, .. } = requester else {
-            return run(pools, &mut |_| false);
+            return run(pools, Proof::NONE);
         };
-        let capture = &captures.get(slot).proof;
-        run(pools, &mut |markers| capture.proves(stream, markers) || self.config.lacks(Flaw::Proof))
-    }
-
-    /// The same on a heap. What was found unproven waits for the markers that are missing.
-    pub(super) fn search<R>(
-        &mut self,
-        requester: Requester,
-        heap: u32,
-        run: impl FnOnce(&mut Heap, &mut dyn FnMut(&[NodeIndex]) -> bool) -> R,
-    ) -> R {
-        let result = self.with_proof(requester, |pools, prove| run(pools.heap_mut(heap), prove));
-        let Requester::Capture { capture: slot, .. } = requester else { return result };
-        for (token, stream) in self.state.pools.heap_mut(heap).take_unproven() {
-            self.wait_or_learn(slot, token, stream);
+        if self.config.lacks(Flaw::Proof) {
+            return run(pools, Proof::FLAWED);
         }
-        result
+        run(pools, captures.get(slot).proof.proof(stream))
     }
 
     fn hand_out(
@@ -213,14 +205,18 @@ impl<D: Driver> Locked<'_, D> {
         placed: Placed,
     ) -> Block {
         let &Request { pool, stream, requested, ref frames, .. } = request;
-        // Before the block: the history shows memory before what lies in it.
-        self.state.count_changes(heap);
+        if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
+            // Before the block: the history shows memory before what lies in it.
+            self.state.count_changes(heap);
+            self.state.touch(heap);
+        }
         let number = self.state.blocks.number();
-        let Placed { range, address, bytes, before } = placed;
+        let Placed { range, address, bytes, graphs } = placed;
         let mine = match requester {
             Requester::Capture { capture, stream: index, .. } => {
                 let capture_state = self.state.capture(capture);
                 capture_state.blocks += 1;
+                capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
                 let home = Home { capture: capture_state.id, slot: capture, stream: index, since };
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
@@ -234,8 +230,11 @@ impl<D: Driver> Locked<'_, D> {
         let leased = mine.is_none() && self.config.settings.caching;
         let row = self.state.pools.get_mut(pool).expect("found before");
         row.add_block();
-        if !leased {
-            row.count_in(heap, bytes, requested);
+        if leased {
+            self.state.touch(heap);
+        } else {
+            let sizes = (bytes, requested);
+            self.state.count_in((pool, heap), sizes, self.config.statistics);
         }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
         let mut id = self.state.blocks.insert(LiveBlock {
@@ -247,20 +246,23 @@ impl<D: Driver> Locked<'_, D> {
             bytes,
             stream,
             origin,
-            before,
+            graphs,
             last: None,
             uses: SmallVec::new(),
             gone: None,
             leased,
             frames: frames.clone().filter(|_| !leased),
         });
+        if let Some(home) = mine {
+            self.state.capture(home.slot).rows.grow_and_insert(id.slot as usize);
+        }
         if leased {
             let caches = Arc::clone(&self.state.caches);
             let mut cache = caches.of(stream);
             caches.set_used(cache.number());
             let place = (address, bytes, requested);
             id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
-            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
+            self.state.accounts.heard(cache.allow(&mut caches.peaks()));
         }
         let place = (address, requested);
         self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames.clone());
@@ -276,9 +278,9 @@ impl<D: Driver> Engine<D> {
     /// that no graph of the pool will ever use, and that no work uses any more or that `stream` itself
     /// used last: what it submits from now on comes after that.
     ///
-    /// Costs a constant however many ranges are free or wait, and another for every node that the
-    /// stream has gained since it was last looked at; a large block in a capture is weighed against
-    /// up to 96 places. Outside captures a size that the stream has given back before costs no more
+    /// Costs the logarithm of the number of free ranges, a test for each of up to 512 ranges that the
+    /// stream may not take, and a constant for every node that the stream has gained since it was last
+    /// looked at. Outside captures a size that the stream has given back before costs no more
     /// than a look at its capture status, and nothing that other streams do slows it. Where the pool
     /// must grow, the driver's calls come on top. Only where memory is short, and outside captures,
     /// does the call wait for work.

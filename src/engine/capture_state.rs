@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::explain::WaitReason;
@@ -63,6 +64,8 @@ pub(super) struct CaptureState {
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Blocks allocated in it.
     pub(super) blocks: usize,
+    /// The rows that they had among the live ones.
+    pub(super) rows: FixedBitSet,
     pub(super) held: Vec<Held>,
     /// Blocks freed by a thread that may not look at their streams: the one that captures on them
     /// frees them with its next request.

@@ -29,7 +29,7 @@ impl<D: Driver> Engine<D> {
             locked.state.must_be_awake(pool, CALL)?;
             let found = locked.capture_of(stream, CALL)?;
             let capture = found.ok_or(Error::NotCapturing { stream })?;
-            locked.look_into(stream, capture, pool, CALL).map(|_| capture)
+            locked.look_into(stream, capture, pool, None, CALL).map(|_| capture)
         })
     }
 
@@ -42,13 +42,14 @@ impl<D: Driver> Engine<D> {
     ///
     /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph; without it
     /// the capture is not judged, and then `deny` is safe only where no launch is programmatic, and no dependency
-    /// may be edited by hand. If it accepts,
+    /// may be edited by hand (`auto` is `lag` then). If it accepts,
     /// what the capture freed is there for later captures into the same pools, blocks not freed
     /// stay allocated as the graph's outputs, and the pools belong to one more graph.
     ///
     /// # Errors
     /// [`Error::Refused`]: the graph must not be launched; the capture is rolled back as by
-    /// [`Engine::abandon_capture`]. [`Error::SetBack`], likewise, where there is no checker.
+    /// [`Engine::abandon_capture`]. [`Error::CaptureAgain`], likewise; the same work, captured again,
+    /// succeeds ([`Engine::set_attempt`]). [`Error::SetBack`], likewise, where there is no checker.
     /// [`Error::LateUse`], likewise, where
     /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set.
     /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`]. The driver's, where memory of a pool of
@@ -80,8 +81,8 @@ impl<D: Driver> Engine<D> {
 
     /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
     /// found out about its end too late. What [`Engine::end_capture`] says holds, but the graph is
-    /// not judged ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch
-    /// was programmatic, and no dependency may have been edited by hand.
+    /// not judged ([`CaptureReport::verified`] is false): `auto` and `deny` are safe then only where no
+    /// launch was programmatic, and no dependency may have been edited by hand.
     ///
     /// # Errors
     /// [`Error::SetBack`]: the graph must not run. As it may have run already, its memory stays a
@@ -142,7 +143,8 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Rolls back every decision taken in a capture whose graph will never run. Blocks it
+    /// Rolls back every decision taken in a capture whose graph will never run; one that is closed
+    /// ([`Engine::close_capture`]) is released as if it had been refused. Blocks it
     /// allocated and did not free stay live until freed; nothing else may be done with them, since
     /// they may lie on memory of a graph of the pool that lives.
     ///
@@ -150,6 +152,9 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownCapture`].
     pub fn abandon_capture(&self, capture: CaptureId) -> Result<(), Error> {
         self.change(|locked| {
+            if let Some(graph) = locked.state.verdicts.give_up(capture) {
+                return locked.release_graph(graph);
+            }
             let slot = locked.state.slot_of(capture, "abandon_capture")?;
             // What it lost it needs no more; the pool says that it is suspended.
             let _ = locked.end(slot, false);

@@ -40,6 +40,10 @@ pub struct Config {
     /// capture that it was last seen in, which may be over and have a graph: requests fail, but only
     /// [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls anything back. Default: no.
     pub late_ends: bool,
+    /// From how many nodes on a capture that ends in two steps
+    /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged by a thread of its own.
+    /// Default: 256; fewer are judged in less time than a thread takes to begin.
+    pub judge_aside: usize,
     /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
     pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
@@ -59,6 +63,7 @@ impl Default for Config {
             report_leaks: true,
             foreign_nodes: false,
             late_ends: false,
+            judge_aside: 256,
             device: 0,
             #[cfg(feature = "flaws")]
             flaw: None,
@@ -116,6 +121,8 @@ impl Config {
         foreign_nodes: bool => foreign_nodes;
         /// Sets whether the host may tell of captures' ends late.
         late_ends: bool => late_ends;
+        /// Sets from how many nodes on a capture is judged by a thread of its own.
+        judge_aside: usize => judge_aside;
         /// Sets the device's number.
         device: u32 => device;
     }
@@ -159,6 +166,8 @@ pub enum Flaw {
     SetBack,
     /// Every edge counts as full.
     EdgeKinds,
+    /// A launch that may start early is taken to wait.
+    EarlyLaunches,
     /// A stream outside the capture is no reason to wait.
     OutsideUses,
     /// A block in use when another capture of its pool began may be reused as if it had not.
@@ -171,6 +180,8 @@ pub enum Flaw {
     StreamOrder,
     /// Outside captures other streams that used a block need not have completed.
     Events,
+    /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
+    Verdict,
 }
 
 /// Choices for a pool.

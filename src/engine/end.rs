@@ -1,6 +1,6 @@
 //! Ending captures and graphs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -13,12 +13,14 @@ use super::planned::{PlanReport, Ready};
 use super::pools::GraphUse;
 use super::report::{CaptureReport, Record};
 use super::state::{Locked, State};
+use super::verdicts::Evidence;
 use super::Error;
-use crate::check;
+use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::StreamHandle;
 use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
 use crate::heap::CaptureSlot;
 use crate::logging;
+use crate::policy::Programmatic;
 use crate::uses::{self, LateUse};
 
 /// A capture whose streams were looked at for the last time.
@@ -35,6 +37,8 @@ struct Prepared {
     plans: Vec<Ready>,
     /// Whether it has such blocks.
     unbound: bool,
+    /// A copy of its graph, where the checker is to judge it.
+    finished: Option<Result<FinishedGraph, DriverError>>,
 }
 
 /// A capture that the checker has judged, as far as it was to.
@@ -58,7 +62,6 @@ impl State {
             if let Some(pool) = self.pools.get_mut(pool) {
                 pool.add_graph();
             }
-            self.pools.share(pool);
         }
         self.graphs.add(GraphUse { pools, planned })
     }
@@ -74,6 +77,27 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<CaptureReport, Error> {
         let looked = self.look_last(id, graph)?;
         let prepared = self.prepare(looked);
+        self.judge_and_conclude(prepared)
+    }
+
+    /// Ends a capture but for its verdict, which the state's `verdicts` have from now on.
+    pub(super) fn close_capture(&mut self, id: CaptureId, graph: GraphHandle) -> Result<(), Error> {
+        let looked = self.look_last(id, Some(graph))?;
+        let mut prepared = self.prepare(looked);
+        match self.evidence(&mut prepared) {
+            Some(evidence) => {
+                let report = self.accept(&prepared)?;
+                self.state.verdicts.add(report, evidence);
+            }
+            None => {
+                let report = self.judge_and_conclude(prepared)?;
+                self.state.verdicts.add_accepted(report);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_and_conclude(&mut self, prepared: Prepared) -> Result<CaptureReport, Error> {
         let judged = self.judge(prepared);
         let bound = self.bind(judged);
         self.conclude(bound)
@@ -100,25 +124,52 @@ impl<D: Driver> Locked<'_, D> {
         let Looked { slot, graph, .. } = looked;
         let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
-        Prepared { looked, plans, unbound }
+        let has_journal = self.state.capture(slot).journal.is_some();
+        // A plan hands memory out, so nothing else than its being judged will do.
+        let checked = has_journal && (self.config.settings.check || unbound);
+        let finished =
+            graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
+        Prepared { looked, plans, unbound, finished }
     }
 
-    fn judge(&mut self, prepared: Prepared) -> Judged {
-        let Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+    /// What a thread of its own is to judge a capture by; `None` where it is judged at once.
+    fn evidence(&mut self, prepared: &mut Prepared) -> Option<Evidence> {
+        let Prepared { looked: Looked { slot, .. }, unbound, finished, .. } = prepared;
+        let programmatic = self.config.settings.programmatic;
+        let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
+        let may_wait = !*unbound
+            && !self.config.find_late_uses
+            && finished.as_ref().is_some_and(|finished| {
+                // One that is likely to be refused is judged while its kernels can be named.
+                finished.as_ref().is_ok_and(|graph| {
+                    graph.nodes().len() >= self.config.judge_aside && (trusted || graph.is_full())
+                })
+            });
+        let graph = finished.take_if(|_| may_wait)?.ok()?;
+        let journal = self.state.capture(*slot).journal.take()?;
+        Some(Evidence { journal, graph, programmatic, foreign: self.config.foreign_nodes })
+    }
+
+    fn judge(&mut self, mut prepared: Prepared) -> Judged {
+        let Prepared { looked: Looked { id, slot, graph }, unbound, ref mut finished, .. } =
+            prepared;
         let capture_state = self.state.captures.get(slot);
         let recorded = capture_state.journal.as_ref().zip(graph);
-        let verdict = match (recorded, capture_state.undone) {
-            // A plan hands memory out, so nothing else than its being judged will do.
-            (Some((journal, graph)), _) if self.config.settings.check || unbound => {
+        let verdict = match (recorded.zip(finished.take()), capture_state.undone) {
+            (Some(((journal, _), finished)), _) => {
                 let (policy, foreign) =
                     (self.config.settings.programmatic, self.config.foreign_nodes);
-                check::judge(journal, policy, self.driver, graph, foreign)
-                    .map(|_| ())
-                    .map_err(|violation| Error::Refused(Box::new(violation)))
+                finished
+                    .map_err(|error| Error::Refused(Box::new(Violation::Driver(error))))
+                    .and_then(|graph| {
+                        check::judge(journal, policy, &graph, foreign)
+                            .map(|_| ())
+                            .map_err(|violation| self.refusal(slot, &graph, violation))
+                    })
             }
-            (_, Some((block, stream))) => Err(Error::SetBack { stream, block }),
-            _ if unbound => Err(Error::Unplanned { capture: id }),
-            _ => Ok(()),
+            (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
+            (None, None) if unbound => Err(Error::Unplanned { capture: id }),
+            (None, None) => Ok(()),
         };
         let recorded = recorded.filter(|_| self.config.find_late_uses && verdict.is_ok());
         // What the checker could not read either, it has refused.
@@ -128,7 +179,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn bind(&mut self, mut judged: Judged) -> Bound {
-        let Prepared { looked: Looked { slot, .. }, plans, unbound } = &mut judged.prepared;
+        let Prepared { looked: Looked { slot, .. }, plans, unbound, .. } = &mut judged.prepared;
         // One that has lost memory is rolled back, and its pool may be suspended.
         let lost = self.state.capture(*slot).lost.is_some();
         let late = self.config.refuse_late_uses && !judged.late_uses.is_empty();
@@ -145,46 +196,62 @@ impl<D: Driver> Locked<'_, D> {
     /// Hands the memory to a graph, or rolls the capture back.
     fn conclude(&mut self, Bound { judged, plan }: Bound) -> Result<CaptureReport, Error> {
         let Judged { prepared, verdict, late_uses } = judged;
-        let Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
-        let capture_state = self.state.capture(slot);
-        let dependency_queries = capture_state.proof.queries();
-        let (nodes, blocks) = (capture_state.proof.nodes(), capture_state.blocks);
-        let pools = capture_state.pools.clone();
-        let layout = capture_state.following.as_ref().map(|following| following.followed());
-        let journal = capture_state.journal.take();
+        let Looked { id, slot, graph } = prepared.looked;
         let refused = self.config.refuse_late_uses && !late_uses.is_empty();
-        // A graph that cannot be named may have run already: its memory stays its own.
-        let accepted = verdict.is_ok() && !refused || graph.is_none();
-        let ended = self.end(slot, accepted);
-        if let Err(error) = verdict {
-            if graph.is_none() {
-                self.state.add_graph_to(pools, id);
+        if let (Ok(()), false) = (&verdict, refused) {
+            let programmatic = self.config.settings.programmatic;
+            let journal = self.state.capture(slot).journal.take();
+            let mut report = self.accept(&prepared)?;
+            report.record = journal.map(|journal| Arc::new(Record::new(journal, programmatic)));
+            report.plan = plan;
+            if !late_uses.is_empty() {
+                let (count, id) = (late_uses.len(), id.0);
+                let headline =
+                    format!("capture {id}: {count} uses of blocks later than was recorded:");
+                logging::warn_list(&headline, &late_uses);
             }
-            return Err(error);
+            report.late_uses = late_uses;
+            return Ok(report);
         }
-        if refused {
-            return Err(Error::LateUse(late_uses));
+        if let Err(Error::CaptureAgain(_)) = &verdict {
+            self.foresee(slot);
         }
-        ended?;
-        if !late_uses.is_empty() {
-            let (count, id) = (late_uses.len(), id.0);
-            let headline = format!("capture {id}: {count} uses of blocks later than was recorded:");
-            logging::warn_list(&headline, &late_uses);
+        // A graph that cannot be named may have run already: its memory stays its own.
+        let accepted = graph.is_none();
+        let pools = self.state.capture(slot).pools.clone();
+        // Refused or not, what is lost the pool says.
+        let _ = self.end(slot, accepted);
+        if accepted {
+            self.state.add_graph_to(pools, id);
         }
+        verdict?;
+        Err(Error::LateUse(late_uses))
+    }
+
+    /// Hands the memory of a capture to a graph.
+    fn accept(&mut self, prepared: &Prepared) -> Result<CaptureReport, Error> {
+        let &Prepared { looked: Looked { id, slot, graph }, unbound, .. } = prepared;
+        let verified = (self.config.settings.check || unbound) && graph.is_some();
+        let capture_state = self.state.capture(slot);
+        let (nodes, dependency_queries) =
+            (capture_state.proof.nodes(), capture_state.proof.queries());
+        let blocks = capture_state.blocks;
+        let layout = capture_state.following.as_ref().map(|following| following.followed());
+        let pools = capture_state.pools.clone();
+        self.end(slot, true)?;
+        let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
         Ok(CaptureReport {
             capture: id,
             graph: self.state.add_graph_to(pools, id),
             nodes,
             blocks,
-            verified: (self.config.settings.check || unbound) && graph.is_some(),
+            reserved,
+            verified,
             dependency_queries,
-            late_uses,
-            record: journal.map(|journal| {
-                let programmatic = self.config.settings.programmatic;
-                Arc::new(Record { journal, programmatic, minimum: OnceLock::new() })
-            }),
+            late_uses: Vec::new(),
+            record: None,
             layout,
-            plan,
+            plan: None,
         })
     }
 
@@ -226,11 +293,11 @@ impl<D: Driver> Locked<'_, D> {
             self.drop_premapped_at_end(pool, slot);
         }
         let Some(capture_state) = self.state.take_capture(slot) else { return Ok(()) };
-        let CaptureState { id, pools, held, lost, left, .. } = capture_state;
+        let CaptureState { id, pools, held, lost, left, rows, .. } = capture_state;
         accepted &= lost.is_none();
         for block in left {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
-            self.state.count_out(&block);
+            self.state.discount(&block, self.config.statistics);
             block.roll_back();
             if accepted {
                 block.origin = Origin::Graph;
@@ -240,7 +307,9 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(&pool) = pools.first() {
             self.state.record_capture(id, pool, false);
         }
-        for block in self.state.blocks.iter_mut() {
+        for row in rows.ones() {
+            let Some(block) = self.state.blocks.in_row_mut(row) else { continue };
+            // Else another block has the row by now.
             if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
                 block.roll_back();
                 if accepted {
@@ -332,8 +401,10 @@ impl<D: Driver> Locked<'_, D> {
             waiting.captured &= !waiting.streams.is_empty();
             waiting.unclear &= !waiting.streams.is_empty();
         }
-        for block in self.state.blocks.iter_mut().filter(|block| block.pool == pool) {
-            block.before.graphs = false;
+        let live = self.state.pools.get(pool).map_or(0, |row| row.blocks());
+        let blocks = self.state.blocks.iter_mut().filter(|block| block.pool == pool);
+        for block in blocks.take(live) {
+            block.graphs = false;
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;
             }

@@ -39,6 +39,17 @@ pub enum Refusal {
         /// The node's kernel, where the driver tells its name.
         kernel: Option<String>,
     },
+    /// This node must be completed first. It precedes the stream's next work, but that may start before
+    /// it is completed: the setting `programmatic` is `lag`, or `auto` and the stream launched so when
+    /// the work was captured before.
+    EarlyLaunch {
+        /// The free marker.
+        node: NodeHandle,
+        /// The stream that owned the block.
+        owner: StreamHandle,
+        /// The node's kernel, where the driver tells its name.
+        kernel: Option<String>,
+    },
     /// The policy gives it to its own stream only.
     OwnStreamOnly {
         /// The stream that owned the block.
@@ -85,11 +96,17 @@ pub enum WaitReason {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::EarlyLaunch { node, owner, kernel } => {
+                write_node(f, *node, kernel.as_deref())?;
+                write!(
+                    f,
+                    " is behind the block's last use on {owner}, and the stream's next launch may start \
+                     before it has completed: it is free after one more launch, or if the setting \
+                     `programmatic` is trust"
+                )
+            }
             Self::Marker { node, owner, kernel } => {
-                match kernel {
-                    Some(kernel) => write!(f, "kernel {kernel}, {node:?}")?,
-                    None => write!(f, "{node:?}")?,
-                }
+                write_node(f, *node, kernel.as_deref())?;
                 write!(
                     f,
                     " is behind the block's last use on {owner} and not proven to have completed: make \
@@ -110,6 +127,13 @@ impl fmt::Display for Refusal {
             Self::Suspended => write!(f, "its pool is suspended: resume it"),
             Self::Ahead => write!(f, "it is premapped for growth in captures"),
         }
+    }
+}
+
+fn write_node(f: &mut fmt::Formatter<'_>, node: NodeHandle, kernel: Option<&str>) -> fmt::Result {
+    match kernel {
+        Some(kernel) => write!(f, "kernel {kernel}, {node:?}"),
+        None => write!(f, "{node:?}"),
     }
 }
 
@@ -175,42 +199,44 @@ impl<D: Driver> Locked<'_, D> {
             let heap = self.state.pools.heap(number);
             let suspended = heap.is_suspended().then_some(Refusal::Suspended);
             let mut reasons = self.state.wait_reasons(number);
-            for (address, bytes, state, block) in heap.free_ranges() {
-                let refusal = match state {
+            for (id, block) in heap.unallocated() {
+                let (address, bytes) = heap.extent(id);
+                let refusal = match heap.state(id) {
                     RangeState::Waiting => {
                         let reason = reasons.remove(&address);
                         Some(Refusal::Waiting(reason.expect("what waits has a reason")))
                     }
                     RangeState::Idle { graphs, .. } => {
                         let outside = matches!(view, View::Requester(Requester::Outside { .. }));
-                        (*graphs && outside).then_some(Refusal::UsedByGraph)
+                        (graphs && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::StreamOrdered { timeline, .. } => match view {
+                    RangeState::StreamOrdered { timeline } => match view {
                         View::Requester(Requester::Outside { timeline: asks })
-                            if asks == Some(*timeline) =>
+                            if asks == Some(timeline) =>
                         {
                             None
                         }
                         _ => {
-                            Some(Refusal::Ordered { owner: self.state.timelines.stream(*timeline) })
+                            Some(Refusal::Ordered { owner: self.state.timelines.stream(timeline) })
                         }
                     },
-                    RangeState::Pending(pending) => match view {
+                    RangeState::Pending { capture: of, owner: of_stream, .. } => match view {
                         View::Requester(Requester::Capture { capture, stream, .. })
-                            if capture == pending.capture =>
+                            if capture == of =>
                         {
                             let capture = &self.state.captures.get(capture).proof;
-                            let owner = capture.stream_handle(pending.owner);
+                            let owner = capture.stream_handle(of_stream);
                             if self.config.settings.reuse != Reuse::CrossStream
-                                && pending.owner != stream
+                                && of_stream != stream
                             {
                                 Some(Refusal::OwnStreamOnly { owner })
                             } else {
-                                capture.unproven(stream, &pending.markers).map(|marker| {
-                                    Refusal::Marker {
-                                        node: capture.node_handle(marker),
-                                        owner,
-                                        kernel: None,
+                                capture.unproven(stream, heap.markers(id)).map(|marker| {
+                                    let (node, kernel) = (capture.node_handle(marker), None);
+                                    if capture.precedes(stream, marker) {
+                                        Refusal::EarlyLaunch { node, owner, kernel }
+                                    } else {
+                                        Refusal::Marker { node, owner, kernel }
                                     }
                                 })
                             }
@@ -263,7 +289,11 @@ impl<D: Driver> Engine<D> {
             };
             let mut ranges = locked.free_ranges(pool, view);
             for range in &mut ranges {
-                if let Some(Refusal::Marker { node, kernel, .. }) = &mut range.refusal {
+                if let Some(
+                    Refusal::Marker { node, kernel, .. }
+                    | Refusal::EarlyLaunch { node, kernel, .. },
+                ) = &mut range.refusal
+                {
                     *kernel = self.driver.kernel_name(*node);
                 }
             }

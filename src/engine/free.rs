@@ -52,12 +52,12 @@ impl State {
     }
 
     /// Takes a block that is in the tables no more out of the figures.
-    pub(super) fn count_out(&mut self, block: &LiveBlock) {
+    #[inline]
+    pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
         if let Some(pool) = self.pools.get_mut(block.pool) {
             pool.remove_block();
-            pool.count_out(block.heap, block.bytes, block.requested);
         }
-        self.touch(block.heap);
+        self.count_out((block.pool, block.heap), (block.bytes, block.requested), counts);
     }
 
     /// A younger capture into the block's pool that is under way: it may be the body of a
@@ -152,7 +152,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that is in the tables no more.
     pub(super) fn free_block(&mut self, mut block: LiveBlock) {
-        self.state.count_out(&block);
+        self.state.discount(&block, self.config.statistics);
         match block.origin {
             Origin::Capture(home) => {
                 let mut ending = Ending::default();
@@ -170,8 +170,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             Origin::Outside | Origin::Past | Origin::Graph => {
                 if self.config.lacks(Flaw::OlderBlocks) {
-                    let LiveBlock { heap, range, number, before, origin, .. } = block;
-                    let graphs = before.graphs || matches!(origin, Origin::Graph);
+                    let LiveBlock { heap, range, number, graphs, origin, .. } = block;
+                    let graphs = graphs || matches!(origin, Origin::Graph);
+                    self.state.touch(heap);
                     match self.state.pools.find_heap_mut(heap) {
                         Some(heap) => heap.free_idle(range, graphs, number),
                         None => self.state.pools.planned_mut(heap).free(range, None),
@@ -187,11 +188,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_leased(&mut self, id: BlockId) -> Result<(), Error> {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
         let caches = Arc::clone(&self.state.caches);
-        let lease = caches.get(id.cache).and_then(|mut cache| {
-            let lease = cache.give_up(id)?;
-            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
-            Some(lease)
-        });
+        let lease = caches.get(id.cache).and_then(|mut cache| cache.give_up(id));
         let lease = lease.ok_or(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
@@ -203,7 +200,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.config.lacks(Flaw::OlderBlocks) {
             self.state.pools.heap_mut(block.heap).free_idle(
                 block.range,
-                block.before.graphs,
+                block.graphs,
                 block.number,
             );
         } else {
@@ -265,9 +262,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: Ending) {
-        let &mut LiveBlock { number, pool, heap, range, requested, stream, .. } = block;
-        let before = &mut block.before;
-        let graphs = before.graphs;
+        let &mut LiveBlock { number, pool, heap, range, requested, stream, graphs, .. } = block;
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
         let (address, _) = self.state.pools.extent(heap, range);
         let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
@@ -279,6 +274,7 @@ impl<D: Driver> Locked<'_, D> {
             block.frames.take(),
         );
         if let Some(reason) = ending.reason {
+            self.state.touch(heap);
             self.state.pools.free_later(heap, range, number);
             let mut outside = ending.outside;
             let mut positions = SmallVec::new();
@@ -317,21 +313,23 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         // A block that nothing can have used leaves its place as it found it.
-        let markers =
-            if ending.worked { ending.markers } else { std::mem::take(&mut before.markers) };
-        let settled = markers.is_empty();
-        match self.state.pools.find_heap_mut(heap) {
-            Some(row) if settled => row.free_idle(range, graphs, number),
+        let markers = ending.worked.then_some(&ending.markers[..]);
+        let freed = Freed { capture: home.slot, owner: home.stream, graphs };
+        let settled = match self.state.pools.find_heap_mut(heap) {
             Some(row) => {
-                let freed = Freed { capture: home.slot, owner: home.stream, markers, graphs };
-                let token = row.free_pending(range, freed, number);
-                self.wait_or_learn(home.slot, token, home.stream);
+                let settled = row.free_pending(range, freed, markers, number);
+                self.state.count_released((pool, heap), block.bytes, self.config.statistics);
+                settled
             }
             None => {
+                self.state.touch(heap);
                 let now = self.state.capture(home.slot).proof.now();
+                let markers = if ending.worked { ending.markers } else { Markers::new() };
+                let settled = markers.is_empty();
                 self.state.pools.planned_mut(heap).free(range, Some((markers, now)));
+                settled
             }
-        }
+        };
         if settled {
             self.state.write_journals(pool, Some(home.slot), Entry::Settled { block: number });
         }
@@ -447,7 +445,7 @@ impl<D: Driver> Engine<D> {
         }
         let cache = self.caches.get(block.cache);
         let recorded = cache.and_then(|mut cache| cache.record_stream(block, stream));
-        recorded.ok_or(Error::UnknownBlock { call, block: block.number() }).map(|()| true)
+        recorded.ok_or_else(|| Error::UnknownBlock { call, block: block.number() }).map(|()| true)
     }
 }
 
@@ -457,11 +455,11 @@ impl<D: Driver> Locked<'_, D> {
     /// have completed that. Any other waits for the work of all its streams, and for the captures
     /// under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, before, origin, uses, .. } = block;
+        let LiveBlock { number, pool, heap, range, stream, graphs, origin, uses, .. } = block;
         let LiveBlock { bytes: _, requested, frames, gone, .. } = block;
         self.state.touch(heap);
         let graph = matches!(origin, Origin::Graph);
-        let graphs = before.graphs || graph;
+        let graphs = graphs || graph;
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();
         let eager = matches!(origin, Origin::Outside) && !graphs && self.state.may_order(pool);

@@ -13,7 +13,7 @@ use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::StreamIndex;
 use crate::driver::{CaptureId, Driver};
-use crate::heap::{Before, CaptureSlot, Freed, Placed, Requester};
+use crate::heap::{Freed, Placed, Requester};
 use crate::journal::Entry;
 use crate::layout::{Layout, Place};
 use crate::lifetimes::Lifetimes;
@@ -200,8 +200,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         };
         self.state.touch(heap);
-        let placed = self.search(requester, heap, |heap, prove| {
-            heap.place_at(base + offset, bytes, requester, prove)
+        let placed = self.with_proof(requester, |pools, proof| {
+            pools.heap_mut(heap).place_at(base + offset, bytes, requester, proof)
         });
         placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
     }
@@ -224,34 +224,20 @@ impl<D: Driver> Locked<'_, D> {
         self.free_completed(Some(pool));
         self.give_back(Amount { pool: Some(pool), most: u64::MAX });
         let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, requester);
-        self.state.touch(homes.first);
-        homes.second.into_iter().for_each(|heap| self.state.touch(heap));
+        self.state.touch(homes.grows);
         let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
         let found = self.find(&request, homes, requester);
-        let Ok(Some((heap, Placed { range, address, before, .. }))) = found else {
+        let Ok(Some((heap, placed))) = found else {
             return Err(Why::NoMemory);
         };
+        self.state.touch(heap);
         self.state.count_changes(heap);
-        self.leave_as_found(heap, (slot, stream), Placed { range, address, bytes, before });
-        Ok((heap, address))
-    }
-
-    /// Gives back a place that no block has lain in.
-    fn leave_as_found(
-        &mut self,
-        heap: u32,
-        (slot, stream): (CaptureSlot, StreamIndex),
-        Placed { range, before, .. }: Placed,
-    ) {
+        let Placed { range, address, graphs, .. } = placed;
+        // No block has lain there.
         let number = self.state.blocks.number();
-        if before.markers.is_empty() {
-            self.state.pools.heap_mut(heap).free_idle(range, before.graphs, number);
-            return;
-        }
-        let Before { markers, graphs } = before;
-        let freed = Freed { capture: slot, owner: stream, markers, graphs };
-        let token = self.state.pools.heap_mut(heap).free_pending(range, freed, number);
-        self.wait_or_learn(slot, token, stream);
+        let freed = Freed { capture: slot, owner: stream, graphs };
+        self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
+        Ok((heap, address))
     }
 }
 

@@ -9,7 +9,7 @@ use super::names::{BlockId, PoolId, NO_CACHE};
 use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::{CaptureId, StreamHandle};
-use crate::heap::{Before, CaptureSlot, RangeId};
+use crate::heap::{CaptureSlot, RangeId};
 use crate::journal::BlockNumber;
 
 /// Where a block was allocated.
@@ -66,7 +66,8 @@ pub(super) struct LiveBlock {
     pub(super) bytes: u64,
     pub(super) stream: StreamHandle,
     pub(super) origin: Origin,
-    pub(super) before: Before,
+    /// Whether a finished graph used its place before it did.
+    pub(super) graphs: bool,
     /// Last use on its own stream.
     pub(super) last: Option<Box<LastUse>>,
     pub(super) uses: SmallVec<[Use; 2]>,
@@ -82,7 +83,6 @@ impl LiveBlock {
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
         self.origin = Origin::Past;
-        self.before.markers.clear();
         self.last = None;
         for used in &mut self.uses {
             used.last = None;
@@ -145,6 +145,11 @@ impl Blocks {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;
         row.block.as_mut().filter(|_| mine && row.number == id.number)
+    }
+
+    /// The block of a row, whatever its name.
+    pub(super) fn in_row_mut(&mut self, row: usize) -> Option<&mut LiveBlock> {
+        self.rows.get_mut(row)?.block.as_mut()
     }
 
     fn is_mine(&self, id: BlockId) -> bool {

@@ -20,7 +20,9 @@
 //! markers or its stream's position, or it waits.
 //!
 //! When a capture ends (`end`), the checker judges it on the finished graph, memory that was to come
-//! at its end is mapped (`planned`), and its memory is the graph's. `layout` has captures that
+//! at its end is mapped (`planned`), and its memory is the graph's. In an end of two steps a thread of
+//! its own judges (`verdicts`). What is refused for a programmatic launch may be captured again
+//! (`attempts`). `layout` has captures that
 //! follow the places of an earlier one, `premapped` what growth in captures maps ahead.
 //!
 //! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
@@ -30,6 +32,7 @@
 
 mod accounts;
 mod allocate;
+mod attempts;
 mod capture_state;
 mod captures;
 mod config;
@@ -56,10 +59,12 @@ mod statistics;
 mod stream_cache;
 mod streams;
 mod suspend;
+mod verdicts;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use attempts::Attempt;
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
 pub use config::Flaw;

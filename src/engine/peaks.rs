@@ -42,11 +42,11 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Takes new figures. Says whether they are no more than was allowed.
+    /// Takes some new figures. Says whether they are no more than was allowed.
     #[inline]
-    pub(super) fn set(&mut self, now: &Amounts) -> bool {
+    pub(super) fn set<const N: usize>(&mut self, figures: [(usize, u64); N]) -> bool {
         let mut within = true;
-        for (kind, &value) in now.iter().enumerate() {
+        for (kind, value) in figures {
             self.risen[kind] += value.saturating_sub(self.current[kind]);
             self.current[kind] = value;
             within &= value <= self.allowed[kind];
@@ -54,9 +54,29 @@ impl Counter {
         within
     }
 
-    /// Whether it counts no more than it was allowed.
-    pub(super) fn is_within(&self) -> bool {
-        self.current.iter().zip(&self.allowed).all(|(current, allowed)| current <= allowed)
+    /// Adds to some figures. Says whether they are no more than was allowed.
+    #[inline]
+    pub(super) fn add<const N: usize>(&mut self, amounts: [(usize, u64); N]) -> bool {
+        let mut within = true;
+        for (kind, amount) in amounts {
+            self.risen[kind] += amount;
+            self.current[kind] += amount;
+            within &= self.current[kind] <= self.allowed[kind];
+        }
+        within
+    }
+
+    /// Takes from some figures.
+    #[inline]
+    pub(super) fn take<const N: usize>(&mut self, amounts: [(usize, u64); N]) {
+        for (kind, amount) in amounts {
+            self.current[kind] -= amount;
+        }
+    }
+
+    /// Counts nothing any more.
+    pub(super) fn clear(&mut self) {
+        self.current = Amounts::default();
     }
 }
 
@@ -181,86 +201,52 @@ impl Peaks {
         }
     }
 
-    /// Grants a counter what it is missing, if there can be no new peak by that. False where there
-    /// may be; the allowance then stays as it is.
-    pub(super) fn allow(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
-        let wanted = std::array::from_fn(|kind| counter.allowed[kind].max(counter.current[kind]));
-        self.set_allowance(row, class, counter, wanted)
-    }
-
-    /// The same, figure by figure; a figure that is missing something gets half of what else is
-    /// left for all too, so that it need not ask again soon.
+    /// Grants a counter what it is missing, figure by figure, if there can be no new peak by that; a
+    /// figure that is missing something gets half of what else is left for all too, so that it need
+    /// not ask again soon. False where there may be a new peak; the allowance then stays as it is.
     pub(super) fn allow_ahead(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
         self.pool(row);
         let Self { pools, engine } = self;
-        let levels = &mut pools[row];
+        let mut levels = [&mut pools[row], engine];
         let mut fits = true;
         for kind in 0..KINDS {
-            let missing = counter.current[kind].saturating_sub(counter.allowed[kind]);
-            if missing == 0 {
+            let Counter { current, allowed, .. } = counter;
+            if current[kind] <= allowed[kind] {
                 continue;
             }
-            let mut levels = [&mut *levels, &mut *engine];
-            let left = levels.iter().flat_map(|levels| [&levels[class], &levels[2]]);
-            let left = left.map(|level| level.peak[kind].saturating_sub(level.allowed[kind]));
-            let Some(rest) = left.min().unwrap_or(0).checked_sub(missing) else {
+            let missing = current[kind] - allowed[kind];
+            let mut left = u64::MAX;
+            for levels in &levels {
+                for level in [&levels[class], &levels[2]] {
+                    left = left.min(level.peak[kind].saturating_sub(level.allowed[kind]));
+                }
+            }
+            if left < missing {
                 fits = false;
                 continue;
-            };
-            let more = missing + rest / 2;
+            }
+            let more = missing + (left - missing) / 2;
             for levels in &mut levels {
                 levels[class].allowed[kind] += more;
                 levels[2].allowed[kind] += more;
             }
-            counter.allowed[kind] += more;
+            allowed[kind] += more;
         }
         fits
     }
 
-    /// Makes a counter's allowance what it counts now. False where there may be a new peak by that; then
-    /// only what it does not need is taken back.
-    pub(super) fn adjust(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
-        let (allowed, current) = (counter.allowed, counter.current);
-        let done = self.set_allowance(row, class, counter, current);
-        if !done {
-            let least = std::array::from_fn(|kind| allowed[kind].min(current[kind]));
-            self.set_allowance(row, class, counter, least);
-        }
-        done
-    }
-
-    /// Changes a allowance, unless that would bring a sum of allowances above its peak.
-    fn set_allowance(
-        &mut self,
-        row: usize,
-        class: usize,
-        counter: &mut Counter,
-        now: Amounts,
-    ) -> bool {
-        let before = counter.allowed;
+    /// Takes back what a counter is allowed beyond what it counts.
+    pub(super) fn take_surplus(&mut self, row: usize, class: usize, counter: &mut Counter) {
         self.pool(row);
-        let mut fits = true;
-        for levels in [&mut self.pools[row], &mut self.engine] {
-            for level in [class, 2] {
-                let Level { allowed, peak, .. } = &mut levels[level];
-                for kind in 0..KINDS {
-                    allowed[kind] = allowed[kind] + now[kind] - before[kind];
-                    fits &= allowed[kind] <= peak[kind] || now[kind] <= before[kind];
-                }
+        let Self { pools, engine } = self;
+        for kind in 0..KINDS {
+            let surplus = counter.allowed[kind].saturating_sub(counter.current[kind]);
+            for levels in [&mut pools[row], &mut *engine] {
+                levels[class].allowed[kind] -= surplus;
+                levels[2].allowed[kind] -= surplus;
             }
+            counter.allowed[kind] -= surplus;
         }
-        if fits {
-            counter.allowed = now;
-            return true;
-        }
-        for levels in [&mut self.pools[row], &mut self.engine] {
-            for level in [class, 2] {
-                for (kind, allowed) in levels[level].allowed.iter_mut().enumerate() {
-                    *allowed = *allowed + before[kind] - now[kind];
-                }
-            }
-        }
-        false
     }
 
     /// Takes in everything, added up: new peaks, and allowances as they are now.
@@ -373,6 +359,8 @@ pub(super) struct CacheCounter {
     /// By how much live ones may rise, and fall, without a new peak.
     ceiling: Blocks,
     floor: Blocks,
+    /// How many may be cached without a new peak.
+    spare: Blocks,
     /// Leased places, live or cached.
     leased: Blocks,
     /// Live ones that were given up: they were never cached.
@@ -399,9 +387,26 @@ impl CacheCounter {
         self.live.count >= self.floor.count && self.live.bytes >= self.floor.bytes
     }
 
+    /// Whether it counts no more than it is allowed.
+    #[inline]
+    pub(super) fn is_within(&self) -> bool {
+        let Self { live, ceiling, floor, .. } = self;
+        let low = live.count >= floor.count && live.bytes >= floor.bytes;
+        low && live.count <= ceiling.count
+            && live.bytes <= ceiling.bytes
+            && live.requested <= ceiling.requested
+    }
+
+    fn set_floor(&mut self) {
+        let Self { leased, spare, .. } = self;
+        self.floor.count = leased.count.saturating_sub(spare.count);
+        self.floor.bytes = leased.bytes.saturating_sub(spare.bytes);
+    }
+
     /// A place is leased and handed out.
     pub(super) fn enter(&mut self, bytes: u64, requested: u64) {
         self.leased.add(bytes, 0);
+        self.set_floor();
         self.live.add(bytes, requested);
         self.risen.add(bytes, requested);
     }
@@ -409,6 +414,7 @@ impl CacheCounter {
     /// A live block is given up.
     pub(super) fn leave(&mut self, bytes: u64, requested: u64) {
         self.leased.subtract(bytes, 0);
+        self.set_floor();
         self.live.subtract(bytes, requested);
         self.given_up.add(bytes, 0);
     }
@@ -417,6 +423,7 @@ impl CacheCounter {
     pub(super) fn drop_cached(&mut self, count: u64, bytes: u64) {
         self.leased.count -= count;
         self.leased.bytes -= count * bytes;
+        self.set_floor();
     }
 
     /// Lets the peak statistics see, and change, what is counted and allowed.
@@ -451,11 +458,8 @@ impl CacheCounter {
             bytes: allowed[ALLOCATED].min(allowed[ACTIVE_BYTES]),
             requested: allowed[REQUESTED],
         };
-        self.floor = Blocks {
-            count: self.leased.count.saturating_sub(allowed[SPLIT]),
-            bytes: self.leased.bytes.saturating_sub(allowed[SPLIT_BYTES]),
-            requested: 0,
-        };
+        self.spare = Blocks { count: allowed[SPLIT], bytes: allowed[SPLIT_BYTES], requested: 0 };
+        self.set_floor();
         result
     }
 }

@@ -104,12 +104,12 @@ impl<D: Driver> Locked<'_, D> {
         let learned = self.state.capture(slot).proof.learned(stream);
         let asks = PlannedRequester { capture, stream, learned, limit };
         self.state.touch(heap);
-        let placed = self.with_proof(requester, |pools, prove| {
+        let placed = self.with_proof(requester, |pools, proof| {
             let heap = pools.planned_mut(heap);
             if fixed {
                 heap.place_fixed(self.driver, asks, bytes)
             } else {
-                heap.place_fresh(self.driver, asks, bytes, prove)
+                heap.place_fresh(self.driver, asks, bytes, proof)
             }
         });
         match placed {

@@ -8,14 +8,10 @@ use smallvec::SmallVec;
 
 use super::config::PoolConfig;
 use super::names::{GraphId, PoolId, PoolLabel};
-use super::peaks::class;
 use crate::driver::CaptureId;
-use crate::heap::{Heap, Plan, PlannedHeap, RangeId, Requester};
+use crate::heap::{is_small, Heap, Plan, PlannedHeap, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
-
-/// Largest block of the small heap, in bytes: PyTorch's limit, so that figures compare.
-const SMALL_LIMIT: u64 = 1 << 20;
 
 /// Heaps of a pool, and which is which.
 const HEAPS: usize = 3;
@@ -48,12 +44,6 @@ pub(super) use with_heap;
 
 const GONE: &str = "heaps live as long as their pool, and rows name them";
 
-/// Whether blocks of this size lie in the small heap.
-#[inline]
-pub(super) fn is_small(bytes: u64) -> bool {
-    bytes <= SMALL_LIMIT
-}
-
 /// A pool.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -61,36 +51,25 @@ pub(super) struct Pool {
     config: PoolConfig,
     /// Of blocks that get their memory at the end of their capture, once there was one.
     planned: Option<Box<PlannedHeap>>,
-    /// The heap that grows for captures of either class, from the pool's first graph on: what
-    /// graphs used is there for both.
-    shared: Option<u32>,
+    /// Whether its heaps grow in place.
+    grows_in_place: bool,
     /// Graphs whose memory lies here.
     graphs: usize,
     /// Captures under way that use it.
     captures: usize,
     /// Places that are in blocks, leased ones included.
     blocks: usize,
-    /// Live blocks that no stream cache counts, small and large.
-    counted: [Counted; 2],
 }
 
 /// Where a block may lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Homes {
-    /// The heap that is searched first: that of the block's class.
+    /// The heap that is searched first.
     pub(super) first: u32,
     /// The one that is searched then.
     pub(super) second: Option<u32>,
     /// The one that grows.
     pub(super) grows: u32,
-}
-
-/// Live blocks: how many, their bytes, and their bytes as asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
-    pub(super) blocks: u64,
-    pub(super) bytes: u64,
-    pub(super) requested: u64,
 }
 
 impl Pool {
@@ -111,6 +90,10 @@ impl Pool {
         self.planned.as_ref().map(|_| self.heap(PLANNED))
     }
 
+    pub(super) fn planned_heap(&self) -> Option<&PlannedHeap> {
+        self.planned.as_deref()
+    }
+
     pub(super) fn config(&self) -> &PoolConfig {
         &self.config
     }
@@ -119,15 +102,19 @@ impl Pool {
         PoolLabel { id: self.id, name: self.config.name.clone() }
     }
 
-    /// The heaps for a block of this size.
+    /// The heaps for a block of this size. Those of a capture lie in one heap, whatever their size, where
+    /// heaps grow in place; what the other one has idle is taken before that one grows.
+    #[inline]
     pub(super) fn homes(&self, bytes: u64, requester: Requester) -> Homes {
         let [small, large] = self.heaps();
-        let (own, other) = if is_small(bytes) { (small, large) } else { (large, small) };
-        match (requester, self.shared) {
-            (Requester::Capture { .. }, Some(grows)) => {
-                Homes { first: own, second: Some(other), grows }
+        match requester {
+            Requester::Capture { .. } if self.grows_in_place => {
+                Homes { first: large, second: Some(small), grows: large }
             }
-            _ => Homes { first: own, second: None, grows: own },
+            _ => {
+                let own = if is_small(bytes) { small } else { large };
+                Homes { first: own, second: None, grows: own }
+            }
         }
     }
 
@@ -141,8 +128,9 @@ impl Pool {
         self.heaps().into_iter().chain(self.planned()).collect()
     }
 
+    /// The heap of captures' blocks, where that is one.
     pub(super) fn shared(&self) -> Option<u32> {
-        self.shared
+        self.grows_in_place.then(|| self.large())
     }
 
     pub(super) fn graphs(&self) -> usize {
@@ -153,12 +141,9 @@ impl Pool {
         self.graphs += 1;
     }
 
-    /// Without a graph and without a capture that may become one, its classes are apart again. Says
-    /// whether it is so.
-    pub(super) fn is_without_graphs(&mut self) -> bool {
-        let without = self.graphs + self.captures == 0;
-        self.shared = self.shared.filter(|_| !without);
-        without
+    /// Whether it has no graph, and no capture that may become one.
+    pub(super) fn is_without_graphs(&self) -> bool {
+        self.graphs + self.captures == 0
     }
 
     pub(super) fn remove_graph(&mut self) {
@@ -190,26 +175,6 @@ impl Pool {
     pub(super) fn remove_block(&mut self) {
         self.blocks -= 1;
     }
-
-    /// What no stream cache counts of the small or the large blocks.
-    pub(super) fn counted(&self, class: usize) -> Counted {
-        self.counted[class]
-    }
-
-    /// Counts a block into a heap of the pool.
-    pub(super) fn count_in(&mut self, heap: u32, bytes: u64, requested: u64) {
-        let counted = &mut self.counted[class(heap == self.small())];
-        counted.blocks += 1;
-        counted.bytes += bytes;
-        counted.requested += requested;
-    }
-
-    pub(super) fn count_out(&mut self, heap: u32, bytes: u64, requested: u64) {
-        let counted = &mut self.counted[class(heap == self.small())];
-        counted.blocks -= 1;
-        counted.bytes -= bytes;
-        counted.requested -= requested;
-    }
 }
 
 /// The pools of an engine.
@@ -229,6 +194,12 @@ impl Pools {
         Self { engine, made: 0, rows: Vec::new(), vacant: Vec::new(), heaps: Vec::new() }
     }
 
+    /// Whether a heap is its pool's of small blocks.
+    #[inline]
+    pub(super) fn is_small(heap: u32) -> bool {
+        heap as usize % HEAPS == SMALL
+    }
+
     /// Adds a pool whose heaps get their memory as planned.
     pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
         let row = self.vacant.pop().unwrap_or_else(|| {
@@ -242,14 +213,13 @@ impl Pools {
             id,
             config,
             planned: None,
-            shared: None,
+            grows_in_place: matches!(large.supply, Supply::Growing { .. }),
             graphs: 0,
             captures: 0,
             blocks: 0,
-            counted: Default::default(),
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
-            self.heaps[heap as usize] = Some(Heap::new(heap, plan));
+            self.heaps[heap as usize] = Some(Heap::new(plan));
         }
         self.rows[row] = Some(pool);
         id
@@ -382,20 +352,6 @@ impl Pools {
         self.find_pool(heap).expect(GONE)
     }
 
-    /// From a pool's first graph on, captures share its heaps, and one grows for both classes: that
-    /// of large blocks, unless only the other has memory so far.
-    pub(super) fn share(&mut self, id: PoolId) {
-        let Some(pool) = self.get(id) else { return };
-        let holds = |&heap: &u32| {
-            let heap = self.heap(heap);
-            heap.grows_in_place() && heap.reserved() > 0
-        };
-        let shared = pool.shared.or_else(|| [pool.large(), pool.small()].into_iter().find(holds));
-        if let Some(pool) = self.get_mut(id) {
-            pool.shared = shared;
-        }
-    }
-
     /// What a pool holds, in bytes.
     pub(super) fn reserved(&self, id: PoolId) -> u64 {
         let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
@@ -416,8 +372,9 @@ impl Pools {
 
     /// Whether a pool is suspended, or a part of it.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
-        let heaps = self.get(id).map(Pool::all_heaps).unwrap_or_default();
-        heaps.into_iter().any(|heap| with_heap!(self, heap, |heap| heap.is_suspended()))
+        let Some(pool) = self.get(id) else { return false };
+        let planned = pool.planned.as_deref().is_some_and(PlannedHeap::is_suspended);
+        planned || pool.heaps().into_iter().any(|heap| self.heap(heap).is_suspended())
     }
 }
 

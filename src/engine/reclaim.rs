@@ -6,7 +6,7 @@ use super::history::Action;
 use super::names::PoolId;
 use super::report::Emptied;
 use super::state::{Locked, State};
-use super::stream_cache::Lease;
+use super::stream_cache::Leases;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::{Change, Heap, Surplus, TimelineId};
 
@@ -61,12 +61,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
     ) -> bool {
-        let mut leases = Vec::new();
+        let mut leases = Leases::new();
         let caches = Arc::clone(&self.state.caches);
         for mut cache in caches.used() {
-            if cache.drain(&wanted, &mut leases) {
-                self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
-            }
+            cache.drain(&wanted, &mut leases);
         }
         self.end_leases(leases)
     }
@@ -77,18 +75,13 @@ impl<D: Driver> Locked<'_, D> {
         (pool, stream): (PoolId, StreamHandle),
         small: bool,
     ) -> bool {
-        let mut leases = Vec::new();
+        let mut leases = Leases::new();
         let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
-        let caches = Arc::clone(&self.state.caches);
-        let mut cache = caches.of(stream);
-        if cache.drain(wanted, &mut leases) {
-            self.state.accounts.heard(cache.adjust_allowances(&mut caches.peaks()));
-        }
-        drop(cache);
+        self.state.caches.of(stream).drain(wanted, &mut leases);
         self.end_leases(leases)
     }
 
-    fn end_leases(&mut self, leases: Vec<Lease>) -> bool {
+    fn end_leases(&mut self, leases: Leases) -> bool {
         let any = !leases.is_empty();
         for lease in leases {
             let Some(block) = self.state.blocks.end_lease(lease.row) else { continue };
@@ -128,10 +121,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn free_completed_in(&mut self, heap: u32) -> bool {
         let State { timelines, pools, .. } = &mut *self.state;
         let row = pools.heap_mut(heap);
-        let mut settled = false;
-        for timeline in timelines.all() {
-            settled |= row.complete_position(timeline, timelines.completed(timeline));
-        }
+        let settled = row.free_completed(|timeline| timelines.completed(timeline));
         if settled {
             self.state.touch(heap);
             self.drop_uncached(heap);

@@ -37,6 +37,8 @@ pub struct CaptureReport {
     pub nodes: usize,
     /// Blocks allocated in the capture.
     pub blocks: usize,
+    /// What its pools held when it ended, for earlier graphs too, in bytes.
+    pub reserved: u64,
     /// Whether the checker judged the capture.
     pub verified: bool,
     /// How often the driver was asked for a node's dependencies while the capture was recorded.
@@ -94,6 +96,10 @@ impl fmt::Debug for Record {
 }
 
 impl Record {
+    pub(super) fn new(journal: Journal, programmatic: Programmatic) -> Self {
+        Self { journal, programmatic, minimum: OnceLock::new() }
+    }
+
     fn lifetimes(&self) -> Lifetimes {
         Lifetimes::read(&self.journal, self.programmatic)
     }

@@ -9,6 +9,7 @@ use super::history::Frames;
 use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error};
+use crate::capture::NodeIndex;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::{Heap, RangeId, State as RangeState};
 use crate::index::{new_map, Map};
@@ -103,7 +104,11 @@ impl State {
     }
 
     /// What a range waits for.
-    fn waiting_for(&self, state: &RangeState, reason: Option<&WaitReason>) -> Option<Vec<Waiting>> {
+    fn waiting_for(
+        &self,
+        (state, markers): (RangeState, &[NodeIndex]),
+        reason: Option<&WaitReason>,
+    ) -> Option<Vec<Waiting>> {
         let bits = |stream: StreamHandle| Some(stream.bits() as u64);
         match state {
             RangeState::Waiting => {
@@ -117,15 +122,15 @@ impl State {
                 let text = reason.to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
-            RangeState::StreamOrdered { timeline, .. } => {
-                let owner = self.timelines.stream(*timeline);
+            RangeState::StreamOrdered { timeline } => {
+                let owner = self.timelines.stream(timeline);
                 let reason = super::Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
             }
-            RangeState::Pending(pending) => {
-                let capture_state = self.captures.find(pending.capture)?;
-                let owner = capture_state.proof.stream_handle(pending.owner);
-                let markers = pending.markers.iter().map(|&marker| {
+            RangeState::Pending { capture, owner, .. } => {
+                let capture_state = self.captures.find(capture)?;
+                let owner = capture_state.proof.stream_handle(owner);
+                let markers = markers.iter().map(|&marker| {
                     let node = capture_state.proof.node_handle(marker);
                     let reason = super::Refusal::Marker { node, owner, kernel: None }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
@@ -204,7 +209,7 @@ impl<D: Driver> Locked<'_, D> {
             let Some(segment) = segments.last_mut() else { continue };
             let occupant = occupants.get(&id);
             let waiting = with_heap!(self.state.pools, number, |heap| {
-                self.state.waiting_for(heap.state(id), reasons.get(&address))
+                self.state.waiting_for((heap.state(id), heap.markers(id)), reasons.get(&address))
             });
             let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
             let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::accounts::Accounts;
+use super::attempts::Attempt;
 use super::capture_state::{CaptureState, Captures, CapturingThread, Planning};
 use super::config::{Config, Flaw};
 use super::deferred::Deferrals;
@@ -15,8 +17,9 @@ use super::names::PoolId;
 use super::pools::{Graphs, Pool, Pools};
 use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
+use super::verdicts::Verdicts;
 use super::Error;
-use crate::capture::{Capture, Moment, StreamIndex, Token};
+use crate::capture::{Capture, Foresight, Moment, StreamIndex};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
@@ -39,15 +42,17 @@ pub(super) struct State {
     /// The device's memory in bytes, once the driver has told it.
     pub(super) device_bytes: Option<u64>,
     pub(super) graphs: Graphs,
+    pub(super) verdicts: Verdicts,
     /// Pools whose owners are gone; they are destroyed when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
     /// As the configuration has it.
     pub(super) late_ends: bool,
     /// Whether captures that begin from now on keep a journal, whatever the configuration says.
     pub(super) journals: bool,
+    /// What captures tell that were refused for a programmatic edge.
+    pub(super) foresight: Option<Arc<Foresight>>,
     /// The latest answer of the driver; kept for its capacity.
     pub(super) terminals: Vec<Dependency>,
-    woken: Vec<Token>,
 }
 
 /// The engine with its lock held: what its calls do.
@@ -71,16 +76,21 @@ impl State {
             limit: None,
             device_bytes: None,
             graphs: Graphs::new(engine),
+            verdicts: Verdicts::default(),
             leaving: Vec::new(),
             late_ends: false,
             journals: false,
+            foresight: None,
             terminals: Vec::new(),
-            woken: Vec::new(),
         }
     }
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
-        self.pools.get_mut(pool).ok_or(Error::UnknownPool { call, pool })
+        // No error is made before it is needed, here and below: to drop one costs more than the look-up.
+        match self.pools.get_mut(pool) {
+            Some(row) => Ok(row),
+            None => Err(Error::UnknownPool { call, pool }),
+        }
     }
 
     /// The slot of a capture under way.
@@ -89,7 +99,10 @@ impl State {
         capture: CaptureId,
         call: &'static str,
     ) -> Result<CaptureSlot, Error> {
-        self.captures.slot(capture).ok_or(Error::UnknownCapture { call, capture })
+        match self.captures.slot(capture) {
+            Some(slot) => Ok(slot),
+            None => Err(Error::UnknownCapture { call, capture }),
+        }
     }
 
     pub(super) fn capture(&mut self, slot: CaptureSlot) -> &mut CaptureState {
@@ -132,7 +145,9 @@ impl State {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let heaps_of_pool = row.all_heaps();
-        let live = blocks.iter().map(|block| (block.number, block.heap, block.range));
+        // The pool counts them, so the table is not searched for what is not there.
+        let live = blocks.iter().filter(|block| block.pool == pool).take(row.blocks());
+        let live = live.map(|block| (block.number, block.heap, block.range));
         let held = captures.held().map(|held| (held.block, held.heap, held.range));
         let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
         let mut present_blocks: Vec<_> = live
@@ -162,10 +177,25 @@ impl State {
         timeline
     }
 
+    /// The row of a capture that is known to use the pool, of a stream that it was seen on, where the
+    /// calling thread captures into it already and nothing is left there to be freed.
+    #[inline]
+    fn familiar(
+        &mut self,
+        capture: CaptureId,
+        pool: PoolId,
+        stream: StreamHandle,
+    ) -> Option<CaptureSlot> {
+        let slot = self.captures.slot(capture)?;
+        let row = self.captures.get(slot);
+        let known = row.left.is_empty() && row.pools.contains(&pool) && row.proof.has_seen(stream);
+        (known && self.captures_here(slot)).then_some(slot)
+    }
+
     /// The capturing thread's mark, as it is if that is the calling thread.
     fn capturing_thread(&mut self, slot: CaptureSlot) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
-        CapturingThread { thread, changes, streams: self.capture(slot).proof.streams().count() }
+        CapturingThread { thread, changes, streams: self.capture(slot).proof.seen() }
     }
 
     /// Whether the calling thread may look at every stream that a capture was seen on.
@@ -176,12 +206,15 @@ impl State {
     /// After a set-back: a live block of the stream whose place is not proven any more has been
     /// handed out in vain, and the capture cannot stand.
     fn check_set_back(&mut self, slot: CaptureSlot, index: StreamIndex, stream: StreamHandle) {
-        let Self { captures, blocks, .. } = self;
+        let Self { captures, blocks, pools, .. } = self;
         let capture_state = captures.get_mut(slot);
         capture_state.set_backs_seen = capture_state.proof.tick();
         let undone = blocks.iter().find(|block| {
             matches!(block.origin, Origin::Capture(home) if home.slot == slot && home.stream == index)
-                && !capture_state.proof.proves(index, &block.before.markers)
+                && pools.find_heap(block.heap).is_some_and(|heap| {
+                    let markers = heap.markers(block.range);
+                    !capture_state.proof.proves(index, markers)
+                })
         });
         if let Some(block) = undone {
             capture_state.undone.get_or_insert((block.number, stream));
@@ -227,17 +260,24 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Looks at a stream of a capture, which is known to use the pool from now on, on the thread that
-    /// captures into it from now on.
+    /// captures into it from now on; where it asks for a block, of so many bytes.
     pub(super) fn look_into(
         &mut self,
         stream: StreamHandle,
         capture: CaptureId,
         pool: PoolId,
+        asked: Option<u64>,
         call: &'static str,
     ) -> Result<(CaptureSlot, StreamIndex), Error> {
+        if let Some(slot) = self.state.familiar(capture, pool, stream) {
+            return Ok((slot, self.look(slot, stream)));
+        }
         self.state.assign_stream(stream);
         let slot = self.enter(call, capture, pool)?;
-        let index = self.look(slot, stream);
+        let mut index = self.look(slot, stream);
+        if asked.is_some_and(|bytes| self.state.capture(slot).proof.ask(index, bytes)) {
+            index = self.look(slot, stream);
+        }
         self.take_over(slot);
         // What other threads had left to be freed may have shown that it is ruined.
         let ruined = Error::CaptureInvalidated { call, stream };
@@ -266,7 +306,8 @@ impl<D: Driver> Locked<'_, D> {
         self.poll_deferred(usize::MAX);
         self.state.terminals = terminals;
         if let Some(row) = self.state.pools.get(pool) {
-            if let Some(shared) = row.shared().filter(|_| row.captures() == 1) {
+            let alone = row.captures() == 1 && row.graphs() > 0;
+            if let Some(shared) = row.shared().filter(|_| alone) {
                 self.state.pools.heap_mut(shared).close_idle();
             }
         }
@@ -274,22 +315,24 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     fn add_capture(&mut self, id: CaptureId) -> CaptureSlot {
+        let settings = &self.config.settings;
         let trusted = if self.config.lacks(Flaw::EdgeKinds) {
             Programmatic::Trust
         } else {
-            self.config.settings.programmatic
+            settings.programmatic
         };
-        let settings = &self.config.settings;
+        let outlook = self.outlook(Attempt::Again);
         // What is planned is planned from the record.
         let planned = settings.plan == PlanChoice::Exact;
         let keeps = settings.check || self.config.journal || self.state.journals || planned;
         self.state.captures.add(|age| CaptureState {
             id,
             age,
-            proof: Capture::new(trusted, !self.config.lacks(Flaw::SetBack)),
+            proof: Capture::new(trusted, outlook, !self.config.lacks(Flaw::SetBack)),
             journal: keeps.then(Journal::new),
             pools: SmallVec::new(),
             blocks: 0,
+            rows: FixedBitSet::new(),
             held: Vec::new(),
             left: Vec::new(),
             capturing_thread: CapturingThread::default(),
@@ -347,18 +390,10 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
     pub(super) fn look(&mut self, slot: CaptureSlot, stream: StreamHandle) -> StreamIndex {
-        let State { pools, captures, terminals, woken, .. } = &mut *self.state;
+        let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
         let journal = capture_state.journal.as_mut();
-        let index = capture_state.proof.look(self.driver, stream, terminals, journal, woken);
-        for token in woken.drain(..) {
-            let heap = pools.heap_mut(token.heap);
-            let Some(markers) = heap.markers(token) else { continue };
-            match capture_state.proof.unproven(index, markers) {
-                Some(marker) => capture_state.proof.watch(index, marker, token),
-                None => heap.learn(token, index),
-            }
-        }
+        let index = capture_state.proof.look(self.driver, stream, terminals, journal);
         if capture_state.proof.broken_since(index, capture_state.set_backs_seen) {
             self.state.check_set_back(slot, index, stream);
         }
@@ -371,20 +406,6 @@ impl<D: Driver> Locked<'_, D> {
         let CaptureState { proof, journal, .. } = self.state.capture(slot);
         if let Some(journal) = journal {
             proof.confirm(index, journal);
-        }
-    }
-
-    /// Gives a range to a stream that proves its markers, or lets it wait for one that is missing.
-    pub(super) fn wait_or_learn(&mut self, slot: CaptureSlot, token: Token, stream: StreamIndex) {
-        let State { pools, captures, .. } = &mut *self.state;
-        let capture_state = captures.get_mut(slot);
-        let heap = pools.heap_mut(token.heap);
-        let Some(markers) = heap.markers(token) else { return };
-        match capture_state.proof.unproven(stream, markers) {
-            Some(marker) if !self.config.lacks(Flaw::Proof) => {
-                capture_state.proof.watch(stream, marker, token);
-            }
-            _ => heap.learn(token, stream),
         }
     }
 

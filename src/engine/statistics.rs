@@ -18,7 +18,8 @@ pub struct Figure {
 }
 
 /// The figures of some memory: of all, or of the heaps of small or large blocks (up to 1 MiB, and
-/// above; captures into a pool that has a graph may put either into both).
+/// above). What counts is the heap in which a block lies: captures put blocks of every size into that of
+/// large ones where it grows in place, and into what is free in the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Figures {
@@ -55,9 +56,9 @@ pub struct Figures {
 pub struct Statistics {
     /// All blocks.
     pub all: Figures,
-    /// Blocks of up to 1 MiB.
+    /// The heaps of small blocks.
     pub small_pool: Figures,
-    /// Larger blocks.
+    /// The heaps of large blocks.
     pub large_pool: Figures,
     /// Counts of what happened on the whole device; the same for every pool.
     pub counts: Counts,

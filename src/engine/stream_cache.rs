@@ -22,10 +22,10 @@ use super::history::{Action, Frames, Ring};
 use super::names::{BlockId, PoolId};
 use super::peaks::CacheCounter;
 use super::peaks::{class, Counter, Peaks, Totals};
-use super::pools::is_small;
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
+use crate::heap::is_small;
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -135,6 +135,9 @@ pub(super) struct Lease {
     pub(super) requested: u64,
     pub(super) uses: SmallVec<[StreamHandle; 2]>,
 }
+
+/// What a stream cache gives up at a time: mostly one block.
+pub(super) type Leases = SmallVec<[Lease; 2]>;
 
 /// A live block, for reports.
 #[derive(Clone, Debug)]
@@ -315,27 +318,27 @@ impl StreamCache {
         self.id(slot, self.next)
     }
 
-    /// Asks for what is missing of its allowances, and keeps the rest: it may be needed again soon.
-    /// False where there may be a new peak.
+    /// Asks for what is missing of its allowances, and for more where there is any, so that it seldom
+    /// has to. False where there may be a new peak.
     pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
-        let mut within = true;
-        for (row, count) in self.counted.iter_mut().enumerate() {
-            let (pool, class) = (row / 2, row % 2);
-            within &= count
-                .with_counter(|counter| counter.is_within() || peaks.allow(pool, class, counter));
+        if self.ask(peaks) {
+            return true;
         }
-        within
+        // What is missing here may be left over there: where blocks of one class follow on those of the
+        // other, for instance.
+        for (row, count) in self.counted.iter_mut().enumerate() {
+            count.with_counter(|counter| peaks.take_surplus(row / 2, row % 2, counter));
+        }
+        self.ask(peaks)
     }
 
-    /// Asks for what is missing of its allowances and hands back what it does not need. False where
-    /// there may be a new peak.
-    pub(super) fn adjust_allowances(&mut self, peaks: &mut Peaks) -> bool {
+    fn ask(&mut self, peaks: &mut Peaks) -> bool {
         let mut within = true;
-        for (row, count) in self.counted.iter_mut().enumerate().filter(|_| self.counts) {
-            let (pool, class) = (row / 2, row % 2);
-            within &= count.with_counter(|counter| {
-                counter.allowed == counter.current || peaks.adjust(pool, class, counter)
-            });
+        for (row, count) in self.counted.iter_mut().enumerate() {
+            if !count.is_within() {
+                let (pool, class) = (row / 2, row % 2);
+                within &= count.with_counter(|counter| peaks.allow_ahead(pool, class, counter));
+            }
         }
         within
     }
@@ -376,17 +379,15 @@ impl StreamCache {
         Some(self.drop_row(id.slot))
     }
 
-    /// Gives up what can be handed out and is of such a pool, stream and class. Returns whether that
-    /// was anything.
+    /// Gives up what can be handed out and is of such a pool, stream and class.
     pub(super) fn drain(
         &mut self,
         wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
-        leases: &mut Vec<Lease>,
-    ) -> bool {
+        leases: &mut Leases,
+    ) {
         if self.touched.is_empty() {
-            return false;
+            return;
         }
-        let before = leases.len();
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|&number| {
             let bucket = &mut self.buckets[number as usize];
@@ -406,7 +407,6 @@ impl StreamCache {
         });
         self.touched = touched;
         self.drop_buckets();
-        leases.len() > before
     }
 
     /// Forgets a pool that is gone: its row will be another's. Gives what it counted.

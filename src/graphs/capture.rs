@@ -9,18 +9,20 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use super::lease::{owned_pools, Accepted, Lease};
+use super::judging::Judging;
+use super::lease::Lease;
 use super::memory::Memory;
 use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{
-    AsStream, CaptureId, CaptureMode, CaptureStatus, GraphHandle, HostApi, StreamHandle,
+    AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
+    StreamHandle,
 };
-use crate::engine::{CaptureReport, Engine};
+use crate::engine::{Attempt, CaptureReport, Engine};
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
-/// Dropped without [`Capture::finish`] or [`Capture::accept`], by an error or a panic for instance,
+/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a panic for instance,
 /// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
 pub struct Capture<D: HostApi> {
     id: CaptureId,
@@ -28,6 +30,7 @@ pub struct Capture<D: HostApi> {
     /// The pools that it uses, the first one first.
     pools: RefCell<SmallVec<[Arc<Shared<D>>; 1]>>,
     kept: RefCell<Vec<Box<dyn Any + Send + Sync>>>,
+    attempt: Attempt,
     /// Whether it was begun here, so that it is to be ended here.
     begun: bool,
     open: bool,
@@ -49,6 +52,19 @@ impl<D: HostApi> Capture<D> {
         Ok(capture)
     }
 
+    /// The same for a host that captures again where it is refused for a programmatic launch.
+    pub(crate) fn begin_attempt(
+        pool: &Pool<D>,
+        stream: impl AsStream,
+        mode: CaptureMode,
+        attempt: Attempt,
+    ) -> Result<Self, Error> {
+        let mut capture = Self::begin(pool, stream, mode)?;
+        capture.attempt = attempt;
+        pool.engine().set_attempt(capture.id, attempt)?;
+        Ok(capture)
+    }
+
     /// Takes part in a capture that the host has begun on a stream, and will end itself.
     ///
     /// # Errors
@@ -62,6 +78,7 @@ impl<D: HostApi> Capture<D> {
             stream,
             pools: RefCell::new([pool.shared().clone()].into_iter().collect()),
             kept: RefCell::default(),
+            attempt: Attempt::default(),
             begun: false,
             open: true,
             thread: PhantomData,
@@ -82,6 +99,9 @@ impl<D: HostApi> Capture<D> {
         }
         self.must_hold(pool.shared(), stream, "join")?;
         pool.engine().begin_capture(pool.id(), stream)?;
+        if !pools.iter().any(|joined| Arc::ptr_eq(joined.engine(), pool.engine())) {
+            pool.engine().set_attempt(self.id, self.attempt)?;
+        }
         pools.push(pool.shared().clone());
         Ok(())
     }
@@ -114,7 +134,8 @@ impl<D: HostApi> Capture<D> {
     /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
     /// waits until it has finished. What is not kept must outlive the graph's last launch by other
     /// means, by [`Pool::synchronize`](super::Pool::synchronize) for instance: to outlive the graph is
-    /// not enough, since that may be dropped while it runs.
+    /// not enough, since that may be dropped while it runs. A closure that may be captured again keeps a
+    /// clone of an [`Arc`] of it.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -129,12 +150,14 @@ impl<D: HostApi> Capture<D> {
         self.stream
     }
 
-    /// Ends the capture: the checker judges it, the graph is instantiated and put on the device.
+    /// Ends the capture: the checker judges it on a thread of its own while the graph is instantiated,
+    /// and the graph is put on the device.
     ///
     /// # Errors
     /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
-    /// does not accept the capture; [`Error::PoolGoing`]; the driver's, where a stream has not been
-    /// joined again for instance. The capture is over then, and nothing of it is left.
+    /// does not accept the capture, or [`Error::CaptureAgain`](crate::Error::CaptureAgain);
+    /// [`Error::PoolGoing`]; the driver's, where a stream has not been joined again for instance. The
+    /// capture is over then, and nothing of it is left.
     ///
     /// # Panics
     /// For a capture that was [adopted](Capture::adopt): its host ends it.
@@ -142,19 +165,19 @@ impl<D: HostApi> Capture<D> {
         assert!(self.begun, "a capture that the host has begun is ended by the host; see `accept`");
         let engine = self.engine();
         let graph = self.graph_under_capture()?;
-        let (lease, report) = self.lease(graph)?;
-        self.open = false;
+        let judging = self.close_all(graph)?;
         let driver = engine.driver();
         let graph = driver.end_capture(self.stream)?;
         let before = driver.memory_info().ok();
-        let executable = driver.instantiate(graph).inspect_err(|_| {
+        let discard = |executable: Option<ExecutableHandle>| {
+            let _ = executable.map(|executable| driver.destroy_executable(executable));
             let _ = driver.destroy_graph(graph);
-        })?;
-        if let Err(error) = driver.upload(executable, self.stream) {
-            let _ = driver.destroy_executable(executable);
-            let _ = driver.destroy_graph(graph);
-            return Err(error.into());
-        }
+        };
+        let executable = driver.instantiate(graph).inspect_err(|_| discard(None))?;
+        let verdict = judging.verdict().map_err(|error| named(error, driver));
+        let (lease, report) = verdict.inspect_err(|_| discard(Some(executable)))?;
+        let uploaded = driver.upload(executable, self.stream);
+        uploaded.inspect_err(|_| discard(Some(executable)))?;
         let after = driver.memory_info().ok();
         let free = before.zip(after).map(|(before, after)| (before.free, after.free));
         let spent = free.map_or(0, |(before, after)| before.saturating_sub(after));
@@ -163,7 +186,8 @@ impl<D: HostApi> Capture<D> {
 
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the
     /// handle under capture, just before the host ends it, or the one that ending it gave; the first
-    /// is better (see [`Engine::end_capture`]).
+    /// is better (see [`Engine::end_capture`]). The same as [`Capture::close`] and
+    /// [`Judging::verdict`] in turn, and names the kernels of what it refuses.
     ///
     /// # Errors
     /// The engine's, [`Error::PoolGoing`]: then the graph must not be launched, and nothing of the
@@ -171,11 +195,23 @@ impl<D: HostApi> Capture<D> {
     ///
     /// # Panics
     /// For a capture that was [begun](Capture::begin) here: it is ended here.
-    pub fn accept(mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+    pub fn accept(self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
+        let engine = self.engine();
+        self.close(graph)?.verdict().map_err(|error| named(error, engine.driver()))
+    }
+
+    /// The first step of [`Capture::accept`]: after it the host may end the capture in the driver and
+    /// instantiate its graph while that is judged, and [`Judging::verdict`] says whether it may be
+    /// launched. See [`Engine::close_capture`].
+    ///
+    /// # Errors
+    /// As for [`Capture::accept`].
+    ///
+    /// # Panics
+    /// For a capture that was [begun](Capture::begin) here: it is ended here.
+    pub fn close(mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
         assert!(!self.begun, "a capture that was begun here is ended here; see `finish`");
-        let accepted = self.lease(graph)?;
-        self.open = false;
-        Ok(accepted)
+        self.close_all(graph)
     }
 
     /// The engine of the capture's first pool.
@@ -211,54 +247,31 @@ impl<D: HostApi> Capture<D> {
         }
     }
 
-    /// Has each engine judge the capture.
-    fn lease(&mut self, graph: GraphHandle) -> Result<(Lease<D>, CaptureReport), Error> {
-        let mut accepted: Accepted<D> = SmallVec::new();
-        let mut first = None;
-        let mut failed = None;
-        // They stay, for the end of the capture, where one refuses.
-        for pool in self.pools.borrow().clone() {
-            let known =
-                accepted.iter().find(|(other, _)| Arc::ptr_eq(other.engine(), pool.engine()));
-            if let Some(&(_, graph)) = known {
-                // One engine judges all its pools at once.
-                accepted.push((pool, graph));
-                continue;
-            }
-            match pool.engine().end_capture(self.id, graph) {
-                Ok(report) => {
-                    accepted.push((pool, report.graph));
-                    first.get_or_insert(report);
-                }
-                Err(error) => {
-                    failed.get_or_insert(error);
-                }
+    /// Closes the capture in each engine. What was closed is rolled back with this value where another
+    /// engine does not close it.
+    fn close_all(&mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
+        let mut closed: SmallVec<[_; 1]> = SmallVec::new();
+        let mut result = Ok(());
+        for pool in self.pools.borrow().iter() {
+            let engine = pool.engine();
+            // One engine closes it for all its pools at once.
+            if !closed.iter().any(|other| Arc::ptr_eq(other, engine)) {
+                closed.push(engine.clone());
+                result = result.and(engine.close_capture(self.id, graph));
             }
         }
-        let failed = failed.or_else(|| add_others(&mut accepted).err());
-        match (failed, first) {
-            (None, Some(report)) => Ok((Lease::new(accepted, self.kept.take()), report)),
-            (failed, _) => {
-                // Who accepted gets its memory back. What is kept goes when the capture has ended.
-                drop(Lease::new(accepted, Vec::new()));
-                Err(failed.unwrap_or(Error::NotInCapture { call: "finish", stream: self.stream }))
-            }
-        }
+        result?;
+        self.open = false;
+        Ok(Judging::new(self.id, self.pools.take(), self.kept.take()))
     }
 }
 
-/// Adds the pools that a graph uses and that the capture did not join: it allocated there, or a block
-/// of theirs was freed that it may use.
-fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
-    for row in 0..accepted.len() {
-        let (engine, graph) = (accepted[row].0.engine().clone(), accepted[row].1);
-        for (pool, graph) in owned_pools(&engine, graph)? {
-            if !accepted.iter().any(|(other, _)| Arc::ptr_eq(other, &pool)) {
-                accepted.push((pool, graph));
-            }
-        }
+/// The same refusal with the names of kernels, while the graph is there.
+fn named<D: HostApi>(error: Error, driver: &D) -> Error {
+    match error {
+        Error::Refused(violation) => Error::Refused(Box::new(violation.name_kernels(driver))),
+        error => error,
     }
-    Ok(())
 }
 
 /// Ends a capture in the driver and destroys its graph.
@@ -299,6 +312,10 @@ impl<D: HostApi> Engine<D> {
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
+    /// Where the setting `programmatic` is `auto` and the checker refuses the capture for a programmatic
+    /// launch alone, `body` is captured again, at most twice: it must then submit the same work, and
+    /// replace what it left elsewhere. What it returned is dropped first.
+    ///
     /// # Errors
     /// [`Error::ForeignPool`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any
     /// of them, and after a panic of `body`, the stream does not capture any more and nothing is left
@@ -308,13 +325,20 @@ impl<D: HostApi> Engine<D> {
         stream: impl AsStream,
         pool: &Pool<D>,
         mode: CaptureMode,
-        body: impl FnOnce(&Capture<D>) -> Result<R, E>,
+        mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
     ) -> Result<(Graph<D>, R), E> {
         if !Arc::ptr_eq(self, pool.engine()) {
             return Err(Error::ForeignPool { call: "capture", pool: pool.id() }.into());
         }
-        let capture = Capture::begin(pool, stream, mode)?;
-        let result = body(&capture)?;
-        Ok((capture.finish()?, result))
+        let stream = stream.as_stream();
+        let mut attempt = Attempt::First;
+        loop {
+            let capture = Capture::begin_attempt(pool, stream, mode, attempt)?;
+            let result = body(&capture)?;
+            match capture.finish() {
+                Ok(graph) => return Ok((graph, result)),
+                Err(error) => attempt = attempt.after(error)?,
+            }
+        }
     }
 }

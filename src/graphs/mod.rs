@@ -6,6 +6,7 @@
 //!   are launched on: each launch waits for the one before (`order`).
 //! * [`Memory`]: a block that is freed when it is dropped.
 //! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.
+//! * [`Judging`]: one that is over and whose verdict is still to come.
 //! * [`Pool::capture_twice`]: two captures, the second one close to the least memory.
 //! * [`Graph`]: an executable graph with the [`Lease`] on its memory: no other work gets that while the
 //!   graph lives or runs.
@@ -38,6 +39,7 @@
 
 mod capture;
 mod graph;
+mod judging;
 mod lease;
 mod memory;
 mod order;
@@ -49,6 +51,7 @@ mod twice;
 pub use crate::Error;
 pub use capture::Capture;
 pub use graph::Graph;
+pub use judging::Judging;
 pub use lease::Lease;
 pub use memory::Memory;
 pub(crate) use order::Event;

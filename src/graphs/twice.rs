@@ -5,6 +5,7 @@ use super::graph::Graph;
 use super::pool::Pool;
 use super::Error;
 use crate::driver::{AsStream, CaptureMode, HostApi};
+use crate::engine::Attempt;
 
 impl<D: HostApi> Pool<D> {
     /// Captures what `body` submits to `stream`, and to the streams that it forks, twice, and returns
@@ -16,8 +17,9 @@ impl<D: HostApi> Pool<D> {
     /// capture but for what it returns: what it returned first is dropped before it is called again,
     /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
     /// block from before the capture that it frees is gone the first time.
-    /// Where the second capture asks for anything else, it is served as by
-    /// [`Engine::capture`](crate::engine::Engine::capture) from there on;
+    /// Where the second capture is refused for a programmatic launch alone, it is captured again, as by
+    /// [`Engine::capture`](crate::engine::Engine::capture); where it asks for anything else, it is served as by that call from
+    /// there on;
     /// [`CaptureReport::layout`](crate::engine::CaptureReport::layout) in [`Graph::report`] tells.
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
@@ -33,15 +35,21 @@ impl<D: HostApi> Pool<D> {
         mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
     ) -> Result<(Graph<D>, R), E> {
         let stream = stream.as_stream();
-        let first = Capture::begin(self, stream, mode)?;
+        let first = Capture::begin_attempt(self, stream, mode, Attempt::First)?;
         let result = body(&first)?;
         let layout = self.engine().layout_of(first.id())?;
         // Before the capture is gone: blocks that are freed in it leave nothing to wait for.
         drop(result);
         drop(first);
-        let second = Capture::begin(self, stream, mode)?;
-        self.engine().follow_layout(second.id(), layout)?;
-        let result = body(&second)?;
-        Ok((second.finish()?, result))
+        let mut attempt = Attempt::First;
+        loop {
+            let second = Capture::begin_attempt(self, stream, mode, attempt)?;
+            self.engine().follow_layout(second.id(), layout.clone())?;
+            let result = body(&second)?;
+            match second.finish() {
+                Ok(graph) => return Ok((graph, result)),
+                Err(error) => attempt = attempt.after(error)?,
+            }
+        }
     }
 }

@@ -27,8 +27,7 @@ impl Heap {
         if self.is_suspended() {
             return Vec::new();
         }
-        let idle = self.idle[0].iter().chain(self.closed[0].iter()).map(|listed| listed.id);
-        let surplus = idle.map(|id| {
+        let surplus = self.idle(|graphs, _| !graphs).into_iter().map(|id| {
             let range = &self.ranges[id];
             let bytes = self.segment_of(range).whole(range.address, range.end());
             Surplus { id, bytes, since: range.since, address: range.address }
@@ -58,7 +57,7 @@ impl Heap {
             if let Err(error) = row.dismantle(driver, &mut self.orphans) {
                 return (0, Err(error));
             }
-            self.unlist_single(id);
+            self.unlist(id);
             self.ranges.remove(id);
             self.segments[number] = None;
             self.note_change(Change { mapped: false, whole: true, address, bytes, pieces: 1 });
@@ -86,18 +85,17 @@ impl Heap {
 
     /// Turns a part of an idle range, which is unmapped now, into a hole.
     fn make_hole(&mut self, id: RangeId, (start, end): (u64, u64)) {
-        self.unlist_single(id);
+        self.unlist(id);
         let Range { address, bytes, segment, previous, next, since, .. } = self.ranges[id];
-        let idle = self.ranges[id].state.clone();
-        self.ranges.renew(id);
+        let idle = self.ranges[id].state;
         self.ranges.set_state(id, State::Hole);
         let hole = &mut self.ranges[id];
         (hole.address, hole.bytes, hole.block) = (start, end - start, None);
         if address < start {
             let sides = (previous, Some(id));
-            let head = self.ranges.insert((address, start - address), segment, sides, idle.clone());
+            let head = self.ranges.insert((address, start - address), segment, sides, idle);
             self.ranges[head].since = since;
-            self.list_single(head);
+            self.list(head);
         }
         if end < address + bytes {
             let sides = (Some(id), next);
@@ -106,7 +104,7 @@ impl Heap {
             if next.is_none() {
                 self.segment(segment).last = Some(tail);
             }
-            self.list_single(tail);
+            self.list(tail);
         }
         self.holes.push(id);
         self.join_holes(id);

@@ -4,13 +4,12 @@
 //! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
 //! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
 
-use super::carve::Edge;
 use super::place::{Placed, Requester};
 use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{enter_segment, unit, Segment, Shape};
 use super::{Change, Heap, Supply};
-use crate::capture::NodeIndex;
+use crate::capture::Proof;
 use crate::driver::{Driver, DriverError};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
@@ -59,7 +58,7 @@ impl Heap {
         driver: &D,
         wanted: Wanted,
         requester: Requester,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        proof: Proof<'_>,
         bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
         if self.is_suspended() {
@@ -70,7 +69,7 @@ impl Heap {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
-        if let Some(site) = self.site(bytes, requester, prove, unit) {
+        if let Some(site) = self.site(bytes, requester, proof, unit) {
             let premapped = match site.spot {
                 Spot::End(segment) => self.premapped_of(segment),
                 Spot::Low(_) | Spot::High(_) => 0,
@@ -85,7 +84,7 @@ impl Heap {
                     site.first.unwrap_or(fresh)
                 }
             };
-            return Ok(Some(self.carve(Edge::Low(first), bytes)));
+            return Ok(Some(self.carve(first, bytes)));
         }
         let least = bytes.next_multiple_of(unit);
         let (segment, shape) = match self.plan.supply {
@@ -127,17 +126,11 @@ impl Heap {
             self.grown += if bounds.step > 0 { mapped } else { 0 };
         }
         let fresh = self.append(segment, mapped);
-        Ok(Some(self.carve(Edge::Low(fresh), bytes)))
+        Ok(Some(self.carve(fresh, bytes)))
     }
 
     /// The site where the least is missing; of equals a hole, and of holes the lowest.
-    fn site(
-        &self,
-        bytes: u64,
-        requester: Requester,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-        unit: u64,
-    ) -> Option<Site> {
+    fn site(&self, bytes: u64, requester: Requester, proof: Proof<'_>, unit: u64) -> Option<Site> {
         let mut best: Option<(u64, u64, Site)> = None;
         let mut offer = |address: u64, site: Site| {
             let rank = (site.missing, address);
@@ -147,12 +140,12 @@ impl Heap {
         };
         for &hole in &self.holes {
             let range = &self.ranges[hole];
-            let (first, below) = self.usable_before(range.previous, bytes, requester, prove);
+            let (first, below) = self.usable_before(range.previous, bytes, requester, proof);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: Spot::Low(hole) });
             }
-            let above = self.usable_after(range.next, bytes, requester, prove);
+            let above = self.usable_after(range.next, bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
@@ -163,7 +156,7 @@ impl Heap {
         }
         if let Some(segment) = self.growing {
             let row = self.segments[segment.index()].as_ref()?;
-            let (first, usable) = self.usable_before(row.last, bytes, requester, prove);
+            let (first, usable) = self.usable_before(row.last, bytes, requester, proof);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
                 offer(row.address + row.mapped, Site { missing, first, spot: Spot::End(segment) });
@@ -195,7 +188,6 @@ impl Heap {
         let idle = State::Idle { graphs: false, closed: false };
         let id = if whole {
             self.forget_hole(hole);
-            self.ranges.renew(hole);
             self.ranges.set_state(hole, idle);
             hole
         } else {
@@ -207,7 +199,7 @@ impl Heap {
             let sides = if low { (previous, Some(hole)) } else { (Some(hole), next) };
             self.ranges.insert((address, missing), segment, sides, idle)
         };
-        self.list_single(id);
+        self.list(id);
         Ok(id)
     }
 
@@ -218,7 +210,7 @@ impl Heap {
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
-        self.list_single(id);
+        self.list(id);
         id
     }
 }

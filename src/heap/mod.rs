@@ -1,54 +1,50 @@
 //! One heap of a pool: ranges of addresses, who may take the free ones, and growth.
 //!
-//! * [`range`]: the table of ranges in address order.
+//! * [`range`]: the table of ranges in address order; [`markers`]: what must precede new work in each.
 //! * [`segment`]: where memory comes from.
-//! * [`bins`]: places by size.
+//! * [`runs`]: free neighbours by address and size.
+//! * [`place`]: where a block goes; with [`takeable`] and [`carve`].
 //! * [`stream_ordered`]: what streams gave back outside captures.
-//! * [`free_list`]: what each stream of a capture may take; [`cross_stream`]: what others gave back.
-//! * [`place`]: where a block goes; with [`choose`], [`joined`] and [`carve`].
 //! * [`laid`]: a block at a place that a layout has chosen.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while.
 //!
-//! A heap decides *where*; whether a stream may is asked of the caller's `prove` for every marker
-//! of every range that a block would cover. What the heap remembers of earlier answers (free lists) only saves questions.
+//! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker
+//! of every range that a block would cover, at the moment when it is placed. A heap remembers no answers.
 //!
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
-mod bins;
 mod carve;
-mod choose;
-mod cross_stream;
-mod free_list;
 mod give_back;
 mod grow;
-mod joined;
 mod laid;
+mod markers;
 mod open;
 mod place;
 mod planned;
 mod premapped;
 mod range;
+mod runs;
 mod segment;
 mod stream_ordered;
 mod suspend;
+mod takeable;
 
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
-pub(crate) use place::{Before, Placed, Requester};
+pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{Others, Placement, PlannedHeap, PlannedRequester, Prepared, Sharable};
 pub(crate) use premapped::Bounds;
-pub(crate) use range::{CaptureSlot, Pending, RangeId, State, TimelineId};
+pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
 
-use crate::capture::{Markers, NodeIndex, StreamIndex, Token};
+use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
-use bins::Bins;
-use free_list::{CaptureFreeLists, Listed, StreamFreeList};
-use range::{Given, Range, Ranges, SegmentId};
+use range::{Range, Ranges, SegmentId};
+use runs::Runs;
 use segment::Segment;
 
 /// Which free ranges a block may be cut from outside captures (PyTorch's `max_split_size_mb`).
@@ -80,27 +76,32 @@ pub(crate) enum Supply {
     Uncached,
 }
 
-/// Small or large blocks of one pool.
+/// The largest small block, in bytes: PyTorch's limit, so that figures compare.
+const SMALL: u64 = 1 << 20;
+
+/// Whether a block of so many bytes lies in the heap of small ones, outside captures.
+#[inline]
+pub(crate) fn is_small(bytes: u64) -> bool {
+    bytes <= SMALL
+}
+
+/// One of a pool's two heaps with memory behind every block: that of small or that of large blocks.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// The engine's number of this heap, for tokens.
-    number: u32,
     plan: Plan,
     ranges: Ranges,
     segments: Vec<Option<Segment>>,
     /// The latest segment that can grow.
     growing: Option<SegmentId>,
     holes: Vec<RangeId>,
-    /// Idle ranges that are not closed; `[1]` holds those that graphs use.
-    idle: [Bins<Listed>; 2],
-    /// Idle ranges that are closed, in the same order.
-    closed: [Bins<Listed>; 2],
-    /// StreamOrdered ranges by timeline; rows appear as they are needed.
-    stream_ordered: Vec<Bins<Listed>>,
-    /// By capture; rows appear as they are needed.
-    free_lists: Vec<CaptureFreeLists>,
-    /// What a search found unproven, with the stream that must wait for it.
-    unproven: Vec<(Token, StreamIndex)>,
+    /// Every free range lies in one of these.
+    runs: Runs,
+    /// Whether some idle ranges may be closed.
+    has_closed: bool,
+    /// How many ranges each timeline has ordered; rows appear as they are needed.
+    ordered: Vec<usize>,
+    /// By stream or timeline: where its last search gave up, and that range's address then.
+    gave_up: Vec<Option<(RangeId, u64)>>,
     /// Memory that is mapped nowhere and could not be released.
     orphans: Vec<MemoryHandle>,
     reserved: u64,
@@ -118,8 +119,8 @@ pub(crate) struct Heap {
     suspended: u64,
     pieces: usize,
     in_blocks: u64,
-    waiting: u64,
-    waiting_ranges: usize,
+    /// Ranges that were given back and are not free for any stream yet: how many, and their bytes.
+    waiting: (usize, u64),
     /// Counts placements, to tell old from new.
     clock: u64,
     /// What came from the driver and went back since that was last asked.
@@ -139,19 +140,17 @@ pub(crate) struct Change {
 }
 
 impl Heap {
-    pub(crate) fn new(number: u32, plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan) -> Self {
         Self {
-            number,
             plan,
             ranges: Ranges::default(),
             segments: Vec::new(),
             growing: None,
             holes: Vec::new(),
-            idle: [Bins::default(), Bins::default()],
-            closed: [Bins::default(), Bins::default()],
-            stream_ordered: Vec::new(),
-            free_lists: Vec::new(),
-            unproven: Vec::new(),
+            runs: Runs::default(),
+            has_closed: false,
+            ordered: Vec::new(),
+            gave_up: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
             premapped: 0,
@@ -162,8 +161,7 @@ impl Heap {
             suspended: 0,
             pieces: 0,
             in_blocks: 0,
-            waiting: 0,
-            waiting_ranges: 0,
+            waiting: (0, 0),
             clock: 0,
             changes: Vec::new(),
         }
@@ -179,14 +177,30 @@ impl Heap {
         (self.ranges[id].address, self.ranges[id].bytes)
     }
 
-    /// Every range that is not in a block: address, bytes, state, last block.
-    pub(crate) fn free_ranges(
-        &self,
-    ) -> impl Iterator<Item = (u64, u64, &State, Option<BlockNumber>)> + '_ {
-        self.ranges.ids().map(|id| &self.ranges[id]).filter_map(|range| {
+    /// Every range that is not in a block, with the last block that lay there.
+    pub(crate) fn unallocated(&self) -> impl Iterator<Item = (RangeId, Option<BlockNumber>)> + '_ {
+        self.ranges.ids().map(|id| (id, &self.ranges[id])).filter_map(|(id, range)| {
             let free = !matches!(range.state, State::Allocated | State::Hole);
-            free.then_some((range.address, range.bytes, &range.state, range.block))
+            free.then_some((id, range.block))
         })
+    }
+
+    /// Every free range, in address order.
+    fn free_ids(&self) -> impl Iterator<Item = RangeId> + '_ {
+        self.runs.iter().flat_map(|run| {
+            std::iter::successors(Some(run.first), |&id| {
+                self.ranges[id].next.filter(|&next| self.ranges[next].state.is_free())
+            })
+        })
+    }
+
+    /// The idle ranges that a test picks.
+    fn idle(&self, picks: impl Fn(bool, bool) -> bool) -> Vec<RangeId> {
+        let idle = self.free_ids().filter(|&id| match self.ranges[id].state {
+            State::Idle { graphs, closed } => picks(graphs, closed),
+            _ => false,
+        });
+        idle.collect()
     }
 
     /// Every range with memory in it, in address order: its address and size, and the number of its
@@ -211,8 +225,15 @@ impl Heap {
     }
 
     /// What a range is.
-    pub(crate) fn state(&self, id: RangeId) -> &State {
-        &self.ranges[id].state
+    pub(crate) fn state(&self, id: RangeId) -> State {
+        self.ranges[id].state
+    }
+
+    /// What must precede new work in a free range of a capture. Of a block that a capture allocated: what
+    /// had to precede it.
+    #[inline]
+    pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
+        self.ranges.markers(id)
     }
 
     /// Whether it holds small blocks.
@@ -246,45 +267,20 @@ impl Heap {
         let premapped_ranges = if self.premapped > 0 { self.premapped_ranges().count() } else { 0 };
         (
             self.ranges.free() + premapped_ranges,
-            self.reserved + self.suspended - self.in_blocks - self.waiting,
+            self.reserved + self.suspended - self.in_blocks - self.waiting.1,
         )
     }
 
     /// Address and size of every range that a capture under way gave back.
     pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.free_ranges().filter_map(|(address, bytes, state, _)| {
-            matches!(state, State::Pending(_)).then_some((address, bytes))
-        })
+        let given = self.free_ids().filter(|&id| matches!(self.state(id), State::Pending { .. }));
+        given.map(|id| self.extent(id))
     }
 
     /// Ranges that were given back and that no stream may take yet: how many, and their bytes.
-    pub(crate) fn waiting(&self) -> (usize, u64) {
-        (self.waiting_ranges, self.waiting)
-    }
-
-    /// What a token waits for; `None` once the range has been taken.
     #[inline]
-    pub(crate) fn markers(&self, token: Token) -> Option<&[NodeIndex]> {
-        let given = Given { id: self.range_of(token), generation: token.generation };
-        self.ranges.given(given).map(|(pending, _)| &pending.markers[..])
-    }
-
-    /// Notes that `stream` now proves the markers that the token waits for.
-    pub(crate) fn learn(&mut self, token: Token, stream: StreamIndex) {
-        let id = self.range_of(token);
-        let given = Given { id, generation: token.generation };
-        let Some((pending, _)) = self.ranges.given(given) else { return };
-        let (capture, owner, in_run) = (pending.capture, pending.owner, pending.in_run);
-        if owner != stream {
-            self.free_list(capture, stream).newly_proven.push(given);
-        } else if !in_run {
-            self.join_run(id);
-        }
-    }
-
-    /// What the last searches found unproven, for the caller to let wait.
-    pub(crate) fn take_unproven(&mut self) -> Vec<(Token, StreamIndex)> {
-        std::mem::take(&mut self.unproven)
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        self.waiting
     }
 
     /// Frees an allocated range at once: nothing of a capture under way ever used it.
@@ -314,31 +310,29 @@ impl Heap {
         self.plan.supply == Supply::Uncached
     }
 
-    /// Whether its segments grow where the device allows it.
-    pub(crate) fn grows_in_place(&self) -> bool {
-        matches!(self.plan.supply, Supply::Growing { .. })
-    }
-
-    /// Frees an allocated range for streams that prove its markers, and returns the token under which
-    /// it waits. The caller says whether its owner proves them already ([`Heap::learn`]); other
-    /// streams find it in the capture's list of freed ranges.
+    /// Frees an allocated range for streams that prove its markers: the given ones, or else those that it
+    /// had asked for when it was placed. Without any it is free for all streams; says whether it is.
+    #[inline]
     pub(crate) fn free_pending(
         &mut self,
         id: RangeId,
-        pending: Freed,
+        freed: Freed,
+        markers: Option<&[NodeIndex]>,
         block: BlockNumber,
-    ) -> Token {
-        let Freed { capture, owner, markers, graphs } = pending;
+    ) -> bool {
+        let Freed { capture, owner, graphs } = freed;
+        if let Some(markers) = markers {
+            self.ranges.set_markers(id, markers);
+        }
+        if self.ranges.markers(id).is_empty() {
+            self.free_idle(id, graphs, block);
+            return true;
+        }
         self.leave(id);
-        self.ranges.renew(id);
-        let range = &mut self.ranges[id];
-        let bytes = range.bytes;
-        range.block = Some(block);
-        let pending = Pending { capture, owner, markers, graphs, in_run: false, run_end: id };
-        self.ranges.set_state(id, State::Pending(pending));
-        let token = self.token(id);
-        self.free_lists(capture).freed.push(bytes, Given { id, generation: token.generation });
-        token
+        self.ranges[id].block = Some(block);
+        self.ranges.set_state(id, State::Pending { capture, owner, graphs });
+        self.list(id);
+        false
     }
 
     /// Takes an allocated range out of use without making it free for any stream.
@@ -349,7 +343,7 @@ impl Heap {
 
     /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back.
     pub(crate) fn free_held(&mut self, id: RangeId, graphs: bool) {
-        self.settle(id, graphs);
+        self.settle_outside(id, graphs);
     }
 
     /// Ends a capture: its free ranges become idle. With `graphs` they belong to a finished graph
@@ -361,20 +355,18 @@ impl Heap {
         graphs: bool,
         hold: bool,
     ) -> Vec<(RangeId, bool)> {
-        if let Some(free_lists) = self.free_lists.get_mut(capture.index()) {
-            *free_lists = CaptureFreeLists::default();
-        }
-        self.unproven.clear();
+        self.gave_up.clear();
         let mut held = Vec::new();
-        for row in 0..self.ranges.len() {
-            let id = RangeId::new(row);
-            let State::Pending(pending) = &self.ranges[id].state else {
+        let ids: Vec<RangeId> = self.free_ids().collect();
+        for id in ids {
+            let State::Pending { capture: of, graphs: used, .. } = self.ranges[id].state else {
                 continue;
             };
-            if pending.capture != capture {
+            if of != capture {
                 continue;
             }
-            let graphs = graphs || pending.graphs;
+            let graphs = graphs || used;
+            self.unlist(id);
             if hold {
                 self.hold(id);
                 held.push((id, graphs));
@@ -388,7 +380,8 @@ impl Heap {
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         self.open_all();
-        for Listed { id, .. } in std::mem::take(&mut self.idle[1]).iter().copied() {
+        for id in self.idle(|graphs, _| graphs) {
+            self.unlist(id);
             self.settle(id, false);
         }
     }
@@ -414,22 +407,14 @@ impl Heap {
         result
     }
 
-    fn range_of(&self, token: Token) -> RangeId {
-        RangeId::new(token.row as usize)
-    }
-
-    fn token(&self, id: RangeId) -> Token {
-        Token { heap: self.number, row: id.index() as u32, generation: self.ranges.generation(id) }
-    }
-
     /// Counts an allocated range, or one that waits, out of its kind.
     fn leave(&mut self, id: RangeId) {
         let bytes = self.ranges[id].bytes;
         match self.ranges[id].state {
             State::Allocated => self.in_blocks -= bytes,
             State::Waiting => {
-                self.waiting -= bytes;
-                self.waiting_ranges -= 1;
+                self.waiting.0 -= 1;
+                self.waiting.1 -= bytes;
             }
             _ => {}
         }
@@ -438,70 +423,79 @@ impl Heap {
     /// Lets an unlisted range wait.
     fn hold(&mut self, id: RangeId) {
         self.leave(id);
-        self.ranges.renew(id);
         self.ranges.set_state(id, State::Waiting);
-        self.waiting += self.ranges[id].bytes;
-        self.waiting_ranges += 1;
+        self.waiting.0 += 1;
+        self.waiting.1 += self.ranges[id].bytes;
     }
 
-    /// Makes a range idle and merges it with idle neighbours of its kind.
+    /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
     fn settle(&mut self, id: RangeId, graphs: bool) {
-        self.leave(id);
-        self.ranges.renew(id);
-        self.ranges.set_state(id, State::Idle { graphs, closed: false });
-        self.ranges[id].since = self.clock;
-        self.list_merged(id, graphs);
+        self.settle_as(id, State::Idle { graphs, closed: false });
     }
 
-    /// Lists an idle range that is not closed, merged with neighbours of its kind.
-    fn list_merged(&mut self, mut id: RangeId, graphs: bool) {
-        let alike = |range: &Range| matches!(range.state, State::Idle { graphs: g, closed: false } if g == graphs);
+    /// The same for one that work outside captures used: beside closed memory it is closed too, so that
+    /// whole pieces can go back to the driver.
+    fn settle_outside(&mut self, id: RangeId, graphs: bool) {
+        let Range { previous, next, .. } = self.ranges[id];
+        let closed = State::Idle { graphs, closed: true };
+        let is_closed = |id: RangeId| self.ranges[id].state == closed;
+        let closed = previous.is_some_and(is_closed) || next.is_some_and(is_closed);
+        self.settle_as(id, State::Idle { graphs, closed });
+    }
+
+    fn settle_as(&mut self, id: RangeId, idle: State) {
+        self.leave(id);
+        self.ranges.set_markers(id, &[]);
+        self.ranges.set_state(id, idle);
+        self.ranges[id].since = self.clock;
+        self.list(id);
+        self.merge(id);
+    }
+
+    /// Merges a listed idle range with idle neighbours of its kind.
+    fn merge(&mut self, id: RangeId) {
+        let Range { state, previous, next, .. } = self.ranges[id];
         let mut since = self.ranges[id].since;
-        if let Some(next) = self.ranges[id].next.filter(|&next| alike(&self.ranges[next])) {
+        let mut lowest = id;
+        if let Some(next) = next.filter(|&next| self.ranges[next].state == state) {
             since = since.max(self.ranges[next].since);
-            self.unlist_single(next);
             self.absorb_next(id, next);
         }
-        if let Some(previous) = self.ranges[id].previous {
-            if alike(&self.ranges[previous]) {
-                since = since.max(self.ranges[previous].since);
-                self.unlist_single(previous);
-                self.absorb_next(previous, id);
-                id = previous;
-            }
+        if let Some(previous) = previous.filter(|&it| self.ranges[it].state == state) {
+            since = since.max(self.ranges[previous].since);
+            self.absorb_next(previous, id);
+            lowest = previous;
         }
-        self.ranges[id].since = since;
-        self.list_single(id);
+        self.ranges[lowest].since = since;
     }
 
-    /// Lists an idle or stream-ordered range among its kind.
-    fn list_single(&mut self, id: RangeId) {
-        let entry = Listed { id, bytes: self.ranges[id].bytes };
-        let slot = self.singles(id).insert(entry);
-        self.ranges[id].slot = slot;
-    }
-
-    fn unlist_single(&mut self, id: RangeId) {
-        let slot = self.ranges[id].slot;
-        if let Some(moved) = self.singles(id).remove(slot) {
-            self.ranges[moved.id].slot = slot;
+    /// Enters a free range into the runs.
+    #[inline]
+    fn list(&mut self, id: RangeId) {
+        let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
+        let is_free = |id: Option<RangeId>| id.is_some_and(|id| self.ranges[id].state.is_free());
+        let beside = (is_free(previous), is_free(next));
+        self.runs.add((address, bytes), id, beside);
+        if let State::StreamOrdered { timeline } = state {
+            if self.ordered.len() <= timeline.index() {
+                self.ordered.resize(timeline.index() + 1, 0);
+            }
+            self.ordered[timeline.index()] += 1;
         }
     }
 
-    /// The list of an idle or stream-ordered range's kind.
-    fn singles(&mut self, id: RangeId) -> &mut Bins<Listed> {
-        match self.ranges[id].state {
-            State::Idle { graphs, closed: false } => &mut self.idle[usize::from(graphs)],
-            State::Idle { graphs, closed: true } => &mut self.closed[usize::from(graphs)],
-            State::StreamOrdered { timeline, .. } => {
-                if self.stream_ordered.len() <= timeline.index() {
-                    self.stream_ordered.resize_with(timeline.index() + 1, Bins::default);
-                }
-                &mut self.stream_ordered[timeline.index()]
-            }
-            ref state => {
-                unreachable!("only idle and stream-ordered ranges stand alone, not {state:?}")
-            }
+    /// Takes a free range out of the runs.
+    fn unlist(&mut self, id: RangeId) {
+        let Range { address, bytes, next, .. } = self.ranges[id];
+        self.note_taken(id);
+        self.runs.cut((address, bytes), next);
+    }
+
+    /// Counts a free range out of its kind.
+    #[inline]
+    fn note_taken(&mut self, id: RangeId) {
+        if let State::StreamOrdered { timeline } = self.ranges[id].state {
+            self.ordered[timeline.index()] -= 1;
         }
     }
 
@@ -509,7 +503,7 @@ impl Heap {
         self.segments[segment.index()].as_mut().expect("ranges lie in segments")
     }
 
-    /// Adds an unlisted range's bytes to the one before it.
+    /// Adds a range's bytes to the one before it. What they are to the runs stays as it is.
     fn absorb_next(&mut self, id: RangeId, next: RangeId) {
         let Range { bytes, segment, .. } = self.ranges[next];
         self.ranges.remove(next);
@@ -519,32 +513,15 @@ impl Heap {
             segment.last = Some(id);
         }
     }
-
-    fn free_lists(&mut self, capture: CaptureSlot) -> &mut CaptureFreeLists {
-        if self.free_lists.len() <= capture.index() {
-            self.free_lists.resize_with(capture.index() + 1, CaptureFreeLists::default);
-        }
-        &mut self.free_lists[capture.index()]
-    }
-
-    fn free_list(&mut self, capture: CaptureSlot, stream: StreamIndex) -> &mut StreamFreeList {
-        let streams = &mut self.free_lists(capture).streams;
-        if streams.len() <= stream.index() {
-            streams.resize_with(stream.index() + 1, StreamFreeList::default);
-        }
-        &mut streams[stream.index()]
-    }
 }
 
 /// How a block is given back to its capture.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Freed {
     /// The capture whose nodes the markers are.
     pub(crate) capture: CaptureSlot,
     /// The stream that had the block.
     pub(crate) owner: StreamIndex,
-    /// What must precede new work.
-    pub(crate) markers: Markers,
     /// Whether a finished graph used the memory before the capture did.
     pub(crate) graphs: bool,
 }

@@ -1,23 +1,20 @@
 //! What earlier graphs left, opened to captures bit by bit.
 //!
-//! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of a
-//! shared heap is idle as a capture begins, it is therefore *closed*, and opened from the front in
-//! units of the device's granularity, as if it were mapped only then. So where blocks lie depends on
-//! what is asked for, and not on what was captured before. Work outside captures sees no difference.
+//! A capture that finds much memory mapped and free would scatter its blocks over it. Where all of the
+//! heap of captures' blocks is idle as a capture begins in a pool with graphs, it is therefore *closed*,
+//! and opened from the front in units of the device's granularity, as if it were mapped only then. So
+//! where blocks lie depends on what is asked for, and not on what was captured before. Work outside
+//! captures sees no difference.
 
-use smallvec::SmallVec;
-
-use super::carve::Edge;
-use super::free_list::Listed;
 use super::place::{Placed, Requester};
 use super::range::{Range, RangeId, State};
 use super::segment::unit;
 use super::Heap;
-use crate::capture::NodeIndex;
+use crate::capture::Proof;
 use crate::driver::Driver;
 
-/// So many closed ranges, the largest, are looked at.
-const LOOKED_AT: usize = 64;
+/// So many closed ranges, the lowest, are looked at.
+const LOOKED_AT: usize = 256;
 
 /// Closed neighbours that a block would reach into.
 #[derive(Clone, Copy, Debug)]
@@ -34,26 +31,32 @@ struct Site {
 impl Heap {
     /// Closes what is idle, if that is all there is: a capture begins, and no other is under way.
     pub(crate) fn close_idle(&mut self) {
-        if self.in_blocks + self.waiting > 0 {
+        if self.in_blocks + self.waiting.1 > 0 {
             return;
         }
-        for kind in [0, 1] {
-            let (graphs, closed) = (kind == 1, true);
-            for &Listed { id, .. } in std::mem::take(&mut self.idle[kind]).iter() {
-                self.ranges.set_state(id, State::Idle { graphs, closed });
-                self.list_single(id);
-            }
+        for id in self.idle(|_, closed| !closed) {
+            self.set_closed(id, true);
+            self.has_closed = true;
         }
     }
 
     /// Opens all that is closed.
     pub(crate) fn open_all(&mut self) {
-        for kind in [0, 1] {
-            let (graphs, closed) = (kind == 1, false);
-            for &Listed { id, .. } in std::mem::take(&mut self.closed[kind]).iter() {
-                self.ranges.set_state(id, State::Idle { graphs, closed });
-                self.list_merged(id, graphs);
+        if !std::mem::take(&mut self.has_closed) {
+            return;
+        }
+        for id in self.idle(|_, closed| closed) {
+            // It may have been merged into the one before.
+            if self.is_closed(id) {
+                self.set_closed(id, false);
+                self.merge(id);
             }
+        }
+    }
+
+    fn set_closed(&mut self, id: RangeId, closed: bool) {
+        if let State::Idle { graphs, .. } = self.ranges[id].state {
+            self.ranges.set_state(id, State::Idle { graphs, closed });
         }
     }
 
@@ -64,21 +67,17 @@ impl Heap {
         driver: &D,
         bytes: u64,
         requester: Requester,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        proof: Proof<'_>,
     ) -> Option<Placed> {
         let Requester::Capture { .. } = requester else { return None };
-        if self.is_suspended() {
+        if self.is_suspended() || !self.has_closed {
             return None;
         }
-        let seeds: SmallVec<[RangeId; 2 * LOOKED_AT]> = self
-            .closed
-            .iter()
-            .flat_map(|closed| closed.largest().take(LOOKED_AT).map(|listed| listed.id))
-            .collect();
-        let sites = seeds.into_iter().filter_map(|id| self.opening(id, bytes, requester, prove));
+        let seeds = self.free_ids().filter(|&id| self.is_closed(id)).take(LOOKED_AT);
+        let sites = seeds.filter_map(|id| self.opening(id, bytes, requester, proof));
         let site = sites.min_by_key(|site| (site.missing, site.address))?;
         self.open_from(site.first_closed, site.missing, unit(driver.memory_support()));
-        Some(self.carve(Edge::Low(site.first), bytes))
+        Some(self.carve(site.first, bytes))
     }
 
     /// The site that begins at a closed range, if it is the first of its neighbours and they hold
@@ -88,13 +87,13 @@ impl Heap {
         id: RangeId,
         bytes: u64,
         requester: Requester,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        proof: Proof<'_>,
     ) -> Option<Site> {
         let Range { address, previous, .. } = self.ranges[id];
         if previous.is_some_and(|previous| self.is_closed(previous)) {
             return None;
         }
-        let (first, below) = self.usable_before(previous, bytes, requester, prove);
+        let (first, below) = self.usable_before(previous, bytes, requester, proof);
         let missing = bytes - below;
         let mut held = 0;
         let mut at = Some(id);
@@ -113,7 +112,6 @@ impl Heap {
         let end = start + (address + missing - start).next_multiple_of(unit);
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
-            self.unlist_single(id);
             let Range { address, bytes, next, .. } = self.ranges[id];
             let State::Idle { graphs, .. } = self.ranges[id].state else { return };
             let opened = bytes.min(end - address);
@@ -126,10 +124,8 @@ impl Heap {
                 if next.is_none() {
                     self.segment(segment).last = Some(rest);
                 }
-                self.list_single(rest);
             }
             self.ranges.set_state(id, State::Idle { graphs, closed: false });
-            self.list_single(id);
             at = next;
         }
     }

@@ -1,21 +1,21 @@
 //! Where a block goes.
 //!
-//! A stream of a capture may take its own ranges, ranges of other streams that are proven for it,
-//! and idle ones, each by itself or neighbours of all kinds together. While there are few of
-//! them, all places are weighed (`choose`); where there are many, or where the blocks are so small
-//! that the time would not pay, the first fit of an index is taken: the stream's own runs, then
-//! ranges of other streams (`cross_stream`), then idle ranges, each by best fit. What lies in no single
-//! range is looked for among neighbours (`joined`). Last, the heap grows behind whatever free end it
-//! has (`grow`). What was found is cut out (`carve`).
+//! All free ranges stand in one list of *runs*, neighbours that are all free. A block goes to the lowest
+//! address at which neighbours that the requester may take hold it, and lies at their low end. A stream of
+//! a capture may take what its capture proves for it, and what is idle; work outside captures what is
+//! idle and in no graph, and what its own stream gave back before. Where there is no such place, the
+//! heap grows behind whatever free end it has ([`grow`](super::grow)).
 //!
-//! Work outside captures may take idle ranges that no graph uses and what its own stream gave back
-//! before: by best fit, then among neighbours, then by growth.
+//! Only ranges of runs that are large enough are looked at, and a search gives up after [`TESTED`] that
+//! may not be taken, twice: first from the lowest address on, then from where the requester's last search
+//! gave up. A place that this overlooks costs memory, not safety.
 
-use super::carve::Edge;
-use super::choose::FEW;
-use super::range::{CaptureSlot, RangeId, State, TimelineId};
+use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
 use super::{Heap, Splitting};
-use crate::capture::{Markers, NodeIndex, StreamIndex};
+use crate::capture::{Proof, StreamIndex};
+
+/// Ranges that a search finds not to be the requester's to take, before it gives up.
+const TESTED: usize = 256;
 
 /// Who asks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,145 +26,175 @@ pub(crate) enum Requester {
     Outside { timeline: Option<TimelineId> },
 }
 
-/// What a place asked for before a block took it: with it the place can be given back as if the
-/// block had never been.
-#[derive(Clone, Debug)]
-pub(crate) struct Before {
-    /// United over the ranges that the block covers; all proven for the block's stream.
-    pub(crate) markers: Markers,
-    /// Whether a finished graph uses any of it.
-    pub(crate) graphs: bool,
-}
-
-/// A place that was carved out.
-#[derive(Clone, Debug)]
+/// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
+/// that it can be given back as if the block had never been.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     pub(crate) range: RangeId,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    pub(crate) before: Before,
+    /// Whether a finished graph uses any of it.
+    pub(crate) graphs: bool,
+}
+
+/// How a search ended.
+enum Search {
+    Found(RangeId),
+    /// There is no place.
+    Nothing,
+    /// Too many ranges were in vain, up to this one.
+    GaveUp(RangeId),
 }
 
 impl Heap {
     /// Carves a block out of free memory, if there is a place; never asks the driver.
     ///
-    /// `bytes` is a multiple of 512; `weigh` says whether every place is worth a look where there
-    /// are few; `prove` says whether markers precede the requester's new work.
+    /// `bytes` is a multiple of 512; `proof` says what precedes the requester's new work.
     pub(crate) fn place(
         &mut self,
         bytes: u64,
-        weigh: bool,
         requester: Requester,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        proof: Proof<'_>,
     ) -> Option<Placed> {
         if self.is_uncached() || self.is_suspended() {
             return None;
         }
         self.clock += 1;
-        let mut bytes = bytes;
-        let edge = match requester {
-            Requester::Capture { capture, stream, share } => {
-                if weigh && self.choices(capture, stream) <= FEW {
-                    self.choose(bytes, requester, prove)
-                } else {
-                    self.own_run(bytes, capture, stream, prove)
-                        .or_else(|| {
-                            share.then(|| self.cross_stream_range(bytes, capture, stream, prove))?
-                        })
-                        .or_else(|| self.idle_range(bytes, true))
-                        .or_else(|| self.joined(bytes, requester, prove))
-                        .map(Edge::Low)
-                }
-            }
-            Requester::Outside { timeline } => {
-                let single = self.single_range(bytes, timeline);
-                if let Some(id) = single {
-                    bytes = self.unsplit(id, bytes);
-                }
-                single.or_else(|| self.joined(bytes, requester, prove)).map(Edge::Low)
-            }
-        }?;
-        Some(self.carve(edge, bytes))
-    }
-
-    /// The best fit, outside captures, among what a timeline gave back and what is idle.
-    fn single_range(&mut self, bytes: u64, timeline: Option<TimelineId>) -> Option<RangeId> {
-        let own = timeline.and_then(|timeline| self.stream_ordered.get_mut(timeline.index()));
-        let own = own.and_then(|own| own.best(bytes, |range| Some(range.bytes)));
-        let idle = self.idle[0].best(bytes, |range| Some(range.bytes));
-        let closed = self.closed[0].best(bytes, |range| Some(range.bytes));
-        let idle = idle.into_iter().chain(closed).min_by_key(|range| range.bytes);
-        let found = match (own, idle) {
-            (Some(own), Some(idle)) if idle.bytes < own.bytes => idle,
-            (Some(own), _) => own,
-            (None, idle) => idle?,
-        };
-        let Splitting { most, slack } = self.plan.splitting;
-        let fits = match most {
-            Some(most) if bytes >= most => found.bytes < bytes + slack,
-            Some(most) => found.bytes < most,
-            None => true,
-        };
-        fits.then_some(found.id)
-    }
-
-    /// How much of a range a block of `bytes` takes: all of it, where it is too large to be split.
-    fn unsplit(&self, id: RangeId, bytes: u64) -> u64 {
-        match self.plan.splitting.most {
-            Some(most) if bytes >= most => self.ranges[id].bytes,
-            _ => bytes,
+        if let (Requester::Outside { timeline }, false) = (requester, self.may_split(bytes)) {
+            let whole = self.whole_range(bytes, timeline)?;
+            return Some(self.carve(whole, self.ranges[whole].bytes));
         }
+        let first = match self.search(None, bytes, requester, proof) {
+            Search::Found(first) => first,
+            Search::Nothing => return None,
+            Search::GaveUp(last) => self.search_on(last, bytes, requester, proof)?,
+        };
+        Some(self.carve(first, bytes))
     }
 
-    /// The best fit among a stream's own runs.
-    pub(super) fn own_run(
-        &mut self,
-        bytes: u64,
-        capture: CaptureSlot,
-        stream: StreamIndex,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-    ) -> Option<RangeId> {
-        loop {
-            let free_list = self.free_list(capture, stream);
-            let first = free_list.own.best(bytes, |run| Some(run.bytes))?.id;
-            let Some(id) = self.unproven_in(first, bytes, prove) else { return Some(first) };
-            // The stream was set back since this was proven.
-            self.leave_run(id);
-            let token = self.token(id);
-            self.unproven.push((token, stream));
-        }
-    }
-
-    /// The first range from `first` on, up to `bytes`, whose markers are not proven.
-    fn unproven_in(
+    /// The first of the lowest neighbours that hold `bytes` and that the requester may take: from this
+    /// range on, or from the lowest one on.
+    #[inline]
+    fn search(
         &self,
-        first: RangeId,
+        from: Option<RangeId>,
         bytes: u64,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
-    ) -> Option<RangeId> {
-        let end = self.ranges[first].address + bytes;
-        let mut at = Some(first);
-        while let Some(id) = at.filter(|&id| self.ranges[id].address < end) {
-            match &self.ranges[id].state {
-                State::Pending(pending) if !prove(&pending.markers) => return Some(id),
-                _ => at = self.ranges[id].next,
-            }
-        }
-        None
-    }
-
-    /// The best fit among idle ranges.
-    pub(super) fn idle_range(&mut self, bytes: u64, graphs: bool) -> Option<RangeId> {
-        let mut found = self.idle[0].best(bytes, |range| Some(range.bytes));
-        if graphs {
-            // Of equals what graphs use already, so that the rest stays free for work outside.
-            let used = self.idle[1].best(bytes, |range| Some(range.bytes));
-            found = match (found, used) {
-                (Some(new), Some(used)) if used.bytes <= new.bytes => Some(used),
-                (None, used) => used,
-                (new, _) => new,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Search {
+        let mut tested = 0;
+        if let Some(from) = from {
+            let Range { address, .. } = self.ranges[from];
+            let found = self.search_run(from, u64::MAX, bytes, (requester, proof), &mut tested);
+            return match found {
+                Search::Nothing => self.search_runs(address + 1, bytes, (requester, proof), tested),
+                done => done,
             };
         }
-        found.map(|range| range.id)
+        self.search_runs(0, bytes, (requester, proof), tested)
+    }
+
+    #[inline]
+    fn search_runs(
+        &self,
+        from: u64,
+        bytes: u64,
+        asks: (Requester, Proof<'_>),
+        mut tested: usize,
+    ) -> Search {
+        for run in self.runs.of_at_least(bytes, from) {
+            match self.search_run(run.first, run.end(), bytes, asks, &mut tested) {
+                Search::Nothing => {}
+                done => return done,
+            }
+        }
+        Search::Nothing
+    }
+
+    /// The same within a run that ends at `end`, from one of its ranges on.
+    #[inline]
+    fn search_run(
+        &self,
+        from: RangeId,
+        end: u64,
+        bytes: u64,
+        (requester, proof): (Requester, Proof<'_>),
+        tested: &mut usize,
+    ) -> Search {
+        let (mut at, mut first, mut held) = (from, from, 0);
+        loop {
+            let range = &self.ranges[at];
+            if self.takes(at, range, requester, proof) {
+                held += range.bytes;
+                if held >= bytes {
+                    return Search::Found(first);
+                }
+            } else {
+                held = 0;
+                *tested += 1;
+                if *tested == TESTED {
+                    return Search::GaveUp(at);
+                }
+            }
+            // What is left of the run is too small.
+            if held + (end - range.end()) < bytes {
+                return Search::Nothing;
+            }
+            let Some(next) = range.next.filter(|&next| self.ranges[next].state.is_free()) else {
+                return Search::Nothing;
+            };
+            at = next;
+            if held == 0 {
+                first = next;
+            }
+        }
+    }
+
+    /// Goes on where the requester's last search gave up, if that is above this range.
+    #[cold]
+    fn search_on(
+        &mut self,
+        low: RangeId,
+        bytes: u64,
+        requester: Requester,
+        proof: Proof<'_>,
+    ) -> Option<RangeId> {
+        let number = match requester {
+            Requester::Capture { stream, .. } => stream.index(),
+            Requester::Outside { timeline } => timeline?.index(),
+        };
+        if self.gave_up.len() <= number {
+            self.gave_up.resize(number + 1, None);
+        }
+        let is_above = |&(id, address): &(RangeId, u64)| {
+            let range = &self.ranges[id];
+            range.address == address && range.state.is_free() && address > self.ranges[low].address
+        };
+        let from = self.gave_up[number].filter(is_above).map_or(low, |(id, _)| id);
+        match self.search(Some(from), bytes, requester, proof) {
+            Search::Found(first) => Some(first),
+            Search::Nothing => {
+                self.gave_up[number] = None;
+                None
+            }
+            Search::GaveUp(last) => {
+                self.gave_up[number] = Some((last, self.ranges[last].address));
+                None
+            }
+        }
+    }
+
+    /// The lowest range for a block that is too large to share one: it is given whole.
+    fn whole_range(&self, bytes: u64, timeline: Option<TimelineId>) -> Option<RangeId> {
+        let Splitting { slack, .. } = self.plan.splitting;
+        self.free_ids().find(|&id| {
+            let Range { bytes: held, state, .. } = self.ranges[id];
+            let takes = match state {
+                State::Idle { graphs, .. } => !graphs,
+                State::StreamOrdered { timeline: of } => timeline == Some(of),
+                _ => false,
+            };
+            takes && held >= bytes && held < bytes + slack
+        })
     }
 }

@@ -229,7 +229,8 @@ impl Heap {
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
         self.ranges[id].since = self.clock;
-        self.list_merged(id, false);
+        self.list(id);
+        self.merge(id);
     }
 
     /// Gets the memory of the pieces that [`Heap::release_premapped`] would exchange others for, as far

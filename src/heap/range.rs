@@ -1,14 +1,28 @@
 //! Ranges of addresses: every mapped byte of a segment lies in exactly one, and each knows its
 //! neighbours in address order.
 
-use super::bins::Slot;
-use crate::capture::{Markers, StreamIndex, Token};
+use std::num::NonZeroU32;
+
+use super::markers::{Line, Spills};
+use crate::capture::{NodeIndex, StreamIndex};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
 
-define_index! {
-    /// A row of a heap's table of ranges. Rows are used again; a generation tells uses apart.
-    pub(crate) RangeId
+/// A row of a heap's table of ranges. Rows are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RangeId(NonZeroU32);
+
+impl RangeId {
+    /// The row at a position of the table.
+    pub(crate) fn new(position: usize) -> Self {
+        let row = u32::try_from(position + 1).ok().and_then(NonZeroU32::new);
+        Self(row.expect("tables have fewer than 2^32 rows"))
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 define_index! {
@@ -26,25 +40,8 @@ define_index! {
     pub(crate) TimelineId
 }
 
-/// A free range that a capture gave back.
-#[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    /// The capture whose nodes the markers are.
-    pub(crate) capture: CaptureSlot,
-    /// The stream that had the block: it looks here first.
-    pub(crate) owner: StreamIndex,
-    /// What must precede new work; never empty.
-    pub(crate) markers: Markers,
-    /// Whether a finished graph of the pool used this memory before the capture did.
-    pub(crate) graphs: bool,
-    /// Whether it lies on its owner's free list, as part of a run.
-    pub(crate) in_run: bool,
-    /// At the first range of a run its last one, at the last one its first; else meaningless.
-    pub(crate) run_end: RangeId,
-}
-
 /// What a range is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// No range: the row waits for its next use.
     Vacant,
@@ -58,10 +55,17 @@ pub(crate) enum State {
         closed: bool,
     },
     /// Free for work that this timeline submits from now on: it comes after all that used the range.
-    /// For all streams once the timeline has completed the position.
-    StreamOrdered { timeline: TimelineId, position: u64 },
-    /// Free for a stream that proves its markers.
-    Pending(Pending),
+    /// For all streams once the timeline has completed the range's position.
+    StreamOrdered { timeline: TimelineId },
+    /// Free for a stream of a capture that proves the range's free markers; there is at least one.
+    Pending {
+        /// The capture whose nodes the markers are.
+        capture: CaptureSlot,
+        /// The stream that had the block.
+        owner: StreamIndex,
+        /// Whether a finished graph of the pool used this memory before the capture did.
+        graphs: bool,
+    },
     /// Given back, but not free for any stream yet.
     Waiting,
     /// Addresses without memory.
@@ -70,8 +74,9 @@ pub(crate) enum State {
 
 impl State {
     /// Whether a block may be placed here, at once or later, without further steps of the host.
-    pub(crate) fn is_free(&self) -> bool {
-        matches!(self, Self::Idle { .. } | Self::StreamOrdered { .. } | Self::Pending(_))
+    #[inline]
+    pub(crate) fn is_free(self) -> bool {
+        matches!(self, Self::Idle { .. } | Self::StreamOrdered { .. } | Self::Pending { .. })
     }
 }
 
@@ -84,12 +89,12 @@ pub(crate) struct Range {
     pub(crate) previous: Option<RangeId>,
     pub(crate) next: Option<RangeId>,
     pub(crate) state: State,
-    /// Where it is listed: an idle range, or the first one of a run.
-    pub(crate) slot: Slot,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
     /// When it became idle, by the heap's count of placements: old ones are given back first.
     pub(crate) since: u64,
+    /// Of a stream-ordered range: what its timeline must have completed.
+    pub(crate) position: u64,
 }
 
 impl Range {
@@ -98,27 +103,14 @@ impl Range {
     }
 }
 
-/// A range and the generation under which it was given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
-    pub(crate) id: RangeId,
-    pub(crate) generation: u32,
-}
-
-impl Given {
-    /// Its name outside the heap of this number.
-    pub(crate) fn token(self, heap: u32) -> Token {
-        Token { heap, row: self.id.index() as u32, generation: self.generation }
-    }
-}
-
 /// The table of ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     rows: Vec<Range>,
-    /// By row: changes whenever the row's use or its markers change, not when a free range shrinks.
-    /// Apart from the rows, so that names which are out of date are told cheaply.
-    generations: Vec<u32>,
+    /// By row: the free markers of a range that a capture gave back, and those that a block's place asked
+    /// for before the block took it.
+    markers: Vec<Line>,
+    spills: Spills,
     vacant: Vec<RangeId>,
     /// How many are free.
     free: usize,
@@ -127,12 +119,14 @@ pub(crate) struct Ranges {
 impl std::ops::Index<RangeId> for Ranges {
     type Output = Range;
 
+    #[inline]
     fn index(&self, id: RangeId) -> &Range {
         &self.rows[id.index()]
     }
 }
 
 impl std::ops::IndexMut<RangeId> for Ranges {
+    #[inline]
     fn index_mut(&mut self, id: RangeId) -> &mut Range {
         &mut self.rows[id.index()]
     }
@@ -146,44 +140,13 @@ impl Ranges {
             .map(|(row, _)| RangeId::new(row))
     }
 
-    /// Tells uses of a row apart.
-    #[inline]
-    pub(crate) fn generation(&self, id: RangeId) -> u32 {
-        self.generations[id.index()]
-    }
-
-    /// Makes every name of a row's use out of date.
-    #[inline]
-    pub(crate) fn renew(&mut self, id: RangeId) {
-        let generation = &mut self.generations[id.index()];
-        *generation = generation.wrapping_add(1);
-    }
-
-    /// Whether no block has covered a range since it was given back.
-    #[inline]
-    pub(crate) fn is_current(&self, given: Given) -> bool {
-        self.generation(given.id) == given.generation
-    }
-
-    /// A range that was given back, if no block has covered it since, and its size now.
-    #[inline]
-    pub(crate) fn given(&self, given: Given) -> Option<(&Pending, u64)> {
-        if !self.is_current(given) {
-            return None;
-        }
-        let range = &self[given.id];
-        match &range.state {
-            State::Pending(pending) => Some((pending, range.bytes)),
-            _ => None,
-        }
-    }
-
     /// How many ranges are free.
     pub(crate) fn free(&self) -> usize {
         self.free
     }
 
     /// Makes a range something else.
+    #[inline]
     pub(crate) fn set_state(&mut self, id: RangeId, state: State) {
         let range = &mut self.rows[id.index()];
         self.free -= usize::from(range.state.is_free());
@@ -191,12 +154,26 @@ impl Ranges {
         range.state = state;
     }
 
-    /// Upper bound of the rows; some may be vacant.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+    /// What must precede new work in a range.
+    #[inline]
+    pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
+        self.markers[id.index()].nodes(&self.spills)
     }
 
-    /// Puts a range between two neighbours.
+    /// Gives a range other markers.
+    #[inline]
+    pub(crate) fn set_markers(&mut self, id: RangeId, nodes: &[NodeIndex]) {
+        self.markers[id.index()].set(nodes, &mut self.spills);
+    }
+
+    /// Adds the markers of `from` to those of `id`.
+    #[inline]
+    pub(crate) fn unite_markers(&mut self, id: RangeId, from: RangeId) {
+        let more = self.markers[from.index()];
+        self.markers[id.index()].unite(&more, &mut self.spills);
+    }
+
+    /// Puts a range between two neighbours, without markers.
     pub(crate) fn insert(
         &mut self,
         (address, bytes): (u64, u64),
@@ -211,20 +188,19 @@ impl Ranges {
             previous,
             next,
             state,
-            slot: Slot::default(),
             block: None,
             since: 0,
+            position: 0,
         };
-        self.free += usize::from(range.state.is_free());
+        self.free += usize::from(state.is_free());
         let id = match self.vacant.pop() {
             Some(id) => {
-                self.renew(id);
                 self[id] = range;
                 id
             }
             None => {
                 self.rows.push(range);
-                self.generations.push(0);
+                self.markers.push(Line::default());
                 RangeId::new(self.rows.len() - 1)
             }
         };
@@ -247,7 +223,7 @@ impl Ranges {
             self[next].previous = previous;
         }
         self.set_state(id, State::Vacant);
-        self.renew(id);
+        self.set_markers(id, &[]);
         self.vacant.push(id);
     }
 }

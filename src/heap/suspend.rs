@@ -145,7 +145,7 @@ impl Heap {
 
     /// How many ranges were given back and may still be in use, as far as the table says.
     pub(crate) fn unsettled(&self) -> usize {
-        self.waiting_ranges + self.stream_ordered_ranges()
+        self.waiting.0 + self.stream_ordered_ranges()
     }
 
     /// Whether every piece of its memory is mapped.

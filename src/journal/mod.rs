@@ -3,11 +3,13 @@
 //! The checker judges it and the trace writer prints it. It holds facts only (what the driver
 //! answered, what the host asked for, which address it got), never a conclusion of the engine's.
 
+mod nodes;
 mod words;
 
 use std::fmt;
 
-use crate::driver::{CaptureId, Dependency, NodeHandle, StreamHandle};
+use crate::driver::{CaptureId, NodeHandle, StreamHandle};
+pub use nodes::Nodes;
 use words::Words;
 
 /// A block's number, unique while its engine lives.
@@ -26,7 +28,7 @@ pub enum Entry<'a> {
         /// The stream.
         stream: StreamHandle,
         /// What its next node would depend on.
-        terminals: &'a [Dependency],
+        terminals: Nodes<'a>,
     },
     /// The dependencies of a node, as the driver gave them when it was first seen. They may have
     /// been edited since.
@@ -34,7 +36,7 @@ pub enum Entry<'a> {
         /// The node.
         node: NodeHandle,
         /// Its direct predecessors then.
-        dependencies: &'a [Dependency],
+        dependencies: Nodes<'a>,
     },
     /// A block was handed out to `stream`.
     Allocate {
@@ -159,6 +161,11 @@ impl Journal {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// How many bytes the facts take.
+    pub fn bytes(&self) -> usize {
+        self.words.bytes()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::clocks::{Clocks, Proof};
 use crate::driver::{Dependency, EdgeData, NodeHandle};
 use crate::index::{define_index, new_map, Map};
+use crate::journal;
 use crate::policy::Programmatic;
 
 define_index! {
@@ -14,7 +15,7 @@ define_index! {
 #[derive(Clone, Copy, Debug)]
 enum Known<'a> {
     /// What it depends on.
-    Said(&'a [Dependency]),
+    Said(journal::Nodes<'a>),
     /// Its dependencies are being entered.
     Open,
     Entered(NodeRow),
@@ -25,20 +26,34 @@ enum Known<'a> {
 pub(super) struct Nodes<'a> {
     pub(super) clocks: Clocks,
     policy: Programmatic,
+    /// The nodes that programmatic edges lead on from, or would.
+    early: Map<NodeHandle, ()>,
     known: Map<NodeHandle, Known<'a>>,
     count: usize,
     /// Nodes being entered, with the next dependency to look up and where theirs begin in `edges`.
-    stack: Vec<(NodeHandle, &'a [Dependency], usize, usize)>,
+    stack: Vec<(NodeHandle, journal::Nodes<'a>, usize, usize)>,
     edges: Vec<(NodeRow, Proof)>,
 }
 
 impl<'a> Nodes<'a> {
-    pub(super) fn new(policy: Programmatic, nodes: usize, blocks: usize) -> Self {
+    /// For so many nodes and blocks, and the nodes that programmatic edges lead on from, or would.
+    pub(super) fn new(
+        policy: Programmatic,
+        nodes: usize,
+        blocks: usize,
+        early: Map<NodeHandle, ()>,
+    ) -> Self {
+        let lag = match policy {
+            Programmatic::Auto => !early.is_empty(),
+            Programmatic::Lag => true,
+            Programmatic::Deny | Programmatic::Trust => false,
+        };
         let mut known = new_map();
         known.reserve(nodes);
         Self {
-            clocks: Clocks::new(policy == Programmatic::Lag, nodes, blocks),
+            clocks: Clocks::new(lag, nodes, blocks),
             policy,
+            early,
             known,
             count: 0,
             stack: Vec::new(),
@@ -52,13 +67,22 @@ impl<'a> Nodes<'a> {
             (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => {
                 Proof::Completion
             }
-            (EdgeData::PROGRAMMATIC, Programmatic::Lag) => Proof::Start,
+            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Proof::Start,
             _ => Proof::Nothing,
         }
     }
 
+    /// Whether what comes next behind a terminal may start early.
+    pub(super) fn starts_early(&self, terminal: &Dependency) -> bool {
+        match self.policy {
+            Programmatic::Auto => self.early.contains_key(&terminal.node),
+            Programmatic::Lag => true,
+            Programmatic::Deny | Programmatic::Trust => false,
+        }
+    }
+
     /// Takes in what a node depends on, as it was first said.
-    pub(super) fn say(&mut self, node: NodeHandle, dependencies: &'a [Dependency]) {
+    pub(super) fn say(&mut self, node: NodeHandle, dependencies: journal::Nodes<'a>) {
         self.known.entry(node).or_insert(Known::Said(dependencies));
     }
 
@@ -72,7 +96,7 @@ impl<'a> Nodes<'a> {
         let mut last = NodeRow::new(0);
         // With a stack of its own: captures are deeper than the call stack.
         while let Some(&mut (top, dependencies, ref mut next, start)) = self.stack.last_mut() {
-            let Some(&dependency) = dependencies.get(*next) else {
+            let Some(dependency) = dependencies.get(*next) else {
                 self.clocks.add(&self.edges[start..], stream);
                 last = NodeRow::new(self.count);
                 self.count += 1;
@@ -98,7 +122,7 @@ impl<'a> Nodes<'a> {
     fn open(&mut self, node: NodeHandle) {
         let said = match self.known.insert(node, Known::Open) {
             Some(Known::Said(dependencies)) => dependencies,
-            _ => &[],
+            _ => journal::Nodes::default(),
         };
         self.stack.push((node, said, 0, self.edges.len()));
     }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::nodes::Nodes;
 use super::streams::{Moment, Rows, Stream};
 use super::{Lifetime, Lifetimes};
-use crate::driver::StreamHandle;
+use crate::driver::{EdgeData, StreamHandle};
 use crate::index::{new_map, Map};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::Programmatic;
@@ -60,15 +60,21 @@ impl Lifetimes {
     /// of 4 bytes a chain is held for each node meanwhile. At most 4096 chains are told apart, and no
     /// more than make 1 GiB of clocks (but 64 in any case): beyond, [`Lifetimes::is_exact`] is false.
     pub fn read(journal: &Journal, policy: Programmatic) -> Self {
-        let (mut nodes, mut blocks) = (0, 0);
+        let (mut nodes, mut blocks, mut early) = (0, 0, new_map());
         for entry in journal.iter() {
             match entry {
                 Entry::Node { .. } => nodes += 1,
                 Entry::Allocate { .. } => blocks += 1,
                 _ => {}
             }
+            if let Entry::Node { dependencies: edges, .. }
+            | Entry::Terminals { terminals: edges, .. } = entry
+            {
+                let programmatic = edges.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
+                early.extend(programmatic.map(|dependency| (dependency.node, ())));
+            }
         }
-        let mut reader = Reader::new(policy, nodes, blocks);
+        let mut reader = Reader::new(Nodes::new(policy, nodes, blocks, early), blocks);
         for (at, entry) in journal.iter().enumerate() {
             reader.entry(at, entry);
         }
@@ -77,7 +83,6 @@ impl Lifetimes {
 }
 
 struct Reader<'a> {
-    lag: bool,
     nodes: Nodes<'a>,
     numbers: Map<StreamHandle, usize>,
     streams: Vec<Stream>,
@@ -89,10 +94,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(policy: Programmatic, nodes: usize, blocks: usize) -> Self {
+    fn new(nodes: Nodes<'a>, blocks: usize) -> Self {
         Self {
-            lag: policy == Programmatic::Lag,
-            nodes: Nodes::new(policy, nodes, blocks),
+            nodes,
             numbers: new_map(),
             streams: Vec::new(),
             sights: 0,
@@ -177,7 +181,7 @@ impl<'a> Reader<'a> {
         stream: usize,
     ) {
         let mut known = vec![0; self.nodes.clocks.chains()];
-        self.streams[stream].know(&self.nodes, self.lag, &mut known);
+        self.streams[stream].know(&self.nodes, &mut known);
         let place = (address, bytes);
         let sight = self.sighted(stream);
         let lifetime = Lifetime::new(block, place, sight, false);

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::clocks::{unite, Place, Proof};
 use super::nodes::{NodeRow, Nodes};
-use crate::driver::Dependency;
+use crate::journal;
 
 /// A point in the journal: how many facts come before.
 pub(super) type Moment = usize;
@@ -20,11 +20,21 @@ pub(super) struct Gain {
     pub(super) position: u32,
 }
 
+/// A node that a stream's next one would depend on.
+#[derive(Clone, Copy, Debug)]
+struct Terminal {
+    node: NodeRow,
+    /// What the edge would prove.
+    proof: Proof,
+    /// Whether it may turn out to prove a start alone.
+    early: bool,
+}
+
 /// One stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     looked: bool,
-    terminals: SmallVec<[(NodeRow, Proof); 4]>,
+    terminals: SmallVec<[Terminal; 4]>,
     /// By chain: how many first nodes have lain behind it at any look, over edges of any kind.
     seen: Vec<u32>,
     gains: Vec<Gain>,
@@ -41,25 +51,26 @@ impl Stream {
         &mut self,
         nodes: &mut Nodes<'_>,
         stream: usize,
-        terminals: &[Dependency],
+        terminals: journal::Nodes<'_>,
         at: Moment,
     ) {
         self.looked = true;
         let old = std::mem::take(&mut self.terminals);
-        for terminal in terminals {
-            let proof = nodes.proof(terminal.edge);
-            self.terminals.push((nodes.enter(terminal.node, stream), proof));
+        for terminal in terminals.iter() {
+            let (proof, early) = (nodes.proof(terminal.edge), nodes.starts_early(&terminal));
+            let node = nodes.enter(terminal.node, stream);
+            self.terminals.push(Terminal { node, proof, early });
         }
         let clocks = &nodes.clocks;
         for numbers in [&mut self.done, &mut self.behind] {
             numbers.clear();
             numbers.resize(clocks.chains(), 0);
         }
-        for &(node, _) in &self.terminals {
+        for &Terminal { node, .. } in &self.terminals {
             unite(&mut self.done, clocks.done(node));
             unite(&mut self.behind, clocks.behind(node));
         }
-        let met = |&(node, _): &(NodeRow, Proof)| {
+        let met = |&Terminal { node, .. }: &Terminal| {
             let holds = |place: Place| self.done[place.chain as usize] >= place.position;
             clocks.place(node).is_some_and(holds)
         };
@@ -85,22 +96,21 @@ impl Stream {
 
     /// The terminals.
     pub(super) fn terminals(&self) -> Rows {
-        self.terminals.iter().map(|&(node, _)| node).collect()
+        self.terminals.iter().map(|terminal| terminal.node).collect()
     }
 
     /// The terminals whose edge to the next node proves something.
     pub(super) fn proving_terminals(&self) -> Rows {
-        let proving = self.terminals.iter().filter(|terminal| terminal.1 != Proof::Nothing);
-        proving.map(|&(node, _)| node).collect()
+        let proving = self.terminals.iter().filter(|terminal| terminal.proof != Proof::Nothing);
+        proving.map(|terminal| terminal.node).collect()
     }
 
     /// Adds what is completed before the stream's next node starts.
-    pub(super) fn know(&self, nodes: &Nodes<'_>, lag: bool, known: &mut [u32]) {
-        for &(node, proof) in &self.terminals {
+    pub(super) fn know(&self, nodes: &Nodes<'_>, known: &mut [u32]) {
+        for &Terminal { node, proof, early } in &self.terminals {
             match proof {
                 Proof::Nothing => {}
-                // The next edge may turn out to prove a start alone.
-                _ if lag => unite(known, nodes.clocks.before(node)),
+                _ if early => unite(known, nodes.clocks.before(node)),
                 _ => unite(known, nodes.clocks.done(node)),
             }
         }

@@ -114,7 +114,7 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of percent, at least 1",
         |settings| settings.plan_max_share_percent != Some(0)
     ),
-    key!("programmatic", Name, programmatic, "deny, lag or trust"),
+    key!("programmatic", Name, programmatic, "auto, deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),
     key!("history", Number, history, "a whole number of events; 0 turns the history off"),

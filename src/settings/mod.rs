@@ -18,7 +18,7 @@
 //! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
-//! | `programmatic` | `deny` | What programmatic edges prove: `deny`, `lag` or `trust` ([`Programmatic`]). |
+//! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
 //! | `history` | 0 | How many events the history keeps; 0 turns it off. |

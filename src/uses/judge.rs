@@ -55,7 +55,7 @@ struct Question {
 
 impl<'a> Judge<'a> {
     pub fn new(graph: &'a Graph, history: &'a History) -> Self {
-        let order = Order::new(graph.any(), &[]);
+        let order = Order::new(graph.any());
         Self { graph, history, order, set_backs: OnceCell::new() }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Judge<'a> {
             &questions,
             |question| (question.earlier, question.later),
             |_, question, clocks| {
-                let precedes = clocks.completed_before(question.earlier, question.later);
+                let precedes = clocks.comes_before(question.earlier, question.later);
                 answer(question.row as usize, precedes);
             },
         );

@@ -35,7 +35,7 @@ mod touches;
 pub use late::{LateUse, Marker};
 
 use crate::check::reading::{first_sights, Graph, History};
-use crate::check::Violation;
+use crate::check::{FinishedGraph, Violation};
 use crate::driver::{Driver, GraphHandle};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
@@ -56,7 +56,8 @@ pub fn find<D: Driver + ?Sized>(
     graph: GraphHandle,
 ) -> Result<Vec<LateUse>, Violation> {
     // Edges of every kind count here, whatever they prove.
-    let graph = Graph::read(journal, Programmatic::Deny, driver, graph)?;
+    let finished = FinishedGraph::read(driver, graph)?;
+    let graph = Graph::read(journal, Programmatic::Deny, &finished)?;
     let history = History::read(journal, &graph)?;
     // Edges that were put in again the other way round leave no order to go by.
     if history.blocks.is_empty() || !graph.any_ordered {

@@ -6,15 +6,26 @@
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Error, Flaw};
+use regraph::settings::Programmatic;
 use regraph_tagged::{Program, Tagged, Work};
 
 /// Expects the flawed engine to be refused and the sound one to be accepted.
 fn caught(flaw: Flaw, program: impl Fn(&Bench) -> (StreamHandle, CaptureId)) {
-    let flawed = bench(Config::default().flaw(Some(flaw)));
+    caught_under(Programmatic::default(), flaw, program);
+}
+
+fn caught_under(
+    policy: Programmatic,
+    flaw: Flaw,
+    program: impl Fn(&Bench) -> (StreamHandle, CaptureId),
+) {
+    let config = Config::default().programmatic(policy);
+    let flawed = bench(config.clone().flaw(Some(flaw)));
     let (stream, capture) = program(&flawed);
     let refused = flawed.try_finish(stream, capture);
-    assert!(matches!(refused, Err(Error::Refused(_))), "{flaw:?}: {refused:?}");
-    let sound = bench(Config::default());
+    let judged = matches!(refused, Err(Error::Refused(_) | Error::CaptureAgain(_)));
+    assert!(judged, "{flaw:?}: {refused:?}");
+    let sound = bench(config);
     let (stream, capture) = program(&sound);
     sound.finish(stream, capture);
 }
@@ -117,7 +128,7 @@ fn set_back() {
 
 #[test]
 fn edge_kinds() {
-    caught(Flaw::EdgeKinds, |b| {
+    caught_under(Programmatic::Deny, Flaw::EdgeKinds, |b| {
         let [s] = b.streams();
         let capture = b.begin(s);
         let block = b.allocate(s);
@@ -130,6 +141,33 @@ fn edge_kinds() {
         b.allocate(s);
         b.launch(s);
         (s, capture)
+    });
+}
+
+#[test]
+fn early_launches() {
+    caught(Flaw::EarlyLaunches, |b| {
+        let [s, t] = b.streams();
+        // The second capture foresees what was refused in the first, on either stream.
+        let mut last = None;
+        for _ in 0..2 {
+            if let Some((stream, capture)) = last {
+                assert!(matches!(b.try_finish(stream, capture), Err(Error::CaptureAgain(_))));
+            }
+            let capture = b.begin(s);
+            b.launch(s);
+            b.driver.wait(t, s).unwrap();
+            for stream in [s, t] {
+                let block = b.allocate(stream);
+                b.launch(stream);
+                b.engine.free(block.id).unwrap();
+                b.allocate(stream);
+                b.launch_early(stream);
+            }
+            b.driver.wait(s, t).unwrap();
+            last = Some((s, capture));
+        }
+        last.unwrap()
     });
 }
 
@@ -290,6 +328,7 @@ fn a_search_finds_every_flaw() {
         Flaw::UseAfterLastUse,
         Flaw::SetBack,
         Flaw::EdgeKinds,
+        Flaw::EarlyLaunches,
         Flaw::OutsideUses,
         Flaw::NestedCapture,
         Flaw::Hold,

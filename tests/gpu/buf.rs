@@ -89,7 +89,7 @@ impl Gpu {
 
     fn captured<R>(
         &self,
-        body: impl FnOnce(&Capture<CudaDriver>) -> R,
+        mut body: impl FnMut(&Capture<CudaDriver>) -> R,
     ) -> (graphs::Graph<CudaDriver>, R) {
         let captured =
             self.engine.capture(&self.a, &self.pool, CaptureMode::ThreadLocal, |capture| {
@@ -346,13 +346,14 @@ fn a_drop_on_another_thread_waits_for_the_stream_that_uses_it() {
 fn what_a_graph_uses_from_outside_can_be_kept() {
     let gpu = gpu();
     let a = &gpu.a;
-    let input = gpu.numbers();
+    let input = Arc::new(gpu.numbers());
     let (graph, output) = gpu.captured(|capture| {
         let mut output = capture.alloc_zeros::<f32>(a, COUNT).unwrap();
         gpu.launch(a, &input, &mut output, 0);
-        capture.keep(input);
+        capture.keep(Arc::clone(&input));
         output
     });
+    drop(input);
     let others: Vec<_> =
         (0..8).map(|_| gpu.pool.clone_htod(a, &vec![f32::NAN; COUNT]).unwrap()).collect();
     graph.launch(a).unwrap();

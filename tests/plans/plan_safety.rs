@@ -8,7 +8,7 @@ use regraph::driver::{
 };
 use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
 use regraph::plan::Options;
-use regraph::settings::Reuse;
+use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -429,7 +429,8 @@ fn programmatic_launches_take_no_cubic_time() {
     let once = |count: usize| {
         let support = MemorySupport::Mapped { granularity: PAGE };
         let driver = Arc::new(SimDriver::new(SimConfig { support, ..SimConfig::default() }));
-        let engine = Engine::new(driver.clone(), Config::default());
+        let engine =
+            Engine::new(driver.clone(), Config::default().programmatic(Programmatic::Deny));
         let pool = engine.create_pool(PoolConfig::default().plan(Options::default()));
         let s = driver.create_stream().unwrap();
         driver.begin_capture(s, CaptureMode::Relaxed).unwrap();

@@ -1,6 +1,7 @@
 //! Random programs against the definition of safe reuse, for seconds each.
 #![allow(clippy::unwrap_used)]
 
+mod attempts;
 mod eager_programs;
 mod fuzz_smoke;
 mod property;

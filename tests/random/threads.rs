@@ -124,8 +124,9 @@ impl Stage {
                 self.free(&block);
             }
             let graph = self.driver.end_capture(stream).expect("nobody ruined the capture");
-            let report = self.engine.end_capture(capture, graph).unwrap();
+            self.engine.close_capture(capture, graph).unwrap();
             let executable = self.driver.instantiate(graph).unwrap();
+            let report = self.engine.verdict(capture).unwrap();
             self.driver.replay(executable, stream).unwrap();
             self.driver.complete(stream).unwrap();
             self.driver.destroy_executable(executable).unwrap();
@@ -152,7 +153,10 @@ impl Stage {
 
 fn run(support: MemorySupport, settings: Settings, seed: u64) {
     let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: 8 << 30, support }));
-    let engine = Engine::new(driver.clone(), Config::default().settings(settings));
+    let engine = Engine::new(
+        driver.clone(),
+        Config::default().settings(settings).find_late_uses(false).judge_aside(0),
+    );
     let pools = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
     let (live, tags, over) = (Live::default(), AtomicU64::new(0), AtomicBool::new(false));
     let stage = Stage { driver, engine, pools, live, tags, over };

@@ -26,7 +26,9 @@ impl Stage {
     fn new(total: u64) -> Arc<Self> {
         let support = MemorySupport::Mapped { granularity: 2 * MIB };
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total * MIB, support }));
-        let engine = Engine::new(driver.clone(), Config::default().report_leaks(false));
+        // Captures are judged by threads of their own where their ends have two steps.
+        let config = Config::default().report_leaks(false).find_late_uses(false).judge_aside(0);
+        let engine = Engine::new(driver.clone(), config);
         let pool = engine.create_pool(PoolConfig::default());
         Arc::new(Self { driver, engine, pool, live: Mutex::new(Vec::new()) })
     }
@@ -241,6 +243,47 @@ fn a_capture_beside_work() {
                     let report = stage.engine.end_capture(capture, graph).unwrap();
                     stage.engine.release_graph(report.graph).unwrap();
                 }),
+                spawn(stage, move |stage| stage.recycle(s)),
+            ]
+        });
+    }
+}
+
+/// The checker's thread, the host that needs its verdict, and one that frees an output and works in the
+/// same pool; sound captures and one that is to be refused.
+#[test]
+fn a_capture_is_judged_beside_work() {
+    for (sound, abandoned) in [(true, false), (false, false), (true, true)] {
+        explore(1 << 10, 6, move |stage| {
+            let (c, s) = (stage.stream(), stage.stream());
+            stage.driver.begin_capture(c, CaptureMode::Relaxed).unwrap();
+            let capture = stage.engine.begin_capture(stage.pool, c).unwrap();
+            for _ in 0..2 {
+                let block = stage.allocate(2, c);
+                stage.free(block);
+            }
+            let output = stage.allocate(2, c);
+            let graph = stage.driver.end_capture(c).unwrap();
+            if !sound {
+                let (mut nodes, mut edges) = (Vec::new(), Vec::new());
+                stage.driver.nodes(graph, &mut nodes).unwrap();
+                stage.driver.dependencies(nodes[2], &mut edges).unwrap();
+                stage.driver.remove_dependency(graph, edges[0], nodes[2]).unwrap();
+            }
+            stage.engine.close_capture(capture, graph).unwrap();
+            let host = move |stage: &Stage| match abandoned {
+                true => stage.engine.abandon_capture(capture).unwrap(),
+                false => match stage.engine.verdict(capture) {
+                    Ok(report) => {
+                        assert!(sound, "accepted without its verdict");
+                        stage.engine.release_graph(report.graph).unwrap();
+                    }
+                    Err(error) => assert!(!sound && matches!(error, Error::Refused(_))),
+                },
+            };
+            vec![
+                spawn(stage, host),
+                spawn(stage, move |stage| stage.free(output)),
                 spawn(stage, move |stage| stage.recycle(s)),
             ]
         });

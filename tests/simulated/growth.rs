@@ -108,17 +108,14 @@ fn steps_change_neither_places_nor_what_is_held() {
 
 #[test]
 fn recorded_captures_hold_what_they_held() {
-    let held = [("decoder_s1", 148), ("googlenet_s4", 252), ("moe_s6", 148), ("pipeline_s5", 48)];
-    let mut found: Vec<u64> = Vec::new();
-    for (name, _) in held {
+    let held = [("decoder_s1", 46), ("moe_s6", 156), ("googlenet_s4", 246), ("pipeline_s5", 256)];
+    for (name, held) in held {
         let path = format!("{}/tests/traces/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
         let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
         let trace = regraph_trace::read(file).unwrap();
         compare(&trace);
-        found.push(run(&trace, STEP).0.reserved_bytes / MIB);
+        assert_eq!(run(&trace, STEP).0.reserved_bytes / MIB, held, "{name}");
     }
-    found.sort_unstable();
-    assert_eq!(found, [48, 148, 252, 256]);
 }
 
 /// The table of all captures of the sweep: how many mappings, and what they cost on an H200.
@@ -180,14 +177,14 @@ fn nothing_is_held_ahead_where_that_is_set() {
     assert_eq!(b.driver.calls(Call::Unmap), 0);
 }
 
-/// Sizes of which some are small blocks: both heaps of the pool hold something spare.
-fn both_heaps() -> Vec<u64> {
+/// Sizes of which some are small blocks.
+fn all_sizes() -> Vec<u64> {
     (0..30).flat_map(|_| [3 * MIB, MIB]).collect()
 }
 
 #[test]
 fn what_fitted_fits_under_every_limit() {
-    let sizes = both_heaps();
+    let sizes = all_sizes();
     let needed = 30 * 4 * MIB;
     for below in [0, 2 * MIB] {
         let allowed = needed - below;

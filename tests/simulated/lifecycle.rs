@@ -3,6 +3,7 @@
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
 use regraph::engine::{Config, Error, PoolConfig};
+use regraph::settings::Programmatic;
 use regraph_cli::replay::{replay, Options};
 use regraph_tagged::Program;
 
@@ -125,7 +126,7 @@ fn a_stream_outside_may_go_once_the_block_is_freed() {
 /// Without the checker a set-back under a block whose place was taken over is an error by itself.
 #[test]
 fn a_set_back_under_a_taken_place_is_refused_without_the_checker() {
-    let b = bench(Config::default().check(false));
+    let b = bench(Config::default().check(false).programmatic(Programmatic::Deny));
     let [s] = b.streams();
     let capture = b.begin(s);
     b.launch(s);

@@ -4,7 +4,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attempts;
 mod beside_captures;
+mod capture_costs;
 mod capture_windows;
 mod eager;
 mod engine_basics;
@@ -26,3 +28,4 @@ mod sim_gates;
 mod snapshot;
 mod submitted;
 mod suspend;
+mod two_steps;

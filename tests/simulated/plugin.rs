@@ -158,6 +158,45 @@ fn an_announced_capture_is_judged_before_its_end() {
     assert_eq!(pools.iter().map(|pool| pool.graphs).collect::<Vec<_>>(), [0, 1]);
 }
 
+/// The verdict comes when the host has its graph, and a refused one leaves nothing.
+#[test]
+fn the_verdict_comes_with_the_graph() {
+    let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0));
+    let s = h.stream();
+    for sound in [true, false] {
+        h.begin(s, POOL);
+        h.plugin.capture_begun(0, s, true).unwrap();
+        for _ in 0..2 {
+            let block = h.allocate(s);
+            h.launch(s);
+            h.free(block);
+        }
+        let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else {
+            panic!("the stream captures");
+        };
+        if !sound {
+            let (mut nodes, mut edges) = (Vec::new(), Vec::new());
+            h.driver.nodes(graph, &mut nodes).unwrap();
+            h.driver.dependencies(nodes[1], &mut edges).unwrap();
+            h.driver.remove_dependency(graph, edges[0], nodes[1]).unwrap();
+        }
+        h.plugin.capture_ending(0, s, |_, _| panic!("no journal was asked for")).unwrap();
+        h.end(s, POOL);
+        let ended = h.plugin.capture_ended(0, s);
+        let refused = matches!(ended, Err(Error::Engine(engine::Error::Refused(_))));
+        assert_eq!((ended.is_ok(), refused), (sound, !sound), "{ended:?}");
+        // One of each sort has a report and a graph.
+        assert_eq!(h.plugin.captures(0).unwrap().len(), 1);
+        let pools = h.plugin.pools(0).unwrap();
+        assert_eq!(pools.iter().map(|pool| pool.graphs).sum::<usize>(), 1);
+        assert_eq!(h.held_by(POOL), 4 * MIB);
+    }
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.empty();
+    assert_eq!(h.reserved(), 0);
+}
+
 #[test]
 fn graphs_share_a_pool_and_the_last_lets_it_go() {
     let h = host();
@@ -216,7 +255,7 @@ fn short_of_memory_pools_without_graphs_go_first() {
 
 #[test]
 fn a_capture_that_fails_leaves_nothing() {
-    let h = host();
+    let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1));
     let s = h.stream();
     for judged in [false, true] {
         h.begin(s, POOL);
@@ -637,4 +676,33 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     h.capture(h.stream(), POOL, true);
     let told = h.plugin.captures(0).unwrap();
     assert!(told[0].mappings.is_some(), "{told:?}");
+}
+
+#[test]
+fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
+    let host = host();
+    let stream = host.stream();
+    let (mut live, mut gone) = (Vec::new(), Vec::new());
+    let mut random = fastrand::Rng::with_seed(7);
+    for step in 0..30_000_u64 {
+        // Up to 3,000 blocks of all sizes, then hardly any, and so on.
+        if live.is_empty() || random.u64(..10) < 9 - step / 3_000 % 2 * 7 {
+            let bytes = 512 << random.u32(..12);
+            let address = host.plugin.allocate(bytes, 0, stream).unwrap();
+            gone.retain(|&other| other != address);
+            live.push(address);
+        } else {
+            let address = live.swap_remove(random.usize(..live.len()));
+            host.free(address);
+            gone.push(address);
+        }
+    }
+    for address in gone.into_iter().rev().take(500) {
+        let freed = host.plugin.free(address, 0);
+        assert!(matches!(freed, Err(Error::UnknownAddress { .. })), "{freed:?}");
+    }
+    for address in live {
+        host.plugin.record_stream(address, stream).unwrap();
+        host.free(address);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, Driver, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, Error, PoolConfig};
-use regraph::settings::Reuse;
+use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_testing::Renamed;
 
@@ -70,7 +70,7 @@ fn a_last_use_remembers_a_set_back() {
 /// not.
 #[test]
 fn an_edge_that_proves_nothing_leaves_users_behind() {
-    let b = bench(Config::default());
+    let b = bench(Config::default().programmatic(Programmatic::Deny));
     let (capture, s, t) = forked(&b);
     b.launch(t);
     let block = b.allocate(s);

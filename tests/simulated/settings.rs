@@ -50,7 +50,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.plan_max_mappings, None);
     assert_eq!(settings.plan_max_piece_bytes, None);
     assert_eq!(settings.plan_max_share_percent, None);
-    assert_eq!(settings.programmatic, Programmatic::Deny);
+    assert_eq!(settings.programmatic, Programmatic::Auto);
     assert_eq!(settings.reuse, Reuse::CrossStream);
     assert!(settings.check && settings.caching && !settings.stacks);
     assert_eq!(settings.history, 0);
@@ -158,7 +158,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("plan_max_piece_mb:0.5", "0.5", "MB from 1"),
         ("plan_max_share_percent:0", "0", "percent, at least 1"),
         ("plan_max_share_percent:2.5", "2.5", "percent, at least 1"),
-        ("programmatic:maybe", "maybe", "deny, lag or trust"),
+        ("programmatic:maybe", "maybe", "auto, deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
         ("history:-1", "-1", "events"),
         ("expandable_segments:true", "true", "True or False"),

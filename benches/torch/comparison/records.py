@@ -31,6 +31,7 @@ class Record:
     `reserved_bytes` and `device_bytes` are what the capture added, `pool_bytes` what its pool then
     held, `peak_allocated_bytes` the highest of live blocks during the capture over what was live
     before. Of several captures in a process all times are there, and memory of the first.
+    `yardstick_ns` is the time of a call that needs no GPU, before and after the case.
     """
 
     case: str
@@ -46,6 +47,7 @@ class Record:
     capture_ns: list[int] = field(default_factory=list)
     body_ns: list[int] = field(default_factory=list)
     replay_ns: list[int] = field(default_factory=list)
+    yardstick_ns: list[float] = field(default_factory=list)
     digest: str = ""
     correct: bool | None = None
     soak: Soak | None = None

@@ -25,6 +25,7 @@ def _record(allocator: str, reserved: int, **values: object) -> Record:
     record = Record("one", allocator, 0, ok=True, reserved_bytes=reserved << 20, digest="d")
     record.peak_allocated_bytes = 40 << 20
     record.capture_ns, record.replay_ns = [2_000_000, 1_000_000, 9_000_000], [5_000]
+    record.yardstick_ns = [500.0, 510.0]
     for name, value in values.items():
         setattr(record, name, value)
     return record
@@ -104,7 +105,9 @@ class Cases(unittest.TestCase):
                 tempfile.TemporaryDirectory() as directory,
                 workers(Path(directory), fresh, 60.0) as forked,
             ):
-                self.assertTrue(forked.run(ALLOCATORS["default"], request).ok)
+                right = forked.run(ALLOCATORS["default"], request)
+                self.assertTrue(right.ok)
+                self.assertEqual(len(right.yardstick_ns), 2)
                 wrong = forked.run(ALLOCATORS["default"], {**request, "case": "none"})
                 self.assertFalse(wrong.ok)
                 self.assertIn("KeyError", wrong.error)
@@ -124,7 +127,24 @@ class Results(unittest.TestCase):
         with self.assertRaises(ValueError):
             record_from({"case": "one", "what": 1})
 
-    def test_ratios_are_of_medians_to_pytorch(self) -> None:
+    def test_of_times_the_least_run_counts_that_the_yardstick_vouches_for(self) -> None:
+        slow = _record("regraph", 40, capture_ns=[8_000_000], calls={"ns": 9.0})
+        quick = _record("regraph", 40, capture_ns=[3_000_000], calls={"ns": 7.0})
+        # Quicker still, but nothing says on what machine, or one that was busy part of the time.
+        busy = _record("regraph", 40, capture_ns=[1_000_000], yardstick_ns=[500.0, 700.0])
+        unknown = _record("regraph", 40, capture_ns=[1_000_000], yardstick_ns=[])
+        [row] = summarise([_record("default", 100), slow, busy, quick, unknown])
+        self.assertEqual(row.ratio("capture", "regraph"), 1.5)
+        self.assertEqual(row.calls["regraph"], {"ns": 7.0})
+        self.assertEqual((row.runs["regraph"], row.rejected["regraph"]), (4, 2))
+        text = markdown([row], {})
+        self.assertIn("| one | 500 to 510 | 500 to 700, 2 of 4 runs rejected |", text)
+        [row] = summarise([_record("default", 100), busy])
+        self.assertIsNone(row.ratio("capture", "regraph"))
+        self.assertEqual(row.ratio("reserved", "regraph"), 0.4)
+        self.assertIn("| one | 2 | too noisy |", markdown([row], {}))
+
+    def test_ratios_are_to_pytorch(self) -> None:
         [row] = summarise([_record("default", 100), _record("regraph", 40)])
         self.assertEqual(row.ratio("reserved", "regraph"), 0.4)
         self.assertEqual(row.figures["default"]["capture"], 2.0)

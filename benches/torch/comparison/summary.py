@@ -10,15 +10,20 @@ from .allocators import ALLOCATORS, BASE
 from .records import Record
 
 
+#: A run counts for times if its yardsticks are at most this multiple of the least of its case's runs.
+NOISE = 1.1
+
+
 @dataclass(frozen=True)
 class Metric:
-    """A figure that is compared. `read` gives a record's samples."""
+    """A figure that is compared. `read` gives a record's samples; `timed` says that they are times."""
 
     key: str
     title: str
     unit: str
     scale: float
     read: Callable[[Record], list[int]]
+    timed: bool = False
 
 
 def _one(value: int | None) -> list[int]:
@@ -30,9 +35,9 @@ METRICS = (
     Metric("pool", "Held by its pool", "MiB", 2**-20, lambda r: _one(r.pool_bytes)),
     Metric("peak", "Peak allocated", "MiB", 2**-20, lambda r: _one(r.peak_allocated_bytes)),
     Metric("device", "Taken from the device", "MiB", 2**-20, lambda r: _one(r.device_bytes)),
-    Metric("capture", "Time of the capture", "ms", 1e-6, lambda r: r.capture_ns),
-    Metric("body", "Time of the captured program alone", "ms", 1e-6, lambda r: r.body_ns),
-    Metric("replay", "Time of a replay", "ms", 1e-6, lambda r: r.replay_ns),
+    Metric("capture", "Time of the capture", "ms", 1e-6, lambda r: r.capture_ns, True),
+    Metric("body", "Time of the captured program alone", "ms", 1e-6, lambda r: r.body_ns, True),
+    Metric("replay", "Time of a replay", "ms", 1e-6, lambda r: r.replay_ns, True),
 )
 #: Those of the picture.
 PICTURED = ("reserved", "peak", "capture", "replay")
@@ -40,12 +45,21 @@ PICTURED = ("reserved", "peak", "capture", "replay")
 
 @dataclass
 class Row:
-    """A case: for each allocator the median of each metric's samples, in the metric's unit."""
+    """A case: for each allocator its figures, in the metric's unit.
+
+    Memory is the median of the runs. Of a time each run has the median of its samples, and the least
+    run counts, among those whose yardsticks say that the machine was as fast as it can be.
+    `yardsticks` are the least and the greatest of an allocator's runs in nanoseconds, `rejected` how
+    many of its runs do not count for times.
+    """
 
     case: str
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
     calls: dict[str, dict[str, float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    yardsticks: dict[str, tuple[float, float]] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)
     results: str = ""
 
     def ratio(self, metric: str, allocator: str) -> float | None:
@@ -71,22 +85,47 @@ def allocators_of(rows: Iterable[Row]) -> list[str]:
 
 def _row(case: str, records: list[Record]) -> Row:
     row = Row(case)
+    fastest = min((one for r in records if r.ok for one in r.yardstick_ns), default=0.0)
     for name in ALLOCATORS:
         own = [record for record in records if record.allocator == name]
         good = [record for record in own if record.ok]
         if own and not good:
             row.errors[name] = own[-1].error
-        for metric in METRICS:
-            # In one process memory is the same at each capture; times of all are taken together.
-            samples = [sample for record in good for sample in metric.read(record)]
-            if samples:
-                row.figures.setdefault(name, {})[metric.key] = median(samples) * metric.scale
-        keys = dict.fromkeys(key for record in good for key in record.calls)
-        for key in keys:
-            values = [record.calls[key] for record in good if key in record.calls]
-            row.calls.setdefault(name, {})[key] = median(values)
+        if not good:
+            continue
+        quiet = [record for record in good if is_quiet(record, fastest)]
+        row.runs[name], row.rejected[name] = len(good), len(good) - len(quiet)
+        yardsticks = [one for record in good for one in record.yardstick_ns]
+        if yardsticks:
+            row.yardsticks[name] = (min(yardsticks), max(yardsticks))
+        row.figures[name] = {
+            metric.key: figure * metric.scale
+            for metric in METRICS
+            if (figure := _figure(metric, quiet if metric.timed else good)) is not None
+        }
+        keys = dict.fromkeys(key for record in quiet for key in record.calls)
+        if keys:
+            row.calls[name] = {
+                key: min(record.calls[key] for record in quiet if key in record.calls)
+                for key in keys
+            }
     row.results = compare_results(records)
     return row
+
+
+def is_quiet(record: Record, fastest: float) -> bool:
+    """Whether the machine was about as fast as in the fastest run of the case, before and after.
+
+    A run without a yardstick is none to trust.
+    """
+    return bool(record.yardstick_ns) and max(record.yardstick_ns) <= fastest * NOISE
+
+
+def _figure(metric: Metric, records: list[Record]) -> float | None:
+    runs = [median(samples) for record in records if (samples := metric.read(record))]
+    if not runs:
+        return None
+    return min(runs) if metric.timed else median(runs)
 
 
 def compare_results(records: list[Record]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import geometric_mean
 
 from .allocators import ALLOCATORS, BASE
 from .summary import METRICS, Metric, Row, allocators_of
 
 _CAPTION = """\
-Each figure is the median of all runs, and in brackets its ratio to PyTorch as it comes. *Reserved
+Memory is the median of all runs. Times are those of the least run, among runs whose yardstick shows
+that the machine was not busy with other things. In brackets: the ratio to PyTorch as it comes. *Reserved
 by the capture* is what `reserved_bytes` of `torch.cuda.memory_stats()` rises by, *taken from the
 device* what the driver says is gone, graphs included. *Time of the capture* is that of the whole
 `with torch.cuda.graph(...)`, instantiation included. Time in the allocator alone cannot be told
@@ -27,6 +29,8 @@ def markdown(rows: Sequence[Row], machine: Mapping[str, object]) -> str:
     batches = _batches(rows, names)
     if batches:
         parts.append(f"## All batch sizes against the largest alone, reserved\n\n{batches}")
+    if any(row.yardsticks for row in rows):
+        parts.append(f"## A call without a GPU, beside every run, ns\n\n{_yardsticks(rows, names)}")
     if any(row.calls for row in rows):
         parts.append(f"## Calls, C++ program\n\n{_calls(rows)}")
     results = [(row.case, row.results) for row in rows if row.results]
@@ -46,7 +50,7 @@ def _machine(machine: Mapping[str, object]) -> str:
     return "".join(f"* {key}: {value}\n" for key, value in machine.items())
 
 
-def _metric(metric: Metric, rows: Iterable[Row], names: Sequence[str]) -> str:
+def _metric(metric: Metric, rows: Sequence[Row], names: Sequence[str]) -> str:
     lines = []
     for row in rows:
         cells = [row.case]
@@ -54,11 +58,41 @@ def _metric(metric: Metric, rows: Iterable[Row], names: Sequence[str]) -> str:
             figure = row.figures.get(name, {}).get(metric.key)
             ratio = row.ratio(metric.key, name)
             if figure is None:
-                cells.append("failed" if name in row.errors else "")
+                cells.append(_why_none(row, name))
             elif name == BASE or ratio is None:
                 cells.append(number(figure))
             else:
                 cells.append(f"{number(figure)} ({ratio:.2f})")
+        lines.append(cells)
+    if metric.timed:
+        means = (_mean([row.ratio(metric.key, name) for row in rows]) for name in names)
+        lines.append(["geometric mean of the ratios", *means])
+    return _table(("case", *(ALLOCATORS[name].title for name in names)), lines)
+
+
+def _why_none(row: Row, name: str) -> str:
+    if name in row.errors:
+        return "failed"
+    return "too noisy" if row.rejected.get(name) else ""
+
+
+def _mean(ratios: Iterable[float | None]) -> str:
+    known = [ratio for ratio in ratios if ratio]
+    return f"{geometric_mean(known):.3f} of {len(known)}" if known else ""
+
+
+def _yardsticks(rows: Iterable[Row], names: Sequence[str]) -> str:
+    lines = []
+    for row in rows:
+        cells = [row.case]
+        for name in names:
+            if name not in row.yardsticks:
+                cells.append("")
+                continue
+            least, most = row.yardsticks[name]
+            rejected = row.rejected[name]
+            told = f", {rejected} of {row.runs[name]} runs rejected" if rejected else ""
+            cells.append(f"{number(least)} to {number(most)}{told}")
         lines.append(cells)
     return _table(("case", *(ALLOCATORS[name].title for name in names)), lines)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .allocators import ALLOCATORS
 from .records import Record
+from .yardstick import yardstick
 
 
 def work(request: dict[str, Any]) -> Record:
@@ -25,7 +26,9 @@ def work(request: dict[str, Any]) -> Record:
         quick, dry = bool(request.get("quick")), bool(request.get("dry"))
         make = chosen([record.case], quick, dry)[record.case]
         device = DryDevice() if dry else GpuDevice()
+        record.yardstick_ns.append(yardstick())
         measure(make(), device, Options(**request.get("options", {})), record)
+        record.yardstick_ns.append(yardstick())
     except BaseException as error:
         record.ok = False
         record.error = f"{type(error).__name__}: {error}".strip()

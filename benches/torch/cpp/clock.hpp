@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <vector>
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -44,6 +45,24 @@ struct Clock {
         cost = static_cast<double>(empty[5'000]);
     }
 };
+
+// The time of a call that needs no GPU, in nanoseconds: a node comes into a small ordered set, and
+// another goes. The median of some tries. It says how fast the machine is at the moment.
+inline double yardstick() {
+    constexpr std::uint64_t calls = 20'000, kept = 256;
+    std::vector<double> tries(15);
+    for (double& one : tries) {
+        std::set<std::uint64_t> numbers;
+        std::uint64_t begin = nanoseconds();
+        for (std::uint64_t call = 0; call < calls; call++) {
+            numbers.insert(call * 0x9e3779b97f4a7c15);
+            if (numbers.size() > kept) numbers.erase(numbers.begin());
+        }
+        one = static_cast<double>(nanoseconds() - begin) / static_cast<double>(calls);
+    }
+    std::nth_element(tries.begin(), tries.begin() + 7, tries.end());
+    return tries[7];
+}
 
 // The time of one kind of call.
 struct Tally {

@@ -175,13 +175,15 @@ std::string record(const Arguments& arguments) {
          << ", \"allocator\": " << quoted(arguments.allocator)
          << ", \"repeat\": " << arguments.repeat;
     try {
+        double before = yardstick();
         Figures figures = measure(arguments);
+        double after = yardstick();
         text << ", \"ok\": true, \"graphs\": 1, \"reserved_bytes\": " << figures.reserved
              << ", \"peak_allocated_bytes\": " << figures.peak_allocated
              << ", \"capture_ns\": [" << figures.capture << "], \"body_ns\": [" << figures.body
              << "], \"replay_ns\": ["
              << joined(figures.launches, [](auto& out, auto value) { out << value; })
-             << "], \"calls\": {"
+             << "], \"yardstick_ns\": [" << before << ", " << after << "], \"calls\": {"
              << joined(figures.calls,
                        [](auto& out, const auto& call) {
                            out << quoted(call.first) << ": " << call.second;

@@ -5,6 +5,11 @@
 
 #include "parts.hpp"
 
+// In c10_cuda, and declared by no header of PyTorch's: its other libraries declare it as here.
+namespace c10::cuda::_internal {
+void setHasPrimaryContext(bool (*has)(c10::DeviceIndex));
+}
+
 namespace {
 
 namespace caching = c10::cuda::CUDACachingAllocator;
@@ -23,6 +28,10 @@ cudaStreamCaptureStatus capture_of(cudaStream_t stream, unsigned long long& id) 
 class TorchAllocator final : public Allocator {
 public:
     TorchAllocator() {
+        // PyTorch asks this before it makes a device current again, as behind each event; the library
+        // that would answer is not loaded here. `Gpu` has made the first device's context.
+        c10::cuda::_internal::setHasPrimaryContext(
+            [](c10::DeviceIndex device) { return device == 0; });
         int devices = 0;
         C10_CUDA_CHECK(cudaGetDeviceCount(&devices));
         caching::init(devices);

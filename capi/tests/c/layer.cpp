@@ -205,6 +205,16 @@ static void an_exception_in_a_capture() {
     graph sound = p.record(a, [&](capture &) { kernel(e, a); });
     sound.launch(a);
 
+    // One that is captured again for a launch that starts early.
+    int calls = 0;
+    p.record(a, [&](capture &c) {
+        ++calls;
+        { auto first = c.allocate(4 * MIB, a); kernel(e, a); }
+        auto second = c.allocate(4 * MIB, a);
+        OK(regraph_sim_launch(e.raw(), a, true));
+    });
+    CHECK(calls == 2);
+
     // Moved and ended by hand; and abandoned by assignment.
     capture open = p.begin_capture(a, REGRAPH_CAPTURE_RELAXED);
     capture moved = std::move(open);

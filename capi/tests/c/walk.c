@@ -144,6 +144,8 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_begin_capture(e, it.pool, it.a, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_plan_capture(NULL, it.capture, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_end_capture(NULL, it.capture, NULL, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_close_capture(NULL, it.capture, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_capture_verdict(NULL, it.capture, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_abandon_capture(NULL, it.capture));
     IS(REGRAPH_ERROR_NULL, regraph_release_graph(NULL, graph));
     IS(REGRAPH_ERROR_NULL, regraph_observe_stream(NULL, it.a));
@@ -483,6 +485,73 @@ static void a_refused_capture(void) {
     regraph_engine_destroy(e);
 }
 
+/* The same, foreseen in the second attempt. */
+static void a_capture_again(void) {
+    bench it = begin("", false);
+    regraph_engine *e = it.engine;
+    regraph_block first, second;
+    regraph_graph graph;
+    int attempt;
+    IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_set_attempt(e, it.capture, 3));
+    for (attempt = REGRAPH_ATTEMPT_FIRST; attempt <= REGRAPH_ATTEMPT_AGAIN; ++attempt) {
+        if (attempt == REGRAPH_ATTEMPT_AGAIN) {
+            OK(regraph_sim_begin_capture(e, it.a));
+            OK(regraph_begin_capture(e, it.pool, it.a, &it.capture));
+        }
+        OK(regraph_set_attempt(e, it.capture, attempt));
+        OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &first));
+        OK(regraph_sim_launch(e, it.a, false));
+        OK(regraph_free(e, first.id));
+        OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &second));
+        CHECK((second.address == first.address) == (attempt == REGRAPH_ATTEMPT_FIRST));
+        OK(regraph_sim_launch(e, it.a, true));
+        OK(regraph_sim_end_capture(e, it.a, &graph));
+        if (attempt == REGRAPH_ATTEMPT_FIRST) {
+            IS(REGRAPH_ERROR_CAPTURE_AGAIN, regraph_end_capture(e, it.capture, graph, NULL));
+            SAYS("capture again");
+        } else {
+            OK(regraph_end_capture(e, it.capture, graph, NULL));
+        }
+        OK(regraph_free(e, second.id));
+    }
+    regraph_engine_destroy(e);
+}
+
+/* The graph is instantiated while it is verified. */
+static void an_end_of_two_steps(void) {
+    int abandoned, node;
+    for (abandoned = 0; abandoned < 2; ++abandoned) {
+        bench it = begin("", false);
+        regraph_engine *e = it.engine;
+        regraph_block block;
+        regraph_capture_report report;
+        regraph_graph graph;
+        regraph_executable executable;
+        for (node = 0; node < 300; ++node) {
+            OK(regraph_allocate(e, it.pool, 4 * MIB, it.a, &block));
+            OK(regraph_sim_launch(e, it.a, false));
+            OK(regraph_free(e, block.id));
+        }
+        IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_verdict(e, it.capture, &report));
+        OK(regraph_sim_capture_info(e, it.a, &it.capture, &graph));
+        OK(regraph_close_capture(e, it.capture, graph));
+        IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_close_capture(e, it.capture, graph));
+        OK(regraph_sim_end_capture(e, it.a, &graph));
+        OK(regraph_sim_instantiate(e, graph, &executable));
+        IS(REGRAPH_ERROR_POOL_IN_USE, regraph_pool_destroy(e, it.pool));
+        if (abandoned) {
+            OK(regraph_abandon_capture(e, it.capture));
+            IS(REGRAPH_ERROR_UNKNOWN_CAPTURE, regraph_capture_verdict(e, it.capture, &report));
+        } else {
+            OK(regraph_capture_verdict(e, it.capture, &report));
+            CHECK(report.verified && report.nodes == 300 && report.blocks == 300);
+            OK(regraph_launch_executable(e, report.graph, executable, it.a));
+            OK(regraph_release_graph(e, report.graph));
+        }
+        regraph_engine_destroy(e);
+    }
+}
+
 static void a_ruined_capture(void) {
     bench it = begin("", false);
     regraph_engine *e = it.engine;
@@ -717,6 +786,8 @@ int main(void) {
     observers();
     a_capture();
     a_refused_capture();
+    a_capture_again();
+    an_end_of_two_steps();
     a_ruined_capture();
     journals();
     plans();

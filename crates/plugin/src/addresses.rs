@@ -1,43 +1,145 @@
 //! Live blocks by their address.
 //!
-//! Sharded, so that threads that work on different tensors seldom meet.
+//! Sharded, so that threads that work on different tensors seldom meet. A shard is a table with open
+//! addressing: a look-up is a multiplication and mostly one row.
 
-use crate::map::{new_map, Map};
 use regraph::engine::BlockId;
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A power of two.
-const SHARDS: usize = 32;
-
-/// Blocks begin at multiples of this many bytes, 2 to this power.
-const ALIGNMENT: u32 = 9;
+/// Two to this power.
+const SHARDS: u32 = 5;
 
 /// The table. Each address has one block at most: it is live from its allocation to its free.
 #[derive(Debug)]
-pub(super) struct Addresses(Vec<Mutex<Map<u64, BlockId>>>);
+pub(super) struct Addresses(Box<[Padded]>);
+
+/// On a cache line of its own, so that threads do not slow each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Padded(Mutex<Shard>);
+
+/// A row is empty where its address is 0, which no block has. Behind an empty row lies nothing that
+/// belongs before it.
+#[derive(Debug, Default)]
+struct Shard {
+    /// A power of two of rows, at most three quarters of them in use; none at first.
+    addresses: Vec<u64>,
+    /// Of the same length, with anything in empty rows.
+    blocks: Vec<Option<BlockId>>,
+    used: usize,
+}
 
 impl Addresses {
     pub(super) fn new() -> Self {
-        Self((0..SHARDS).map(|_| Mutex::new(new_map())).collect())
+        Self((0..1 << SHARDS).map(|_| Padded::default()).collect())
     }
 
-    /// The shard of an address: bits from far apart, for neighbours of one size differ in high ones.
-    fn shard(&self, address: u64) -> MutexGuard<'_, Map<u64, BlockId>> {
-        let block = address >> ALIGNMENT;
-        let row = (block ^ (block >> 5) ^ (block >> 12)) as usize % SHARDS;
+    #[inline]
+    fn shard(&self, address: u64) -> MutexGuard<'_, Shard> {
+        let row = (mixed(address) >> (u64::BITS - SHARDS)) as usize;
         // No step leaves a shard half changed.
-        self.0[row].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0[row].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(super) fn insert(&self, address: u64, block: BlockId) {
         self.shard(address).insert(address, block);
     }
 
     pub(super) fn get(&self, address: u64) -> Option<BlockId> {
-        self.shard(address).get(&address).copied()
+        let shard = self.shard(address);
+        shard.blocks[shard.find(address)?]
     }
 
+    #[inline]
     pub(super) fn remove(&self, address: u64) -> Option<BlockId> {
-        self.shard(address).remove(&address)
+        self.shard(address).remove(address)
+    }
+}
+
+/// Neighbours of any size come far apart: the high bits depend on all of the address.
+#[inline]
+fn mixed(address: u64) -> u64 {
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Shard {
+    /// Where an address belongs, if nothing else is there. Bits below those that choose the shard.
+    #[inline]
+    fn home(&self, address: u64) -> usize {
+        (mixed(address) >> 24) as usize & self.mask()
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.addresses.len().wrapping_sub(1)
+    }
+
+    #[inline]
+    fn find(&self, address: u64) -> Option<usize> {
+        let mut row = self.home(address);
+        loop {
+            match *self.addresses.get(row)? {
+                0 => return None,
+                found if found == address => return Some(row),
+                _ => row = (row + 1) & self.mask(),
+            }
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self, address: u64, block: BlockId) {
+        if 4 * (self.used + 1) > 3 * self.addresses.len() {
+            self.grow();
+        }
+        self.used += 1;
+        self.put(address, Some(block));
+    }
+
+    #[inline]
+    fn put(&mut self, address: u64, block: Option<BlockId>) {
+        let mut row = self.home(address);
+        while self.addresses[row] != 0 {
+            debug_assert!(self.addresses[row] != address, "a live block begins there");
+            row = (row + 1) & self.mask();
+        }
+        self.addresses[row] = address;
+        self.blocks[row] = block;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let rows = (2 * self.addresses.len()).max(64);
+        let addresses = std::mem::replace(&mut self.addresses, vec![0; rows]);
+        let blocks = std::mem::replace(&mut self.blocks, vec![None; rows]);
+        for (address, block) in addresses.into_iter().zip(blocks) {
+            if address != 0 {
+                self.put(address, block);
+            }
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, address: u64) -> Option<BlockId> {
+        let mut hole = self.find(address)?;
+        let block = self.blocks[hole];
+        self.used -= 1;
+        // What had to go past the row moves up, so that it is found without it.
+        let mut row = hole;
+        loop {
+            row = (row + 1) & self.mask();
+            let next = self.addresses[row];
+            if next == 0 {
+                break;
+            }
+            let passed = row.wrapping_sub(self.home(next)) & self.mask();
+            if passed >= row.wrapping_sub(hole) & self.mask() {
+                self.addresses[hole] = next;
+                self.blocks[hole] = self.blocks[row];
+                hole = row;
+            }
+        }
+        self.addresses[hole] = 0;
+        block
     }
 }

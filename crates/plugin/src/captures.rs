@@ -3,9 +3,10 @@
 use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{self, PoolConfig};
 use regraph::internals::journal::Journal;
+use regraph::sync::Ordering;
 
 use super::device::Device;
-use super::pools::{Announced, Pools, Private, UNNAMED};
+use super::pools::{Announced, Private, UNNAMED};
 use super::routes::Route;
 use super::{Error, Filter, Plugin, PoolKey};
 
@@ -85,14 +86,14 @@ impl<D: Driver + HostApi> Plugin<D> {
         alone: bool,
     ) -> Result<Option<CaptureId>, Error> {
         let device = self.device(device)?;
-        let Some(Route { key, pool, serial, .. }) = device.routes.of(stream) else {
+        let Some(Route { key, pool, serial }) = device.routes.of(stream) else {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;
         // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let releases = pools.private.get(&key).map_or(0, |private| private.releases);
-        let announced = Announced { key, serial, capture, releases, ending: false, graph: None };
+        let announced = Announced { key, serial, capture, releases, ending: false };
         if let Some(earlier) = pools.announced.insert(stream, announced) {
             // The stream has left that capture, and the host did not say so: its filter may look at
             // a graph object that is destroyed any time now.
@@ -108,8 +109,11 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(Some(capture))
     }
 
-    /// Ends the capture that `stream` is in, just before its host ends it: the checker judges it, if
-    /// the engine's settings say so. `record` is shown its journal first, where one is kept.
+    /// Ends the capture that `stream` is in, just before its host ends it. The checker judges it, if
+    /// the engine's settings say so: small captures now, others while their host instantiates the graph
+    /// (see [`engine::Engine::close_capture`]); the verdict is [`Plugin::capture_ended`]'s. `record` is
+    /// shown its journal first, where that was asked for ([`Plugin::keep_journals`],
+    /// [`Config::journal`](engine::Config::journal)).
     ///
     /// # Errors
     /// [`engine::Error::Refused`], [`engine::Error::SetBack`], [`engine::Error::LateUse`]: the graph
@@ -122,45 +126,59 @@ impl<D: Driver + HostApi> Plugin<D> {
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let Some((capture, graph)) = device.capture_of(stream)? else { return Ok(()) };
-        if let Some(announced) = device.pools().announced.get_mut(&stream) {
-            announced.ending = announced.capture == capture;
-        }
-        // Nothing allocated in it, or it was ended before.
-        let Ok(journal) = device.engine.journal(capture) else { return Ok(()) };
-        if let Some(journal) = journal {
-            record(capture, &journal);
-        }
-        let report = device.engine.end_capture(capture, graph)?;
-        let mut pools = device.pools();
-        let Pools { announced, private, strays, stray_graphs } = &mut *pools;
-        let announced = announced.get_mut(&stream).filter(|it| it.capture == capture);
-        let owner = announced.as_ref().and_then(|it| Some((it.key, private.get_mut(&it.key)?)));
-        let pool = match owner {
-            Some((key, owner)) => {
-                owner.graphs.push(report.graph);
-                Some((key, owner.pool))
+        let announced = match device.pools().announced.get_mut(&stream) {
+            Some(announced) => {
+                announced.ending = announced.capture == capture;
+                announced.ending
             }
-            None => {
-                stray_graphs.push(report.graph);
-                strays.get(&capture).map(|&pool| (UNNAMED, pool))
-            }
+            None => false,
         };
-        if let Some(announced) = announced {
-            announced.graph = Some(report.graph);
+        if self.journals.load(Ordering::Relaxed) || self.config.journal {
+            if let Ok(Some(journal)) = device.engine.journal(capture) {
+                record(capture, &journal);
+            }
         }
-        drop(pools);
-        if let Some((key, pool)) = pool {
-            device.remember(key, pool, report);
+        match device.engine.close_capture(capture, graph) {
+            // Nothing allocated in it, or it was ended before.
+            Err(engine::Error::UnknownCapture { .. }) => return Ok(()),
+            closed => closed?,
+        }
+        if announced {
+            return Ok(());
+        }
+        // Its host may say nothing more of it.
+        let report = device.engine.verdict(capture)?;
+        let mut pools = device.pools();
+        pools.stray_graphs.push(report.graph);
+        if pools.strays.contains_key(&capture) {
+            device.reports.push(UNNAMED, report);
         }
         Ok(())
     }
 
-    /// The host has ended the capture of `stream`, and has its graph.
+    /// The host has ended the capture of `stream`, and has its graph, which it has not launched. Waits
+    /// for the checker's verdict.
     ///
     /// # Errors
+    /// [`engine::Error::Refused`]: the graph must never run, and nothing of the capture is left here.
     /// [`Error::Driver`] where the device cannot be had.
     pub fn capture_ended(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
-        self.device(device)?.pools().announced.remove(&stream);
+        let device = self.device(device)?;
+        let announced = device.pools().announced.remove(&stream);
+        let Some(Announced { key, capture, .. }) = announced else { return Ok(()) };
+        let report = match device.engine.verdict(capture) {
+            // It was ended when its pool was, or never known.
+            Err(engine::Error::UnknownCapture { .. }) => return Ok(()),
+            verdict => verdict?,
+        };
+        let mut pools = device.pools();
+        match pools.private.get_mut(&key) {
+            Some(private) => private.graphs.push(report.graph),
+            // Its host has let go of the graph already.
+            None => return Ok(device.engine.release_graph(report.graph)?),
+        }
+        drop(pools);
+        device.reports.push(key, report);
         Ok(())
     }
 
@@ -173,24 +191,13 @@ impl<D: Driver + HostApi> Plugin<D> {
     pub fn capture_failed(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
         let device = self.device(device)?;
         let announced = device.pools().announced.remove(&stream);
-        let Some(Announced { key, serial, capture, releases, graph, .. }) = announced else {
+        let Some(Announced { key, serial, capture, releases, .. }) = announced else {
             return Ok(());
         };
-        match graph {
-            // Accepted here, but the driver did not give the graph.
-            Some(graph) => {
-                let mut pools = device.pools();
-                if let Some(private) = pools.private.get_mut(&key) {
-                    private.graphs.retain(|&other| other != graph);
-                }
-                device.reports.forget(capture);
-                device.engine.release_graph(graph)?;
-            }
-            None => match device.engine.abandon_capture(capture) {
-                // Rolled back when it was refused, or found to be ruined.
-                Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}
-                Err(error) => return Err(error.into()),
-            },
+        match device.engine.abandon_capture(capture) {
+            // Rolled back when it was refused, or found to be ruined.
+            Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
         device.routes.remove_one(serial);
         if let Some(private) = device.pools().private.get_mut(&key) {

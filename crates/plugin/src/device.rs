@@ -52,9 +52,11 @@ impl<D: Driver + HostApi> Device<D> {
 
     #[inline]
     pub(super) fn free(&self, address: u64) -> Result<(), Error> {
-        let unknown = Error::UnknownAddress { call: "free", address };
-        // Before the engine: another thread may get the address the moment it is free.
-        let block = self.blocks.remove(address).ok_or(unknown)?;
+        // Before the engine: another thread may get the address the moment it is free. Errors are made
+        // where they are needed: to drop one costs more than a look-up.
+        let Some(block) = self.blocks.remove(address) else {
+            return Err(Error::UnknownAddress { call: "free", address });
+        };
         Ok(self.engine.free(block)?)
     }
 
@@ -109,7 +111,7 @@ impl<D: Driver + HostApi> Device<D> {
             match self.engine.end_unjudged(capture) {
                 Ok(report) => {
                     graphs.push(report.graph);
-                    self.remember(key, pool, report);
+                    self.reports.push(key, report);
                 }
                 Err(error) => result = result.and(Err(error.into())),
             }

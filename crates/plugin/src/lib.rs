@@ -208,36 +208,46 @@ impl<D: Driver + HostApi> Plugin<D> {
     #[inline]
     fn device(&self, number: u32) -> Result<&Device<D>, Error> {
         let slot = self.devices.get(number as usize);
-        let slot = slot.ok_or(Error::UnknownDevice { device: number })?;
+        let Some(slot) = slot else { return Err(Error::UnknownDevice { device: number }) };
         match slot.get() {
             Some(device) => Ok(device),
-            None => {
-                let driver = (self.connect)(number)?;
-                let engine = Engine::new(driver, self.config.clone().device(number));
-                let observers = Arc::clone(&self.observers);
-                engine.observe_out_of_memory(move |report| {
-                    for observer in heard(&observers).clone() {
-                        observer(number, report);
-                    }
-                });
-                if self.journals.load(Ordering::Relaxed) {
-                    engine.keep_journals(true)?;
-                }
-                match self.history.load(Ordering::Relaxed) {
-                    UNSAID => {}
-                    entries => engine.record_history(entries)?,
-                }
-                // Another thread may have been faster; then its own is the one.
-                Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
-            }
+            None => self.new_device(number, slot),
         }
+    }
+
+    #[cold]
+    fn new_device<'a>(
+        &self,
+        number: u32,
+        slot: &'a OnceLock<Box<Device<D>>>,
+    ) -> Result<&'a Device<D>, Error> {
+        let driver = (self.connect)(number)?;
+        let engine = Engine::new(driver, self.config.clone().device(number));
+        let observers = Arc::clone(&self.observers);
+        engine.observe_out_of_memory(move |report| {
+            for observer in heard(&observers).clone() {
+                observer(number, report);
+            }
+        });
+        if self.journals.load(Ordering::Relaxed) {
+            engine.keep_journals(true)?;
+        }
+        match self.history.load(Ordering::Relaxed) {
+            UNSAID => {}
+            entries => engine.record_history(entries)?,
+        }
+        // Another thread may have been faster; then its own is the one.
+        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
     }
 
     /// The device that an address was handed out for, as its host has it.
     #[inline]
     fn known(&self, number: u32, address: u64) -> Result<&Device<D>, Error> {
         let device = self.devices.get(number as usize).and_then(OnceLock::get);
-        device.map(Box::as_ref).ok_or(Error::UnknownAddress { call: "free", address })
+        match device {
+            Some(device) => Ok(device),
+            None => Err(Error::UnknownAddress { call: "free", address }),
+        }
     }
 
     fn find(
@@ -246,7 +256,10 @@ impl<D: Driver + HostApi> Plugin<D> {
         call: &'static str,
     ) -> Result<(&Device<D>, regraph::engine::BlockId), Error> {
         let found = self.devices().find_map(|device| Some((device, device.blocks.get(address)?)));
-        found.ok_or(Error::UnknownAddress { call, address })
+        match found {
+            Some(found) => Ok(found),
+            None => Err(Error::UnknownAddress { call, address }),
+        }
     }
 }
 

@@ -52,8 +52,6 @@ pub(super) struct Announced {
     pub(super) releases: u64,
     /// Whether its host is about to end it; its route goes with the next end of the pool.
     pub(super) ending: bool,
-    /// Its graph's claim, once it was accepted.
-    pub(super) graph: Option<GraphId>,
 }
 
 /// What is known of a device's pools. One lock holds it all.

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureId, Driver, HostApi};
-use regraph::engine::{CaptureReport, PoolId};
+use regraph::engine::CaptureReport;
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::device::Device;
 use super::pools::PoolKey;
 use super::{Error, Plugin};
 
@@ -59,13 +58,13 @@ impl Ended {
 }
 
 impl Reports {
-    pub(super) fn push(&self, key: PoolKey, reserved: u64, report: CaptureReport) {
+    pub(super) fn push(&self, key: PoolKey, report: CaptureReport) {
         let summary = CaptureSummary {
             capture: report.capture,
             key,
             nodes: report.nodes,
             blocks: report.blocks,
-            reserved,
+            reserved: report.reserved,
             minimum: None,
             mappings: report.plan.map(|plan| plan.mappings),
         };
@@ -75,11 +74,6 @@ impl Reports {
         }
         let ended = Ended { summary, report: Some(report) };
         all.push_back((summary.capture, Arc::new(Mutex::new(ended))));
-    }
-
-    /// Forgets a capture whose graph there is not after all.
-    pub(super) fn forget(&self, capture: CaptureId) {
-        held(&self.0).retain(|&(other, _)| other != capture);
     }
 
     fn summaries(&self) -> Vec<CaptureSummary> {
@@ -102,14 +96,5 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn captures(&self, device: u32) -> Result<Vec<CaptureSummary>, Error> {
         Ok(self.device(device)?.reports.summaries())
-    }
-}
-
-impl<D: Driver + HostApi> Device<D> {
-    /// Remembers what a capture into a pool came to.
-    pub(super) fn remember(&self, key: PoolKey, pool: PoolId, report: CaptureReport) {
-        // An engine that answers nothing any more has graphs all the same.
-        let reserved = self.engine.pool_statistics(pool).map_or(0, |figures| figures.reserved);
-        self.reports.push(key, reserved, report);
     }
 }

@@ -13,21 +13,26 @@ use super::PoolKey;
 /// route stands and for a moment after; it must not call the plug-in.
 pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// A pool that takes the requests of some streams.
-#[derive(Clone)]
+/// Where the requests of some streams go.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) key: PoolKey,
     pub(super) pool: PoolId,
-    filter: Filter,
     /// Counts up over all routes of the device.
     pub(super) serial: u64,
+}
+
+/// A route that stands.
+struct Standing {
+    route: Route,
+    filter: Filter,
     thread: ThreadId,
 }
 
 /// The routes of a device, the latest last.
 #[derive(Default)]
 pub(super) struct Routes {
-    routes: Mutex<Vec<Route>>,
+    routes: Mutex<Vec<Standing>>,
     /// How many there are, for a look without the lock.
     count: AtomicUsize,
     serial: AtomicU64,
@@ -38,7 +43,7 @@ impl Routes {
         let thread = std::thread::current().id();
         let mut routes = self.lock();
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        routes.push(Route { key, pool, filter, serial, thread });
+        routes.push(Standing { route: Route { key, pool, serial }, filter, thread });
         self.count.store(routes.len(), Ordering::Release);
         serial
     }
@@ -48,8 +53,8 @@ impl Routes {
     pub(super) fn remove(&self, key: PoolKey) {
         let this = std::thread::current().id();
         let mut routes = self.lock();
-        let mine = routes.iter().rposition(|route| route.key == key && route.thread == this);
-        let row = mine.or_else(|| routes.iter().rposition(|route| route.key == key));
+        let mine = routes.iter().rposition(|it| it.route.key == key && it.thread == this);
+        let row = mine.or_else(|| routes.iter().rposition(|it| it.route.key == key));
         if let Some(row) = row {
             routes.remove(row);
         }
@@ -59,10 +64,10 @@ impl Routes {
     /// Takes one route away, if it still stands, and says to which pool.
     pub(super) fn remove_one(&self, serial: u64) -> Option<PoolKey> {
         let mut routes = self.lock();
-        let row = routes.iter().position(|route| route.serial == serial)?;
-        let route = routes.remove(row);
+        let row = routes.iter().position(|it| it.route.serial == serial)?;
+        let gone = routes.remove(row);
         self.count.store(routes.len(), Ordering::Release);
-        Some(route.key)
+        Some(gone.route.key)
     }
 
     #[inline]
@@ -71,6 +76,7 @@ impl Routes {
     }
 
     /// The latest route that takes a stream.
+    #[inline]
     pub(super) fn of(&self, stream: StreamHandle) -> Option<Route> {
         if self.are_none() {
             return None;
@@ -78,10 +84,10 @@ impl Routes {
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
         let routes = self.lock();
-        routes.iter().rev().find(|route| (route.filter)(stream)).cloned()
+        routes.iter().rev().find(|it| (it.filter)(stream)).map(|it| it.route)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Route>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
         // No step leaves the list half changed.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{BlockIndex, InvalidTrace, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph::internals::journal::{BlockNumber, Entry, Journal, Nodes};
 
 /// Why a journal has no trace.
 #[derive(Debug, Error)]
@@ -64,7 +64,7 @@ struct Writer<'a> {
     operations: Vec<Operation>,
     streams: HashMap<StreamHandle, StreamIndex>,
     outside: StreamIndex,
-    dependencies: HashMap<NodeHandle, &'a [Dependency]>,
+    dependencies: HashMap<NodeHandle, Nodes<'a>>,
     /// Numbered nodes; a node without a number is being visited.
     nodes: HashMap<NodeHandle, Option<NodeIndex>>,
     node_count: NodeIndex,
@@ -166,10 +166,10 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn look(&mut self, stream: StreamHandle, terminals: &[Dependency]) -> Result<(), JournalError> {
+    fn look(&mut self, stream: StreamHandle, terminals: Nodes<'_>) -> Result<(), JournalError> {
         let mut all = Vec::with_capacity(terminals.len());
         let mut full = Vec::new();
-        for terminal in terminals {
+        for terminal in terminals.iter() {
             let node = self.number(terminal.node)?;
             if !all.contains(&node) {
                 all.push(node);
@@ -232,7 +232,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The dependencies of a node that a trace can say.
-    fn said(&self, node: NodeHandle) -> impl Iterator<Item = &'a Dependency> {
+    fn said(&self, node: NodeHandle) -> impl Iterator<Item = Dependency> + 'a {
         let dependencies = self.dependencies.get(&node).copied().unwrap_or_default();
         dependencies.iter().filter(|dependency| {
             dependency.edge == EdgeData::FULL || dependency.edge == EdgeData::PROGRAMMATIC

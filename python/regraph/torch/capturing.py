@@ -1,5 +1,6 @@
 """Captures: regraph learns of their begin and end, and checks a graph before its capture ends."""
 
+import atexit
 import contextlib
 import functools
 import warnings
@@ -22,9 +23,22 @@ class Place(NamedTuple):
 
     @classmethod
     def current(cls) -> "Place":
-        """The current stream of the current device."""
-        stream = torch.cuda.current_stream()
-        return cls(stream.device_index, stream.cuda_stream)
+        """The current stream of the current device.
+
+        Not from `torch.cuda.current_stream()`, which makes an object of the stream.
+        """
+        device = torch._C._cuda_getDevice()
+        return cls(device, torch._C._cuda_getCurrentRawStream(device))
+
+
+class UnderWay(NamedTuple):
+    """A capture that a graph object has begun."""
+
+    place: Place
+    #: `None` where the stream belongs to no pool of graphs.
+    capture: int | None
+    #: The graph object, whose end is that of the capture.
+    graph: "weakref.ref[Any]"
 
 
 def install(patches: Patches) -> None:
@@ -76,9 +90,10 @@ class _Calls:
         self.begin = begin
         self.end = end
         self.reset = reset
-        self.dropped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self.under_way: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        #: By the graph object's `id`, which no other has while it lives.
+        self.under_way: dict[int, UnderWay] = {}
         self.warned = False
+        atexit.register(self.forget_all)
 
     def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
         """Begins a capture and announces it to regraph."""
@@ -97,18 +112,18 @@ class _Calls:
         except BaseException:
             self.give_up(graph, place)
             raise
-        self.under_way[graph] = place
-        earlier = self.dropped.pop(graph, None)
-        if earlier is not None:
-            earlier.detach()  # PyTorch ended that capture behind this method's back.
-        if capture is not None:
-            # The filter of the capture's pool reads the graph object, so it must go before that.
-            dropped = weakref.finalize(graph, _native.capture_dropped, *place, capture)
-            self.dropped[graph] = dropped
+        key, under_way = id(graph), self.under_way
+
+        def dropped(_: Any) -> None:
+            forget(under_way, key)
+
+        # In place of one that PyTorch ended behind this method's back.
+        under_way[key] = UnderWay(place, capture, weakref.ref(graph, dropped))
 
     def capture_end(self, graph: Any) -> None:
         """Has the graph checked, ends the capture and reports the result to regraph."""
-        place = self.under_way.get(graph)
+        begun = self.under_way.get(id(graph))
+        place = None if begun is None else begun.place
         if place is None and torch.cuda.is_current_stream_capturing():
             raise Error(
                 "The current stream's capture was not begun by this graph; end it through the "
@@ -117,10 +132,7 @@ class _Calls:
         if place is None or place != Place.current():
             self.end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
             return
-        del self.under_way[graph]
-        dropped = self.dropped.pop(graph, None)
-        if dropped is not None:
-            dropped.detach()
+        del self.under_way[id(graph)]
         try:
             _native.capture_ending(*place)
         except BaseException:
@@ -136,6 +148,11 @@ class _Calls:
         except BaseException:
             self.reset(graph)
             raise
+
+    def forget_all(self) -> None:
+        """Forgets the captures under way when the process ends, before their graph objects go."""
+        for key in list(self.under_way):
+            forget(self.under_way, key)
 
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if a plan would need that."""
@@ -165,6 +182,16 @@ class _Calls:
         with contextlib.suppress(Exception):
             self.reset(graph)
         _report_failure(place)
+
+
+def forget(under_way: dict[int, UnderWay], key: int) -> None:
+    """Tells that the graph object of a capture under way goes, and the capture was not ended.
+
+    The filter of the capture's pool reads the graph object, so it must go before that.
+    """
+    begun = under_way.pop(key, None)
+    if begun is not None and begun.capture is not None:
+        _native.capture_dropped(*begun.place, begun.capture)
 
 
 def _is_alone() -> bool:

@@ -6,9 +6,9 @@
 //! only where the latest block is live or not proven to be done with, and the two overlap in time anyway.
 
 use super::{Bound, Free, Live, Physical, PlannedCapture, PlannedHeap, Run};
-use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
+use crate::capture::{Markers, Moment, Proof, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
-use crate::heap::place::{Before, Placed};
+use crate::heap::place::Placed;
 use crate::heap::range::{SegmentId, State};
 use crate::heap::segment::{unit, Segment, Shape};
 
@@ -48,13 +48,13 @@ impl PlannedHeap {
         driver: &D,
         requester: PlannedRequester,
         bytes: u64,
-        prove: &mut dyn FnMut(&[NodeIndex]) -> bool,
+        proof: Proof<'_>,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
         let run = self.enter_capture(requester.capture, unit).run(requester.stream);
         let latest = run.free.last_mut();
         let fits = |free: &&mut Free| free.bytes >= bytes && free.since >= requester.learned;
-        if let Some(free) = latest.filter(fits).filter(|free| prove(&free.markers)) {
+        if let Some(free) = latest.filter(fits).filter(|free| proof.covers(&free.markers)) {
             let address = free.address;
             free.address += bytes.next_multiple_of(unit);
             free.bytes -= bytes.next_multiple_of(unit);
@@ -73,7 +73,7 @@ impl PlannedHeap {
         // Of what is smaller than two pages too much would be left over.
         let saves =
             on_both < alone || on_both == alone && bytes < 2 * unit && !bytes.is_multiple_of(unit);
-        let beside = room > 0 && saves && (run.last.is_some() || !prove(&run.markers));
+        let beside = room > 0 && saves && (run.last.is_some() || !proof.covers(&run.markers));
         let skipped = if beside { 0 } else { room };
         if !self.lengthen(driver, requester, skipped + bytes, unit)? {
             return Ok(None);
@@ -192,8 +192,7 @@ impl PlannedHeap {
             let run = self.enter_capture(requester.capture, unit).run(requester.stream);
             (run.last, run.markers) = (Some(range), Markers::new());
         }
-        let before = Before { markers: Markers::new(), graphs: false };
-        Placed { range, address, bytes, before }
+        Placed { range, address, bytes, graphs: false }
     }
 
     /// Notes that a block begins at an address, for the one whose last page that is.

@@ -27,7 +27,7 @@ use super::segment::Segment;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
 pub(crate) use fresh::PlannedRequester;
 
-use crate::capture::{Markers, Moment, StreamIndex};
+use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
 use scratch::Scratch;
 
@@ -238,8 +238,13 @@ impl PlannedHeap {
     }
 
     /// What a block is: allocated, or waiting.
-    pub(crate) fn state(&self, id: RangeId) -> &State {
-        &self.ranges[id].state
+    pub(crate) fn state(&self, id: RangeId) -> State {
+        self.ranges[id].state
+    }
+
+    /// What must precede new work in a block's place: its addresses are never given out twice.
+    pub(crate) fn markers(&self, _: RangeId) -> &[NodeIndex] {
+        &[]
     }
 
     /// Every block in address order: its address and size, and the number of its segment.

@@ -100,17 +100,18 @@ fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let [s, t] = bench.streams();
     let gone = Arc::new(AtomicBool::new(false));
-    let weights = bench.pool.allocate(MIB, s).unwrap();
+    let weights = Arc::new(bench.pool.allocate(MIB, s).unwrap());
     launch(&*bench.driver, s, (&[], &[range(&weights, 9)]), 0);
     let weights_range = range(&weights, 9);
     let (graph, ()) = bench
         .engine
         .capture(s, &bench.pool, CaptureMode::Relaxed, |capture| {
             launch(&*bench.driver, s, (&[weights_range], &[]), 50_000_000);
-            capture.keep((weights, Noted(gone.clone())));
+            capture.keep((Arc::clone(&weights), Noted(gone.clone())));
             Ok::<_, Error>(())
         })
         .unwrap();
+    drop(weights);
     graph.launch(s).unwrap();
     assert!(!gone.load(Ordering::Relaxed));
     drop(graph);

@@ -71,7 +71,7 @@ impl<P: Device> Bench<P> {
     fn capture<R>(
         &self,
         stream: StreamHandle,
-        body: impl FnOnce(&Capture<Shared<P>>) -> Result<R, Error>,
+        body: impl FnMut(&Capture<Shared<P>>) -> Result<R, Error>,
     ) -> Result<(Graph<Shared<P>>, R), Error> {
         self.engine.capture(stream, &self.pool, CaptureMode::ThreadLocal, body)
     }

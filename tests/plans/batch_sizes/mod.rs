@@ -149,14 +149,12 @@ fn any_order_costs_no_more_than_the_largest() {
     }
 }
 
-/// What the first capture of a pool held for small blocks is apart from the rest: later blocks that
-/// are too large for it cannot use it.
 #[test]
-fn the_first_capture_s_small_blocks_are_all_that_may_be_lost() {
+fn a_small_batch_captured_first_costs_nothing() {
     let sizes = shuffled(every(), 3);
     assert_eq!(sizes[0], 20);
     for streams in [1, 2] {
-        assert_eq!(excess(models::mlp_16384, streams, &sizes), 4);
+        assert!(excess(models::mlp_16384, streams, &sizes) <= 0);
     }
 }
 

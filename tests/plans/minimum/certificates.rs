@@ -215,7 +215,7 @@ fn a_file_must_name_the_format() {
         (
             "\"deny\"",
             "\"never\"",
-            "line 1: expected a certificate: expected one of deny, lag, trust",
+            "line 1: expected a certificate: expected one of auto, deny, lag, trust",
         ),
         ("\"nodes\":4,", "", "missing field `nodes`"),
         ("\"nodes\":4,", "\"nodes\":4,\"why\":0,", "unknown field `why`"),

@@ -42,6 +42,8 @@ struct Uses {
 
 pub struct Definition {
     policy: Programmatic,
+    /// The nodes that programmatic edges lead on from, or would.
+    early: Nodes,
     nodes: BTreeMap<NodeHandle, Node>,
     looks: BTreeMap<StreamHandle, Vec<Look>>,
     pub blocks: Vec<Block>,
@@ -49,20 +51,28 @@ pub struct Definition {
 
 impl Definition {
     pub fn new(journal: &Journal, policy: Programmatic) -> Self {
-        let mut this =
-            Self { policy, nodes: BTreeMap::new(), looks: BTreeMap::new(), blocks: Vec::new() };
-        let mut said = BTreeMap::new();
+        let mut said: BTreeMap<NodeHandle, Vec<Dependency>> = BTreeMap::new();
+        let mut early = Nodes::new();
         for entry in journal.iter() {
-            if let Entry::Node { node, dependencies } = entry {
-                said.insert(node, dependencies.to_vec());
+            let (Entry::Node { dependencies: edges, .. }
+            | Entry::Terminals { terminals: edges, .. }) = entry
+            else {
+                continue;
+            };
+            if let Entry::Node { node, .. } = entry {
+                said.insert(node, edges.iter().collect());
             }
+            let programmatic = edges.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
+            early.extend(programmatic.map(|dependency| dependency.node));
         }
+        let (nodes, looks, blocks) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut this = Self { policy, early, nodes, looks, blocks };
         said.keys().for_each(|&node| this.enter(node, &said));
         let mut live: BTreeMap<BlockNumber, (usize, Uses)> = BTreeMap::new();
         for (at, entry) in journal.iter().enumerate() {
             match entry {
                 Entry::Terminals { stream, terminals } => {
-                    let look = Look { at, terminals: terminals.to_vec() };
+                    let look = Look { at, terminals: terminals.iter().collect() };
                     this.looks.entry(stream).or_default().push(look);
                 }
                 Entry::Allocate { block, stream, bytes, .. } => {
@@ -103,7 +113,7 @@ impl Definition {
     fn proof(&self, edge: EdgeData) -> Option<bool> {
         match (edge, self.policy) {
             (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => Some(true),
-            (EdgeData::PROGRAMMATIC, Programmatic::Lag) => Some(false),
+            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Some(false),
             _ => None,
         }
     }
@@ -142,10 +152,15 @@ impl Definition {
         let mut known = Nodes::new();
         for terminal in self.terminals(stream, at) {
             let node = &self.nodes[&terminal.node];
-            match (self.proof(terminal.edge), self.policy) {
-                (None, _) => {}
-                (_, Programmatic::Lag) => known.extend(&node.before),
-                _ => known.extend(&node.done),
+            let early = match self.policy {
+                Programmatic::Auto => self.early.contains(&terminal.node),
+                Programmatic::Lag => true,
+                Programmatic::Deny | Programmatic::Trust => false,
+            };
+            match self.proof(terminal.edge) {
+                None => {}
+                Some(_) if early => known.extend(&node.before),
+                Some(_) => known.extend(&node.done),
             }
         }
         known

@@ -142,8 +142,10 @@ impl Writer {
         for terminal in &terminals {
             self.say(number(terminal.node));
         }
-        self.journal
-            .push(Entry::Terminals { stream: stream_handle(stream), terminals: &terminals });
+        self.journal.push(Entry::Terminals {
+            stream: stream_handle(stream),
+            terminals: (&terminals).into(),
+        });
         self.looked[stream] = Some(terminals);
     }
 
@@ -151,7 +153,7 @@ impl Writer {
     fn say(&mut self, node: usize) {
         if self.said.insert(node) {
             let dependencies = self.nodes[node].clone();
-            let entry = Entry::Node { node: handle(node), dependencies: &dependencies };
+            let entry = Entry::Node { node: handle(node), dependencies: (&dependencies).into() };
             self.journal.push(entry);
             for dependency in dependencies {
                 self.say(number(dependency.node));

@@ -76,9 +76,9 @@ fn a_block_whose_stream_was_set_back_passes_its_memory_on_in_the_bound_alone() {
     let mut journal = Journal::new();
     let launch = |journal: &mut Journal, number, behind: &[usize]| {
         let dependencies: Vec<_> = behind.iter().map(|&n| Dependency::full(node(n))).collect();
-        journal.push(Entry::Node { node: node(number), dependencies: &dependencies });
+        journal.push(Entry::Node { node: node(number), dependencies: (&dependencies).into() });
         let terminals = [Dependency::full(node(number))];
-        journal.push(Entry::Terminals { stream, terminals: &terminals });
+        journal.push(Entry::Terminals { stream, terminals: (&terminals).into() });
     };
     let allocate = |journal: &mut Journal, block| {
         let (block, bytes) = (BlockNumber(block), 512);
@@ -87,13 +87,13 @@ fn a_block_whose_stream_was_set_back_passes_its_memory_on_in_the_bound_alone() {
     launch(&mut journal, 1, &[]);
     allocate(&mut journal, 0);
     launch(&mut journal, 2, &[1]);
-    journal.push(Entry::Terminals { stream, terminals: &[Dependency::full(node(1))] });
+    journal.push(Entry::Terminals { stream, terminals: (&[Dependency::full(node(1))]).into() });
     launch(&mut journal, 3, &[1]);
     journal.push(Entry::Free { block: BlockNumber(0) });
     allocate(&mut journal, 1);
     launch(&mut journal, 4, &[3]);
     let both = [Dependency::full(node(2)), Dependency::full(node(4))];
-    journal.push(Entry::Terminals { stream, terminals: &both });
+    journal.push(Entry::Terminals { stream, terminals: (&both).into() });
     allocate(&mut journal, 2);
     launch(&mut journal, 5, &[2, 4]);
 
@@ -111,12 +111,12 @@ fn branches_without_end_leave_the_bound_loose_and_no_block_free() {
     for number in 0..4_200 {
         let (stream, block) = (StreamHandle::from_bits(number + 16), BlockNumber(number as u64));
         let node = NodeHandle::from_bits((number + 1) << 4);
-        journal.push(Entry::Terminals { stream, terminals: &[] });
+        journal.push(Entry::Terminals { stream, terminals: (&[]).into() });
         if number >= 4_150 {
             journal.push(Entry::Allocate { block, stream, address: 0, bytes: 512 });
         }
-        journal.push(Entry::Node { node, dependencies: &[] });
-        journal.push(Entry::Terminals { stream, terminals: &[Dependency::full(node)] });
+        journal.push(Entry::Node { node, dependencies: (&[]).into() });
+        journal.push(Entry::Terminals { stream, terminals: (&[Dependency::full(node)]).into() });
         if number >= 4_150 {
             journal.push(Entry::Free { block });
         }

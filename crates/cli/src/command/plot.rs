@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Which streams may take a free block, a panel each: cross-stream, own-stream, deferred.
     #[arg(long, value_delimiter = ',', default_values_t = Reuse::ALL, value_name = "POLICIES")]
     policy: Vec<Reuse>,
-    /// What programmatic edges prove: deny, lag or trust.
+    /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
     /// The page to write, over one that is there; by default the trace's name with `.html`, in the

@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Which streams may take a free block: cross-stream, own-stream or deferred.
     #[arg(long, default_value_t, value_name = "POLICY")]
     policy: Reuse,
-    /// What programmatic edges prove: deny, lag or trust.
+    /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
     /// How blocks get their places.
@@ -103,6 +103,8 @@ struct Summary {
     free_ns: u64,
     replay_ns: Option<u64>,
     verified: bool,
+    /// How often a capture was made again, refused for a programmatic launch.
+    captured_again: usize,
     instantiate_ns: Option<u64>,
     /// What the memory that came at each capture's end amounts to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -205,6 +207,7 @@ impl Run<'_> {
             free_ns: replayed.free_ns,
             replay_ns: replayed.replay_ns,
             verified: replayed.verified,
+            captured_again: replayed.again,
             instantiate_ns: replayed.instantiate_ns,
             plans: replayed.plans.clone(),
             layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
@@ -222,9 +225,13 @@ impl Summary {
             "with       {}, {}, programmatic {}",
             self.driver, self.policy, self.programmatic
         )?;
+        let again = match self.captured_again {
+            0 => String::new(),
+            times => format!(", captured again for programmatic launches: {times}"),
+        };
         writeln!(
             output,
-            "captures   {} ({} nodes, {} blocks), {proof}",
+            "captures   {} ({} nodes, {} blocks), {proof}{again}",
             self.captures, self.nodes, self.blocks
         )?;
         writeln!(

@@ -61,10 +61,12 @@ impl ReplayError {
     /// The checker's words, where it refused a capture.
     pub fn refusal(&self) -> Option<&engine::Error> {
         match self {
-            Self::Engine { source, .. } if matches!(source, engine::Error::Refused { .. }) => {
-                Some(source)
-            }
+            Self::Engine { source, .. } if is_refusal(source) => Some(source),
             _ => None,
         }
     }
+}
+
+fn is_refusal(error: &engine::Error) -> bool {
+    matches!(error, engine::Error::Refused(_) | engine::Error::CaptureAgain(_))
 }

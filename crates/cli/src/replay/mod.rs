@@ -5,6 +5,7 @@
 //! tags on, the nodes also write and check what lies in the blocks, so that a wrong reuse shows as
 //! wrong data.
 
+mod again;
 mod cleanup;
 mod clock;
 mod error;
@@ -83,6 +84,8 @@ pub struct Replayed {
     pub replay_ns: Option<u64>,
     /// Whether the checker judged every capture.
     pub verified: bool,
+    /// How often a capture was made again, refused for a programmatic launch.
+    pub again: usize,
     /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`].
     pub plans: Vec<PlanReport>,
     /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
@@ -123,6 +126,9 @@ pub struct Output {
 /// stream outside adds nothing, as its terminals are empty. Before `end` every stream joins the
 /// origin. Allocations outside captures come from the pool of the last capture that began (or of
 /// the first one). The engine observes a stream before and after a `terminals` line.
+///
+/// A capture that is refused for a programmatic launch alone is made again (`programmatic` is `auto`);
+/// what it freed from before it is gone by then.
 ///
 /// # Errors
 /// The first call that fails, and wrong tags. Whatever was created is given back.

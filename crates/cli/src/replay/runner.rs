@@ -12,7 +12,9 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
     GraphHandle, HostApi, NodeHandle, StreamHandle,
 };
-use regraph::engine::{self, Block, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId};
+use regraph::engine::{
+    self, Attempt, Block, BlockId, Engine, Followed, GraphId, PlanReport, PoolConfig, PoolId,
+};
 use regraph::settings::PlanChoice;
 use regraph_tagged::{Program, Tagged, Work};
 use regraph_trace::Members;
@@ -38,6 +40,7 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) capture: Option<Capture>,
     pub(super) graphs: Vec<Graph>,
     verified: bool,
+    pub(super) again: usize,
     plans: Vec<PlanReport>,
     instantiation: Option<Duration>,
     layouts: Vec<Followed>,
@@ -63,6 +66,16 @@ pub(super) struct Capture {
     node_count: NodeIndex,
     raw: bool,
     touches: Vec<Touches>,
+}
+
+/// The latest capture that began, for another attempt.
+#[derive(Default)]
+pub(super) struct Begun {
+    /// The operation, counted from 1.
+    operation: usize,
+    pub(super) attempt: Attempt,
+    /// How many blocks had been placed.
+    pub(super) placements: usize,
 }
 
 /// A captured graph.
@@ -120,6 +133,7 @@ impl<'a, P: Program> Runner<'a, P> {
             capture: None,
             graphs: Vec::new(),
             verified: true,
+            again: 0,
             plans: Vec::new(),
             instantiation: None,
             layouts: Vec::new(),
@@ -147,24 +161,40 @@ impl<'a, P: Program> Runner<'a, P> {
                 }
             }
         }
-        for (index, operation) in trace.operations().iter().enumerate() {
+        let mut index = 0;
+        let mut begun = Begun::default();
+        while let Some(operation) = trace.operations().get(index) {
             self.operation = index + 1;
             self.name = operation.name();
+            index += 1;
             match operation {
                 Operation::Begin { stream, pool } => {
-                    let rest = &trace.operations()[index + 1..];
+                    if begun.operation != index {
+                        let (attempt, placements) = (Attempt::First, self.placements.len());
+                        begun = Begun { operation: index, attempt, placements };
+                    }
+                    let rest = &trace.operations()[index..];
                     let layout = match self.options.plan {
                         Plan::None | Plan::Exact => None,
                         Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
                     };
                     started = self.begin(*stream, *pool, rest)?;
+                    self.attempt(begun.attempt)?;
                     if let Some(layout) = layout {
                         self.follow(layout)?;
                     }
                 }
                 Operation::End {} => {
-                    self.end()?;
+                    let ended = self.end();
                     self.captures += started.elapsed();
+                    if let Err(ReplayError::Engine { source, .. }) = ended {
+                        let attempt = begun.attempt.after(source);
+                        begun.attempt = attempt.map_err(|e| self.engine_failed(e))?;
+                        self.take_back(&begun)?;
+                        index = begun.operation - 1;
+                        continue;
+                    }
+                    ended?;
                 }
                 _ => self.step(operation)?,
             }
@@ -184,6 +214,7 @@ impl<'a, P: Program> Runner<'a, P> {
             capture_ns: nanoseconds(self.captures),
             replay_ns,
             verified: self.verified,
+            again: self.again,
             plans: std::mem::take(&mut self.plans),
             instantiate_ns: self.instantiation.map(nanoseconds),
             layouts: std::mem::take(&mut self.layouts),
@@ -340,14 +371,8 @@ impl<'a, P: Program> Runner<'a, P> {
                 self.engine.observe(handle).map_err(|e| self.engine_failed(e))
             }
             Operation::Alloc { id, bytes, stream } => self.allocate(id, bytes, stream),
-            Operation::Use { id, stream } => self
-                .engine
-                .record_stream(self.blocks[&id].id, self.streams[&stream])
-                .map_err(|e| self.engine_failed(e)),
-            Operation::LastUse { id, stream } => self
-                .engine
-                .record_use(self.blocks[&id].id, self.streams[&stream])
-                .map_err(|e| self.engine_failed(e)),
+            Operation::Use { id, stream } => self.used(id, stream, Engine::record_stream),
+            Operation::LastUse { id, stream } => self.used(id, stream, Engine::record_use),
             Operation::Free { id } => {
                 let Some(block) = self.blocks.remove(&id) else {
                     return Ok(());
@@ -440,6 +465,21 @@ impl<'a, P: Program> Runner<'a, P> {
         self.blocks.insert(id, block);
         self.placements.push(Placement { id, address: block.address, bytes });
         Ok(())
+    }
+
+    /// Records a use of a block, but of one from before the capture that an earlier attempt freed.
+    fn used(
+        &mut self,
+        id: BlockIndex,
+        stream: StreamIndex,
+        record: impl Fn(
+            &Engine<Arc<P>>,
+            BlockId,
+            StreamHandle,
+        ) -> std::result::Result<(), engine::Error>,
+    ) -> Result<()> {
+        let Some(block) = self.blocks.get(&id) else { return Ok(()) };
+        record(&self.engine, block.id, self.streams[&stream]).map_err(|e| self.engine_failed(e))
     }
 
     fn pool_figures(&self) -> Result<(u64, u64)> {

@@ -23,12 +23,19 @@ pub struct Sample {
 /// Takes a sample behind each operation.
 pub(super) struct Sampler<'a> {
     latest: Sample,
+    /// Of the capture under way, which may have to be made again.
+    held: Vec<Sample>,
     take: &'a mut dyn FnMut(Sample),
 }
 
 impl<'a> Sampler<'a> {
     pub(super) fn new(take: &'a mut dyn FnMut(Sample)) -> Self {
-        Self { latest: Sample::default(), take }
+        Self { latest: Sample::default(), held: Vec::new(), take }
+    }
+
+    /// Drops the samples of the capture under way.
+    pub(super) fn forget(&mut self) {
+        self.held.clear();
     }
 }
 
@@ -47,9 +54,12 @@ impl<P: Program> Runner<'_, P> {
             // Nothing else moves memory.
             _ => sampler.latest,
         };
-        if let Some(sampler) = &mut self.sampler {
-            sampler.latest = latest;
-            (sampler.take)(latest);
+        if let Some(Sampler { latest: last, held, take }) = &mut self.sampler {
+            *last = latest;
+            held.push(latest);
+            if self.capture.is_none() {
+                held.drain(..).for_each(take);
+            }
         }
         Ok(())
     }

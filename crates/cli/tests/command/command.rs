@@ -159,7 +159,8 @@ fn real_traces_run_and_are_verified() {
         let figure = |field: &str| summary[field].as_u64().unwrap();
         assert_eq!(summary["driver"], "sim");
         assert_eq!(summary["policy"], "cross-stream");
-        assert_eq!(summary["programmatic"], "deny");
+        assert_eq!(summary["programmatic"], "auto");
+        assert_eq!(figure("captured_again"), 0, "{name}");
         assert_eq!(summary["verified"], true, "{name}");
         assert_eq!((figure("captures"), figure("nodes")), (1, nodes), "{name}");
         assert_eq!(figure("blocks"), blocks, "{name}");
@@ -255,26 +256,34 @@ fn placements_are_a_line_a_block() {
 
 #[test]
 
-fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_not_made() {
-    // With `trust` the second block may take the first one's place; `deny` never lets it pass
-    // unseen.
+fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_captured_again() {
     let text = r#"{"op":"begin","stream":0,"pool":0}
-{"op":"alloc","id":0,"bytes":4096,"stream":0}
+{"op":"alloc","id":0,"bytes":4194304,"stream":0}
 {"op":"kernel","stream":0,"uses":[0]}
 {"op":"free","id":0}
-{"op":"kernel","stream":0,"programmatic":true}
-{"op":"alloc","id":1,"bytes":4096,"stream":0}
+{"op":"alloc","id":1,"bytes":4194304,"stream":0}
 {"op":"kernel","stream":0,"uses":[1],"programmatic":true}
+{"op":"free","id":1}
+{"op":"kernel","stream":0}
+{"op":"alloc","id":2,"bytes":4194304,"stream":0}
+{"op":"kernel","stream":0,"uses":[2]}
 {"op":"end"}
 "#;
     let path = scratch("programmatic.jsonl", text);
     let path = path.to_str().unwrap();
-    let trusted = replay_sim(&[path, "--programmatic", "trust"]);
-    assert_eq!(trusted.status.code(), Some(0), "{}", stderr(&trusted));
-    let lagging = replay_sim(&[path, "--programmatic", "lag"]);
-    assert_eq!(lagging.status.code(), Some(0), "{}", stderr(&lagging));
-    let denied = replay_sim(&[path]);
-    assert!(matches!(denied.status.code(), Some(0 | 3)), "{}", stderr(&denied));
+    let run = |policy: &[&str]| {
+        let output = replay_sim(&[&[path, "--json", "--tags"], policy].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let summary: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let figure = |field: &str| summary[field].as_u64().unwrap();
+        (figure("captured_again"), figure("reserved_bytes"), figure("minimum_bytes"))
+    };
+    assert_eq!(run(&[]), (1, 8 << 20, 8 << 20));
+    assert_eq!(run(&["--plan", "exact"]).2, 8 << 20);
+    assert_eq!(run(&["--plan", "twice"]).2, 8 << 20);
+    assert_eq!(run(&["--programmatic", "lag"]).0, 0);
+    let denied = replay_sim(&[path, "--programmatic", "deny"]);
+    assert_eq!(denied.status.code(), Some(3), "{}", stderr(&denied));
 }
 
 #[test]

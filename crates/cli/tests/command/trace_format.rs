@@ -188,22 +188,26 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
     let mut journal = Journal::new();
     let weak = |number, edge| Dependency { node: node(number), edge };
     journal.push(Entry::Standing { block: block(1), address: 0, bytes: 512 });
-    journal.push(Entry::Terminals { stream: stream(50), terminals: &[] });
+    journal.push(Entry::Terminals { stream: stream(50), terminals: (&[]).into() });
     journal.push(Entry::Allocate { block: block(4), stream: stream(50), address: 512, bytes: 512 });
     journal.push(Entry::Terminals {
         stream: stream(40),
-        terminals: &[Dependency::full(node(900)), weak(800, EdgeData::PROGRAMMATIC)],
+        terminals: (&[Dependency::full(node(900)), weak(800, EdgeData::PROGRAMMATIC)]).into(),
     });
     journal.push(Entry::Node {
         node: node(900),
-        dependencies: &[
+        dependencies: (&[
             weak(800, EdgeData::PROGRAMMATIC),
             weak(700, EdgeData::LAUNCH_ORDER),
             Dependency::full(node(600)),
-        ],
+        ])
+            .into(),
     });
-    journal.push(Entry::Node { node: node(800), dependencies: &[Dependency::full(node(600))] });
-    journal.push(Entry::Node { node: node(600), dependencies: &[] });
+    journal.push(Entry::Node {
+        node: node(800),
+        dependencies: (&[Dependency::full(node(600))]).into(),
+    });
+    journal.push(Entry::Node { node: node(600), dependencies: (&[]).into() });
     journal.push(Entry::Allocate { block: block(9), stream: stream(40), address: 0, bytes: 1024 });
     journal.push(Entry::Use { block: block(4), stream: stream(40) });
     journal.push(Entry::LastUse { block: block(4), stream: stream(40) });
@@ -239,8 +243,10 @@ fn a_journal_becomes_a_trace_in_the_raw_form() {
 fn a_journal_that_no_trace_can_say_is_refused() {
     let mut circle = Journal::new();
     for (this, other) in [(1, 2), (2, 1)] {
-        circle
-            .push(Entry::Node { node: node(this), dependencies: &[Dependency::full(node(other))] });
+        circle.push(Entry::Node {
+            node: node(this),
+            dependencies: (&[Dependency::full(node(other))]).into(),
+        });
     }
     let error = regraph_trace::from_journal(&circle, stream(1), 0).unwrap_err();
     assert!(error.to_string().contains("depends on itself"), "{error}");

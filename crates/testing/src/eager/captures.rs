@@ -19,6 +19,7 @@ impl World {
         }
         let real = self.streams[stream].real;
         must(self.driver.begin_capture(real, mode));
+        self.figures.share();
         let number = self.captures.len();
         self.streams[stream].capture = Some(number);
         // Graphs may use blocks of any pool.
@@ -91,7 +92,6 @@ impl World {
         capture.fate = Fate::Gone;
         match ended {
             Some((graph, Ok(report))) => {
-                self.figures.share();
                 capture.fate = Fate::Accepted;
                 capture.graph = Some(report.graph);
                 capture.executable = Some(must(self.driver.instantiate(graph)));

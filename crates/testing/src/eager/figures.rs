@@ -36,7 +36,7 @@ type Parts = [Kinds; 3];
 /// The engine's figures, then each pool's.
 pub(super) struct Model {
     rows: Vec<Parts>,
-    /// Whether a pool has had a graph: captures may put blocks of either class into both heaps.
+    /// Whether there was a capture: captures put blocks of either class into one heap.
     shared: bool,
 }
 
@@ -53,7 +53,7 @@ impl Model {
         Self { rows: vec![Parts::default(); pools + 1], shared: false }
     }
 
-    /// A capture has become a graph.
+    /// A capture begins.
     pub(super) fn share(&mut self) {
         self.shared = true;
     }

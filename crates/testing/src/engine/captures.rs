@@ -3,9 +3,9 @@
 use arbitrary::{Result, Unstructured};
 
 use super::graph::NodeTable;
-use super::world::{must, Capture, Fate, Standing, Traits, World};
+use super::world::{must, Capture, Ends, Fate, Standing, Traits, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
-use regraph::engine::Error;
+use regraph::engine::{Attempt, Error};
 use regraph::internals::check::Violation;
 use regraph::settings::Programmatic;
 use regraph_tagged::Program;
@@ -24,6 +24,7 @@ impl World {
         self.add_capture(stream, None);
         if told {
             self.introduce(self.captures.len() - 1, stream);
+            self.set_attempt(self.captures.len() - 1);
         } else if let Some(capture) = self.captures.last_mut() {
             // The engine may never look at the stream that the capture began on.
             capture.traits.unseen = true;
@@ -57,6 +58,7 @@ impl World {
             report: None,
             released: None,
             executable: None,
+            attempt: Attempt::default(),
         });
     }
 
@@ -70,6 +72,19 @@ impl World {
             let seen = self.captures[capture].seen[pool].is_some();
             self.note_seen(standing, pool, seen);
         }
+    }
+
+    /// Tells the engine which attempt a capture is, or nothing.
+    fn set_attempt(&mut self, capture: usize) {
+        let attempt = match (usize::from(self.attempts) + capture) % 4 {
+            0 => Attempt::First,
+            1 => Attempt::Again,
+            2 => Attempt::Last,
+            _ => return,
+        };
+        let set = self.engine.set_attempt(self.captures[capture].id, attempt);
+        set.expect("the capture has just begun");
+        self.captures[capture].attempt = attempt;
     }
 
     /// Adds a conditional node behind a stream's work and captures its body on a new stream.
@@ -186,7 +201,14 @@ impl World {
     fn end_in_engine(&mut self, capture: usize, graph: GraphHandle) {
         let id = self.captures[capture].id;
         let seen = self.captures[capture].seen.iter().any(Option::is_some);
-        match self.engine.end_capture(id, graph) {
+        let ended = match self.ends {
+            Ends::AtOnce => self.engine.end_capture(id, graph),
+            Ends::InTwoSteps => {
+                let closed = self.engine.close_capture(id, graph);
+                closed.and_then(|()| self.engine.verdict(id))
+            }
+        };
+        match ended {
             Ok(report) => {
                 assert!(seen, "the engine ended a capture that it never saw");
                 self.finding.accepted += 1;
@@ -205,7 +227,14 @@ impl World {
                 let policy = self.programmatic;
                 self.captures[capture].nodes.finish(&*self.driver, graph, policy);
             }
-            Err(Error::Refused(violation)) => {
+            Err(error @ (Error::Refused(_) | Error::CaptureAgain(_))) => {
+                let (violation, again) = match error {
+                    Error::CaptureAgain(violation) => (violation, true),
+                    Error::Refused(violation) => (violation, false),
+                    _ => unreachable!("matched above"),
+                };
+                self.foresees |= again;
+                assert!(!again || self.programmatic == Programmatic::Auto, "{violation}");
                 self.finding.refused += 1;
                 self.judge_refusal(capture, &violation);
                 self.kill(capture);
@@ -241,7 +270,12 @@ impl World {
             return;
         }
         let traits = self.family_traits(capture);
-        let denied = traits.programmatic && self.programmatic == Programmatic::Deny;
+        let denied = traits.programmatic
+            && match self.programmatic {
+                Programmatic::Auto => self.captures[capture].attempt != Attempt::Last,
+                Programmatic::Deny => true,
+                Programmatic::Lag | Programmatic::Trust => false,
+            };
         let excused = match violation {
             Violation::Unattributed { .. } => traits.stray || self.captures[capture].traits.unseen,
             Violation::NotOrdered { .. } if !self.ordered => {

@@ -37,7 +37,9 @@ impl World {
             self.release(capture);
         }
         self.driver.complete_all();
-        assert_eq!(must(self.driver.take_wrong_tags()), 0, "a block was overwritten while in use");
+        // No graph of a flawed engine has run, and no checker judges work outside captures.
+        let wrong = must(self.driver.take_wrong_tags());
+        assert!(wrong == 0 || self.flaw.is_some(), "a block was overwritten while in use");
         self.judge_figures();
         for &pool in &self.pools {
             self.engine.destroy_pool(pool).expect("nothing uses the pool any more");

@@ -137,7 +137,7 @@ impl NodeTable {
                 let earlier = self.number(dependency.node).expect("an edge stays in its graph");
                 let full = match (dependency.edge, policy) {
                     (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => true,
-                    (EdgeData::PROGRAMMATIC, Programmatic::Lag) => false,
+                    (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => false,
                     _ => continue,
                 };
                 edges.push((earlier, later, full));

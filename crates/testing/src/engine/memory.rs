@@ -4,16 +4,16 @@ use arbitrary::{Result, Unstructured};
 
 use super::free_list::{Freed, Lies};
 use super::world::{must, Block, LastUse, Launched, Standing, World};
-use regraph::driver::{Driver, NodeHandle};
+use regraph::driver::{Driver, EdgeData, NodeHandle};
 use regraph::engine::WaitReason::OutsideWork;
-use regraph::engine::{Error, FreeRange, Refusal};
-use regraph::settings::Reuse;
+use regraph::engine::{Attempt, Error, FreeRange, Refusal};
+use regraph::settings::{Programmatic, Reuse};
 use regraph::snapshot::{Segment, SegmentType};
 use regraph_sim::Call;
 use regraph_tagged::Program;
 
 const MIB: u64 = 1 << 20;
-/// Largest block of the small heap, in bytes.
+/// The largest small block, in bytes.
 const SMALL: u64 = MIB;
 
 /// What a program asks for.
@@ -341,20 +341,40 @@ impl World {
         if let Standing::Inside(capture) = standing {
             let traits = self.family_traits(capture);
             let edited = traits.stray || traits.edited;
-            let plain = !(traits.programmatic || traits.launch_order || traits.set_back || edited)
-                && self.flaw.is_none()
-                && self.programmatic != regraph::settings::Programmatic::Lag;
-            if plain {
+            let plain = !(traits.launch_order || traits.set_back || edited) && self.flaw.is_none();
+            if let Some(next) = self.next_edge(capture).filter(|_| plain) {
                 for range in &ranges {
-                    self.judge_free_range(pool, stream, capture, range);
+                    self.judge_free_range(pool, stream, capture, next, range);
                 }
             }
         }
         Some(ranges)
     }
 
+    /// What the engine takes the edges to a capture's next nodes for, and what it cannot tell exactly.
+    fn next_edge(&self, capture: usize) -> Option<EdgeData> {
+        let programmatic = self.family_traits(capture).programmatic;
+        match (self.programmatic, self.captures[capture].attempt) {
+            (Programmatic::Auto, Attempt::Again) if self.foresees => None,
+            (Programmatic::Lag, _) | (Programmatic::Auto, Attempt::Last) => {
+                Some(EdgeData::PROGRAMMATIC)
+            }
+            (Programmatic::Auto, _) => Some(EdgeData::FULL),
+            (Programmatic::Deny | Programmatic::Trust, _) => {
+                (!programmatic).then_some(EdgeData::FULL)
+            }
+        }
+    }
+
     /// In a plain program the engine knows exactly what is free for whom.
-    fn judge_free_range(&self, pool: usize, stream: usize, capture: usize, range: &FreeRange) {
+    fn judge_free_range(
+        &self,
+        pool: usize,
+        stream: usize,
+        capture: usize,
+        next: EdgeData,
+        range: &FreeRange,
+    ) {
         if range.refusal == Some(Refusal::Ahead) {
             return;
         }
@@ -369,9 +389,14 @@ impl World {
             match lies {
                 Lies::Freed(freed) if freed.capture == capture && !freed.vague => {
                     let own = self.reuse == Reuse::CrossStream || freed.owner == stream;
-                    let terminals = self.terminal_nodes(stream);
+                    let mut terminals = self.terminals(stream);
+                    if terminals.iter().any(|terminal| terminal.edge != EdgeData::FULL) {
+                        return;
+                    }
+                    terminals.iter_mut().for_each(|terminal| terminal.edge = next);
                     let nodes = &self.captures[capture].nodes;
-                    expected &= own && !freed.held && nodes.reaches(&terminals, &freed.markers);
+                    let proven = |&marker: &_| nodes.completes(marker, &terminals);
+                    expected &= own && !freed.held && freed.markers.iter().all(proven);
                 }
                 Lies::Live => panic!("{range:?} is in a block"),
                 Lies::Freed(_) | Lies::Other => return,

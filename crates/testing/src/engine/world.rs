@@ -11,7 +11,7 @@ use regraph::driver::{
     CaptureId, CaptureStatus, Dependency, Driver, DriverError, ExecutableHandle, GraphHandle,
     HostApi, MemorySupport, NodeHandle, StreamHandle,
 };
-use regraph::engine::{BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
+use regraph::engine::{Attempt, BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::settings::Settings;
 use regraph::settings::{Programmatic, Reuse};
@@ -26,6 +26,14 @@ pub(super) enum Standing {
     Eager,
     Inside(usize),
     Ruined(usize),
+}
+
+/// How captures end in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    AtOnce,
+    /// Each is judged by a thread of its own.
+    InTwoSteps,
 }
 
 /// What became of a capture.
@@ -68,6 +76,8 @@ pub(super) struct Capture {
     pub report: Option<GraphId>,
     pub released: Option<u64>,
     pub executable: Option<ExecutableHandle>,
+    /// What the host has said of it.
+    pub attempt: Attempt,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +154,10 @@ pub(super) struct World {
     pub driver: Arc<SimDriver>,
     pub engine: Engine<Arc<SimDriver>>,
     pub programmatic: Programmatic,
+    /// Which attempts the host says its captures are, in turn.
+    pub attempts: u8,
+    /// Whether the engine was told of launches to foresee.
+    pub foresees: bool,
     pub reuse: Reuse,
     /// Of captures that get their memory at their end.
     pub plan: Option<Options>,
@@ -153,6 +167,7 @@ pub(super) struct World {
     /// Whether every edge that the program makes orders completely and stays, and streams that are set
     /// back are seen to be.
     pub ordered: bool,
+    pub ends: Ends,
     pub pools: Vec<PoolId>,
     pub streams: Vec<StreamHandle>,
     /// Never captures and never works: for questions that shall change nothing.
@@ -196,11 +211,16 @@ fn plan(byte: u8) -> Option<Options> {
 }
 
 impl World {
-    pub(super) fn new(u: &mut Unstructured<'_>, flaw: Option<Flaw>, ordered: bool) -> Self {
+    pub(super) fn new(
+        u: &mut Unstructured<'_>,
+        flaw: Option<Flaw>,
+        ordered: bool,
+        ends: Ends,
+    ) -> Self {
         let mut next = || u.arbitrary::<u8>().unwrap_or_default();
         let policies = next();
-        let programmatic = Programmatic::ALL[usize::from(policies) / 4 % 3];
-        let reuse = match policies / 12 % 6 {
+        let programmatic = Programmatic::ALL[usize::from(policies) / 4 % 4];
+        let reuse = match policies / 16 % 6 {
             0 => Reuse::OwnStream,
             1 => Reuse::Deferred,
             _ => Reuse::CrossStream,
@@ -229,7 +249,8 @@ impl World {
         settings.history = if ways >= 192 { 32 } else { 0 };
         let plan = plan(next());
         let config = Config::default().settings(settings).report_leaks(false);
-        let config = config.find_late_uses(true);
+        // A capture that is searched for late uses is judged at once.
+        let config = config.find_late_uses(ends == Ends::AtOnce).judge_aside(0);
         let config = config.programmatic(programmatic).reuse(reuse).flaw(flaw);
         let engine = Engine::new(driver.clone(), config);
         let pools: Vec<_> = (0..pools)
@@ -242,11 +263,14 @@ impl World {
             .collect();
         Self {
             programmatic,
+            attempts: policies % 4,
+            foresees: false,
             reuse,
             plan,
             capacity: limit.unwrap_or(total_bytes).min(total_bytes),
             flaw,
             ordered,
+            ends,
             streams: (0..streams).map(|_| must(driver.create_stream())).collect(),
             observer: must(driver.create_stream()),
             free: pools.iter().map(|_| FreeList::default()).collect(),

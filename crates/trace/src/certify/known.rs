@@ -7,17 +7,23 @@ use crate::NodeIndex;
 use regraph::settings::Programmatic;
 
 /// The nodes that are completed before any next node behind `terminals` starts, by full edges and what
-/// programmatic ones prove. Under `lag` that edge may be programmatic too.
+/// programmatic ones prove. Under `lag` that edge may be programmatic too, under `auto` it may where one
+/// that leads on from the terminal is.
 pub(super) fn known(
     capture: &Sighted,
     policy: Programmatic,
     terminals: &[NodeIndex],
 ) -> FixedBitSet {
-    let lag = policy == Programmatic::Lag;
+    let full = |node: NodeIndex| match policy {
+        Programmatic::Auto => !capture.early.contains(node as usize),
+        Programmatic::Lag => false,
+        Programmatic::Deny | Programmatic::Trust => true,
+    };
     let count = capture.edges.len();
     let mut completed = FixedBitSet::with_capacity(count);
     let mut started = FixedBitSet::with_capacity(count);
-    let mut stack: Vec<(NodeIndex, bool)> = terminals.iter().map(|&node| (node, !lag)).collect();
+    let mut stack: Vec<(NodeIndex, bool)> =
+        terminals.iter().map(|&node| (node, full(node))).collect();
     while let Some((node, done)) = stack.pop() {
         let place = node as usize;
         if completed.contains(place) || (!done && started.contains(place)) {
@@ -31,7 +37,7 @@ pub(super) fn known(
         for &Edge { from, programmatic } in &capture.edges[place] {
             match (programmatic, policy) {
                 (false, _) | (true, Programmatic::Trust) => stack.push((from, true)),
-                (true, Programmatic::Lag) => stack.push((from, done)),
+                (true, Programmatic::Auto | Programmatic::Lag) => stack.push((from, done)),
                 (true, Programmatic::Deny) => {}
             }
         }
@@ -46,7 +52,7 @@ pub(super) fn is_known(
     terminals: &[NodeIndex],
     all: &FixedBitSet,
 ) -> bool {
-    if policy != Programmatic::Lag {
+    if matches!(policy, Programmatic::Deny | Programmatic::Trust) {
         // A block that knows a node knows all that is known with it.
         return terminals.iter().all(|&node| all.contains(node as usize));
     }

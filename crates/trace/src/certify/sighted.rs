@@ -55,6 +55,8 @@ pub(super) struct Freed {
 pub(super) struct Sighted {
     /// By node.
     pub(super) edges: Vec<Vec<Edge>>,
+    /// The nodes that programmatic edges lead on from.
+    pub(super) early: FixedBitSet,
     /// How many blocks it allocates.
     pub(super) allocated: usize,
     /// Those that were asked for and that it allocates.
@@ -71,7 +73,12 @@ impl Sighted {
         let mut reader = Reader {
             members: Members::new(origin, operations),
             sights: BTreeMap::new(),
-            capture: Self { edges: Vec::new(), allocated: 0, blocks: BTreeMap::new() },
+            capture: Self {
+                edges: Vec::new(),
+                early: FixedBitSet::new(),
+                allocated: 0,
+                blocks: BTreeMap::new(),
+            },
         };
         for (at, operation) in operations.iter().enumerate() {
             if matches!(operation, Operation::End {}) {
@@ -104,12 +111,12 @@ impl Reader {
                 let node = self.capture.edges.len() as NodeIndex;
                 let before = self.terminals(stream);
                 let edges = before.into_iter().map(|from| Edge { from, programmatic });
-                self.capture.edges.push(edges.collect());
+                self.add(edges.collect());
                 self.move_to(at, stream, vec![node]);
             }
             Operation::Node { after, programmatic, .. } => {
                 let edge = |&from| Edge { from, programmatic: programmatic.contains(&from) };
-                self.capture.edges.push(after.iter().map(edge).collect());
+                self.add(after.iter().map(edge).collect());
             }
             &Operation::Wait { stream, on } => {
                 if self.members.waits(stream, on) {
@@ -150,6 +157,14 @@ impl Reader {
             Operation::Free { id } => self.free(at, *id),
             Operation::Begin { .. } | Operation::End {} => {}
         }
+    }
+
+    /// Adds a node with its edges.
+    fn add(&mut self, edges: Vec<Edge>) {
+        let early = &mut self.capture.early;
+        early.grow(self.capture.edges.len() + 1);
+        edges.iter().filter(|it| it.programmatic).for_each(|it| early.insert(it.from as usize));
+        self.capture.edges.push(edges);
     }
 
     fn terminals(&self, stream: StreamIndex) -> Vec<NodeIndex> {

@@ -137,7 +137,7 @@ impl Recorder {
         };
         let dependencies: Vec<_> = after.iter().map(dependency).collect();
         let node = node_handle(self.recorded.nodes as NodeIndex);
-        self.push(Entry::Node { node, dependencies: &dependencies });
+        self.push(Entry::Node { node, dependencies: (&dependencies).into() });
         self.recorded.nodes += 1;
     }
 
@@ -147,7 +147,7 @@ impl Recorder {
         }
         let full: Vec<_> =
             terminals.iter().map(|&node| Dependency::full(node_handle(node))).collect();
-        self.push(Entry::Terminals { stream: stream_handle(stream), terminals: &full });
+        self.push(Entry::Terminals { stream: stream_handle(stream), terminals: (&full).into() });
         self.terminals.insert(stream, terminals);
     }
 

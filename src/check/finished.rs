@@ -1,0 +1,54 @@
+//! A finished graph as the driver tells it at one moment.
+
+use crate::driver::{Dependency, Driver, DriverError, EdgeData, GraphHandle, NodeHandle};
+
+/// The nodes and edges of a graph. A copy, so that it can be judged while its host goes on with the
+/// graph: the driver's own object must not be read while another thread instantiates it.
+pub(crate) struct FinishedGraph {
+    nodes: Vec<NodeHandle>,
+    /// Where each node's dependencies end; begins with a zero.
+    ends: Vec<u32>,
+    dependencies: Vec<Dependency>,
+}
+
+impl FinishedGraph {
+    /// Asks the driver for each node's dependencies, which takes it less time than all edges at once.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn read<D: Driver + ?Sized>(driver: &D, graph: GraphHandle) -> Result<Self, DriverError> {
+        let mut nodes = Vec::new();
+        driver.nodes(graph, &mut nodes)?;
+        let mut ends = Vec::with_capacity(nodes.len() + 1);
+        ends.push(0);
+        let mut dependencies = Vec::with_capacity(nodes.len() * 2);
+        let mut some = Vec::new();
+        for &node in &nodes {
+            driver.dependencies(node, &mut some)?;
+            dependencies.extend_from_slice(&some);
+            ends.push(dependencies.len() as u32);
+        }
+        Ok(Self { nodes, ends, dependencies })
+    }
+
+    /// In the driver's order.
+    pub fn nodes(&self) -> &[NodeHandle] {
+        &self.nodes
+    }
+
+    /// Of all nodes.
+    pub fn dependencies(&self) -> &[Dependency] {
+        &self.dependencies
+    }
+
+    /// Whether every edge means completion.
+    pub fn is_full(&self) -> bool {
+        self.dependencies.iter().all(|dependency| dependency.edge == EdgeData::FULL)
+    }
+
+    /// Of each node, in the order of [`FinishedGraph::nodes`].
+    pub fn by_node(&self) -> impl Iterator<Item = &[Dependency]> + '_ {
+        let ranges = self.ends.windows(2).map(|ends| ends[0] as usize..ends[1] as usize);
+        ranges.map(|range| &self.dependencies[range])
+    }
+}

@@ -1,0 +1,184 @@
+//! Verdicts that are still to come: captures that have ended and whose graphs must not be launched yet.
+//!
+//! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
+//! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
+//! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
+//! judges itself what the thread has not begun. A refused graph is released, as one that never ran.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use super::config::Flaw;
+use super::report::{CaptureReport, Record};
+use super::{Engine, Error};
+use crate::check::{self, FinishedGraph, Violation};
+use crate::driver::{CaptureId, Driver};
+use crate::journal::Journal;
+use crate::policy::Programmatic;
+use crate::sync::{thread, Mutex, PoisonError};
+
+/// What the checker judges a capture by.
+pub(super) struct Evidence {
+    pub(super) journal: Journal,
+    pub(super) graph: FinishedGraph,
+    pub(super) programmatic: Programmatic,
+    /// Whether a node that no look saw uses no block.
+    pub(super) foreign: bool,
+}
+
+/// Evidence that was judged.
+struct Judged {
+    verdict: Result<(), Violation>,
+    journal: Journal,
+    programmatic: Programmatic,
+}
+
+impl Evidence {
+    fn judge(self) -> Judged {
+        let Self { journal, graph, programmatic, foreign } = self;
+        let verdict = check::judge(&journal, programmatic, &graph, foreign).map(|_| ());
+        Judged { verdict, journal, programmatic }
+    }
+}
+
+/// A capture that is being judged.
+struct Judging {
+    /// The one that takes the evidence judges it: the thread, or the call that needs the verdict.
+    evidence: Arc<Mutex<Option<Evidence>>>,
+    /// `None` where there was none to be had.
+    thread: Option<thread::JoinHandle<Option<Judged>>>,
+}
+
+fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
+    // It is taken in one step.
+    evidence.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+impl Judging {
+    fn begin(evidence: Evidence) -> Self {
+        let evidence = Arc::new(Mutex::new(Some(evidence)));
+        let shared = Arc::clone(&evidence);
+        let judge = move || take(&shared).map(Evidence::judge);
+        let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);
+        Self { evidence, thread: thread.ok() }
+    }
+
+    /// Waits for the verdict.
+    ///
+    /// # Panics
+    /// Where the checker has panicked.
+    fn wait(self) -> Option<Judged> {
+        if let Some(evidence) = take(&self.evidence) {
+            return Some(evidence.judge());
+        }
+        self.thread?.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// How far the judging of a closed capture is.
+enum Stage {
+    Accepted,
+    Judging(Judging),
+}
+
+/// A closed capture.
+struct Closed {
+    report: CaptureReport,
+    stage: Stage,
+}
+
+/// Captures that are closed and whose verdict has not been asked for.
+#[derive(Default)]
+pub(super) struct Verdicts(Vec<Closed>);
+
+impl Verdicts {
+    /// Adds a capture that was judged already.
+    pub(super) fn add_accepted(&mut self, report: CaptureReport) {
+        self.0.push(Closed { report, stage: Stage::Accepted });
+    }
+
+    /// Has a capture judged from now on. Its graph is the report's.
+    pub(super) fn add(&mut self, report: CaptureReport, evidence: Evidence) {
+        let stage = Stage::Judging(Judging::begin(evidence));
+        self.0.push(Closed { report, stage });
+    }
+
+    fn take(&mut self, capture: CaptureId) -> Option<Closed> {
+        let row = self.0.iter().position(|closed| closed.report.capture == capture)?;
+        Some(self.0.swap_remove(row))
+    }
+
+    /// The graph of a closed capture, whose verdict is not asked for any more.
+    pub(super) fn give_up(&mut self, capture: CaptureId) -> Option<super::GraphId> {
+        self.take(capture).map(|closed| closed.report.graph)
+    }
+}
+
+impl fmt::Debug for Verdicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|closed| closed.report.capture)).finish()
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// The first of two steps that end a capture: everything that [`Engine::end_capture`] does but for
+    /// the checker's verdict, which [`Engine::verdict`] waits for. Meanwhile the host may end the
+    /// capture in the driver and instantiate its graph. *The graph must not be launched before
+    /// [`Engine::verdict`] has accepted it.*
+    ///
+    /// The capture is over for its pools: its memory is there for later captures, and its blocks may be
+    /// freed, as after [`Engine::end_capture`]. A thread of its own judges a copy of the graph, which is
+    /// read before this returns. Small captures, those whose memory comes at their end, those that are
+    /// searched for late uses, and under `auto` and `deny` those with programmatic launches are judged before this
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Engine::end_capture`]. A capture that is refused here is rolled back.
+    pub fn close_capture(
+        &self,
+        capture: CaptureId,
+        graph: crate::driver::GraphHandle,
+    ) -> Result<(), Error> {
+        // The capture is over, so there is no second try.
+        self.request(|locked| locked.close_capture(capture, graph), || false)
+    }
+
+    /// The second of two steps that end a capture: waits for the checker's verdict on a capture that
+    /// [`Engine::close_capture`] has closed. May be called by any thread, once.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: the graph must not be launched, and is released as by
+    /// [`Engine::release_graph`]; what it used stays with the graphs of its pools while there are
+    /// others. The kernels of the nodes are not named: the graph may be gone.
+    /// [`Error::UnknownCapture`] for a capture that was not closed, or whose verdict was given before.
+    ///
+    /// # Panics
+    /// Where the checker has panicked, which is a bug. The graph must not be launched; its memory stays
+    /// with it.
+    pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
+        let closed = self.lock()?.verdicts.take(capture);
+        let unknown = Error::UnknownCapture { call: "verdict", capture };
+        let Closed { mut report, stage } = closed.ok_or(unknown)?;
+        // Without the engine's lock: other threads go on.
+        let judged = match stage {
+            Stage::Accepted => return Ok(report),
+            Stage::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
+            Stage::Judging(judging) => judging.wait(),
+        };
+        let verdict = judged.ok_or(Error::Poisoned).and_then(|judged| match judged.verdict {
+            Ok(()) => Ok((judged.journal, judged.programmatic)),
+            Err(violation) => Err(Error::Refused(Box::new(violation))),
+        });
+        match verdict {
+            Ok((journal, programmatic)) => {
+                report.record = Some(Arc::new(Record::new(journal, programmatic)));
+                Ok(report)
+            }
+            Err(error) => {
+                self.release_graph(report.graph)?;
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The markers of a range: a cache line, and a longer list elsewhere where there are more.
+
+use smallvec::SmallVec;
+
+use crate::capture::NodeIndex;
+
+/// Markers of a range that lie in the line itself, at most.
+const INLINE: usize = 15;
+
+const NONE: NodeIndex = NodeIndex::from_raw(0);
+
+/// The markers of one range.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Line {
+    count: u32,
+    /// The markers; where there are more than fit, the number of their spill comes first, and the rest
+    /// means nothing.
+    nodes: [NodeIndex; INLINE],
+}
+
+/// Lists that are longer than a line.
+#[derive(Debug, Default)]
+pub(super) struct Spills {
+    lists: Vec<Vec<NodeIndex>>,
+    vacant: Vec<u32>,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { count: 0, nodes: [NONE; INLINE] }
+    }
+}
+
+impl Line {
+    #[inline]
+    pub(super) fn nodes<'a>(&'a self, spills: &'a Spills) -> &'a [NodeIndex] {
+        match self.nodes.get(..self.count as usize) {
+            Some(nodes) => nodes,
+            None => &spills.lists[self.nodes[0].index()],
+        }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, nodes: &[NodeIndex], spills: &mut Spills) {
+        if self.count as usize > INLINE {
+            spills.vacant.push(self.nodes[0].index() as u32);
+        }
+        self.count = nodes.len() as u32;
+        match self.nodes.get_mut(..nodes.len()) {
+            // A copy of memory would cost more than the few that there are.
+            Some(line) => line.iter_mut().zip(nodes).for_each(|(to, from)| *to = *from),
+            None => self.nodes[0] = spills.add(nodes),
+        }
+    }
+
+    /// Adds the markers of another line that it lacks.
+    #[inline]
+    pub(super) fn unite(&mut self, other: &Self, spills: &mut Spills) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 && other.count as usize <= INLINE {
+            *self = *other;
+            return;
+        }
+        self.unite_some(other, spills);
+    }
+
+    fn unite_some(&mut self, other: &Self, spills: &mut Spills) {
+        let mut all: SmallVec<[NodeIndex; 2 * INLINE]> = SmallVec::from_slice(self.nodes(spills));
+        for &node in other.nodes(spills) {
+            if !all.contains(&node) {
+                all.push(node);
+            }
+        }
+        self.set(&all, spills);
+    }
+}
+
+impl Spills {
+    /// Keeps a list and returns its number.
+    #[cold]
+    fn add(&mut self, nodes: &[NodeIndex]) -> NodeIndex {
+        let row = self.vacant.pop().unwrap_or_else(|| {
+            self.lists.push(Vec::new());
+            self.lists.len() as u32 - 1
+        });
+        let list = &mut self.lists[row as usize];
+        list.clear();
+        list.extend_from_slice(nodes);
+        NodeIndex::from_raw(row)
+    }
+}

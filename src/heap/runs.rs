@@ -1,0 +1,391 @@
+//! Runs: neighbours that are all free, in address order, found by address and by size.
+//!
+//! A sorted list in leaves of fixed size. Over the leaves lies a directory that knows the largest run of
+//! each, and over that the largest of each group of leaves: a search for the lowest run of some size
+//! passes over what is too small in steps of a leaf or of a group.
+
+use super::range::RangeId;
+
+/// Runs of a leaf, at most.
+const LEAF: usize = 32;
+
+/// Leaves of a group.
+const GROUP: usize = 64;
+
+/// Neighbours that are all free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    /// The range that it begins with.
+    pub(super) first: RangeId,
+}
+
+impl Run {
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Leaf {
+    len: usize,
+    runs: [Run; LEAF],
+}
+
+impl Leaf {
+    fn new() -> Self {
+        Self { len: 0, runs: [Run { address: 0, bytes: 0, first: RangeId::new(0) }; LEAF] }
+    }
+
+    #[inline]
+    fn runs(&self) -> &[Run] {
+        &self.runs[..self.len]
+    }
+
+    fn insert(&mut self, position: usize, run: Run) {
+        self.runs.copy_within(position..self.len, position + 1);
+        self.runs[position] = run;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, position: usize) -> Run {
+        let run = self.runs[position];
+        self.runs.copy_within(position + 1..self.len, position);
+        self.len -= 1;
+        run
+    }
+
+    fn largest(&self) -> u64 {
+        self.runs().iter().map(|run| run.bytes).max().unwrap_or(0)
+    }
+}
+
+/// A leaf, as the directory knows it.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// Where its first run begins.
+    address: u64,
+    /// The bytes of its largest run.
+    largest: u64,
+    leaf: u32,
+}
+
+/// Where a run stands: the position of its leaf's head, and its own in the leaf.
+type Position = (usize, usize);
+
+/// The runs of a heap.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    leaves: Vec<Leaf>,
+    /// In address order. Leaves have at least one run, but for the last that is left.
+    heads: Vec<Head>,
+    /// The largest run of every [`GROUP`] heads.
+    groups: Vec<u64>,
+    /// Leaves that no head names.
+    vacant: Vec<u32>,
+}
+
+impl Runs {
+    /// The runs of at least `bytes` that begin at `from` or above, the lowest first.
+    ///
+    /// The first costs the logarithm of the number of runs; each a step for each group of leaves that is
+    /// passed over, for each leaf of one group, and for each run of one leaf.
+    #[inline]
+    pub(super) fn of_at_least(&self, bytes: u64, from: u64) -> impl Iterator<Item = Run> + '_ {
+        let (mut head, mut position) = self.locate_first(from);
+        std::iter::from_fn(move || {
+            while head < self.heads.len() {
+                if position == 0 && head % GROUP == 0 && self.groups[head / GROUP] < bytes {
+                    head += GROUP;
+                    continue;
+                }
+                if self.heads[head].largest >= bytes {
+                    let runs = &self.leaf(head).runs()[position..];
+                    if let Some(found) = runs.iter().position(|run| run.bytes >= bytes) {
+                        position += found + 1;
+                        return Some(runs[found]);
+                    }
+                }
+                (head, position) = (head + 1, 0);
+            }
+            None
+        })
+    }
+
+    /// All runs, in address order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.heads.iter().flat_map(|head| self.leaves[head.leaf as usize].runs())
+    }
+
+    /// Enters free addresses that begin with the range `first`: as a part of the run that ends there with
+    /// `below`, and of the one that begins behind them with `above`.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        (address, bytes): (u64, u64),
+        first: RangeId,
+        (below, above): (bool, bool),
+    ) {
+        let (head, position) = self.locate(address);
+        if below {
+            let behind = if above { self.remove(self.at(head, position)).bytes } else { 0 };
+            let run = &mut self.leaf_mut(head).runs[position - 1];
+            run.bytes += bytes + behind;
+            let bytes = run.bytes;
+            self.raise(head, bytes);
+        } else if above {
+            let (head, position) = self.at(head, position);
+            let run = &mut self.leaf_mut(head).runs[position];
+            *run = Run { address, bytes: run.bytes + bytes, first };
+            let bytes = run.bytes;
+            self.note_first(head, position);
+            self.raise(head, bytes);
+        } else {
+            self.insert((head, position), Run { address, bytes, first });
+        }
+    }
+
+    /// Takes addresses out that lie in one run. What is left of the run behind them begins with the range
+    /// `after`.
+    #[inline]
+    pub(super) fn cut(&mut self, (address, bytes): (u64, u64), after: Option<RangeId>) {
+        let (head, position) = self.locate(address);
+        let position = position - 1;
+        let run = &mut self.leaf_mut(head).runs[position];
+        let old = *run;
+        let end = address + bytes;
+        let (low, high) = (address - old.address, old.end() - end);
+        let rest = after.map(|first| Run { address: end, bytes: high, first });
+        match rest.filter(|_| high > 0) {
+            None if low == 0 => {
+                self.remove((head, position));
+                return;
+            }
+            None => run.bytes = low,
+            Some(rest) if low == 0 => {
+                *run = rest;
+                self.note_first(head, position);
+            }
+            Some(rest) => {
+                run.bytes = low;
+                self.lower(head, old.bytes);
+                self.insert((head, position + 1), rest);
+                return;
+            }
+        }
+        self.lower(head, old.bytes);
+    }
+
+    #[inline]
+    fn leaf(&self, head: usize) -> &Leaf {
+        &self.leaves[self.heads[head].leaf as usize]
+    }
+
+    #[inline]
+    fn leaf_mut(&mut self, head: usize) -> &mut Leaf {
+        &mut self.leaves[self.heads[head].leaf as usize]
+    }
+
+    /// The head of the leaf in which an address would lie.
+    #[inline]
+    fn head_of(&self, address: u64) -> usize {
+        match self.heads.get(1) {
+            None => 0,
+            Some(_) => self.heads[1..].partition_point(|head| head.address <= address),
+        }
+    }
+
+    /// Behind the last run that begins at an address or below.
+    #[inline]
+    fn locate(&self, address: u64) -> Position {
+        let head = self.head_of(address);
+        if head == self.heads.len() {
+            return (0, 0);
+        }
+        (head, self.leaf(head).runs().partition_point(|run| run.address <= address))
+    }
+
+    /// The first run that begins at an address or above, or behind the last of its leaf.
+    #[inline]
+    fn locate_first(&self, address: u64) -> Position {
+        if address == 0 {
+            return (0, 0);
+        }
+        let head = self.head_of(address);
+        match self.heads.get(head) {
+            Some(_) => (head, self.leaf(head).runs().partition_point(|run| run.address < address)),
+            None => (head, 0),
+        }
+    }
+
+    /// The run that stands at a position, or in the next leaf where this one ends there.
+    #[inline]
+    fn at(&self, head: usize, position: usize) -> Position {
+        if position < self.leaf(head).len {
+            (head, position)
+        } else {
+            (head + 1, 0)
+        }
+    }
+
+    fn insert(&mut self, (mut head, mut position): Position, run: Run) {
+        if self.heads.is_empty() {
+            self.enter_leaf(0, Leaf::new());
+        }
+        if self.leaf(head).len == LEAF {
+            let leaf = self.leaf_mut(head);
+            let mut upper = Leaf::new();
+            upper.len = LEAF / 2;
+            upper.runs[..LEAF / 2].copy_from_slice(&leaf.runs[LEAF / 2..]);
+            leaf.len = LEAF / 2;
+            self.heads[head].largest = self.leaf(head).largest();
+            self.enter_leaf(head + 1, upper);
+            if position > LEAF / 2 {
+                (head, position) = (head + 1, position - LEAF / 2);
+            }
+        }
+        self.leaf_mut(head).insert(position, run);
+        self.note_first(head, position);
+        self.raise(head, run.bytes);
+    }
+
+    fn remove(&mut self, (head, position): Position) -> Run {
+        let run = self.leaf_mut(head).remove(position);
+        if self.leaf(head).len > 0 {
+            self.note_first(head, position);
+            self.lower(head, run.bytes);
+        } else if self.heads.len() > 1 {
+            self.vacant.push(self.heads.remove(head).leaf);
+            self.regroup(head);
+        } else {
+            self.lower(head, run.bytes);
+        }
+        run
+    }
+
+    fn enter_leaf(&mut self, head: usize, leaf: Leaf) {
+        let (address, largest) = (leaf.runs[0].address, leaf.largest());
+        let row = match self.vacant.pop() {
+            Some(row) => {
+                self.leaves[row as usize] = leaf;
+                row
+            }
+            None => {
+                self.leaves.push(leaf);
+                self.leaves.len() as u32 - 1
+            }
+        };
+        self.heads.insert(head, Head { address, largest, leaf: row });
+        self.regroup(head);
+    }
+
+    /// Heads from this one on have come or gone.
+    fn regroup(&mut self, head: usize) {
+        let first = head / GROUP;
+        self.groups.truncate(first);
+        let rest = self.heads[first * GROUP..].chunks(GROUP);
+        let largest = rest.map(|heads| heads.iter().map(|head| head.largest).max().unwrap_or(0));
+        self.groups.extend(largest);
+    }
+
+    /// The run at this position of a leaf is another one, or begins elsewhere.
+    #[inline]
+    fn note_first(&mut self, head: usize, position: usize) {
+        if position == 0 {
+            self.heads[head].address = self.leaf(head).runs[0].address;
+        }
+    }
+
+    /// A run of the leaf has so many bytes now.
+    #[inline]
+    fn raise(&mut self, head: usize, bytes: u64) {
+        let largest = &mut self.heads[head].largest;
+        *largest = bytes.max(*largest);
+        let group = &mut self.groups[head / GROUP];
+        *group = bytes.max(*group);
+    }
+
+    /// A run of the leaf that had so many bytes has fewer, or is gone.
+    #[inline]
+    fn lower(&mut self, head: usize, bytes: u64) {
+        if self.heads[head].largest == bytes {
+            self.heads[head].largest = self.leaf(head).largest();
+            if self.groups[head / GROUP] == bytes {
+                let first = head / GROUP * GROUP;
+                let heads = self.heads[first..].iter().take(GROUP);
+                self.groups[head / GROUP] = heads.map(|head| head.largest).max().unwrap_or(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What the list stands for: which units are free, from below.
+    #[derive(Default)]
+    struct Model(BTreeMap<u64, u64>);
+
+    impl Model {
+        fn next(&self, from: u64, bytes: u64) -> Option<(u64, u64)> {
+            let mut runs = self.0.range(from..);
+            runs.find(|(_, &held)| held >= bytes).map(|(&address, &held)| (address, held))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_those_of_a_map(steps in prop::collection::vec((0..4000u64, 1..6u64), 1..4000)) {
+            let (mut runs, mut model) = (Runs::default(), Model::default());
+            let id = |address: u64| RangeId::new(address as usize);
+            for (at, bytes) in steps {
+                let holder = model.0.range(..=at).next_back().map(|(&address, &held)| (address, held));
+                match holder.filter(|(address, held)| at < address + held) {
+                    Some((address, held)) => {
+                        let bytes = bytes.min(address + held - at);
+                        runs.cut((at, bytes), Some(id(at + bytes)));
+                        model.0.remove(&address);
+                        if address < at {
+                            model.0.insert(address, at - address);
+                        }
+                        if at + bytes < address + held {
+                            model.0.insert(at + bytes, address + held - at - bytes);
+                        }
+                    }
+                    None => {
+                        let above = model.0.range(at..).next().map(|(&address, &held)| (address, held));
+                        let room = above.map_or(u64::MAX, |(address, _)| address - at);
+                        let bytes = bytes.min(room);
+                        let joins_above = bytes == room;
+                        let below = holder.filter(|(address, held)| address + held == at);
+                        runs.add((at, bytes), id(at), (below.is_some(), joins_above));
+                        let mut all = bytes;
+                        if let Some((address, held)) = above.filter(|_| joins_above) {
+                            model.0.remove(&address);
+                            all += held;
+                        }
+                        match below {
+                            Some((address, held)) => model.0.insert(address, held + all),
+                            None => model.0.insert(at, all),
+                        };
+                    }
+                }
+                for bytes in [1, 3, 7, 20] {
+                    let found = runs.of_at_least(bytes, at).map(|run| (run.address, run.bytes)).next();
+                    prop_assert_eq!(found, model.next(at, bytes));
+                }
+            }
+            let listed: Vec<_> = runs.iter().map(|run| (run.address, run.bytes)).collect();
+            let expected: Vec<_> = model.0.into_iter().collect();
+            prop_assert_eq!(listed, expected);
+            prop_assert!(runs.iter().all(|run| run.first == id(run.address)));
+        }
+    }
+}

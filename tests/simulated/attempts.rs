@@ -1,0 +1,289 @@
+//! Captures that are refused for a programmatic launch, and captured again.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::common::{bench, Bench, MIB};
+use regraph::callables::{Callable, Options};
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::engine::{Attempt, Block, Config, Engine, Error, PoolConfig, Refusal};
+use regraph::graphs::{Capture, Graph, Memory, Pool};
+use regraph::settings::Programmatic;
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+
+/// A launch that starts early behind the reuse of a block, and a pair of blocks that it does not touch.
+fn work(b: &Bench, s: StreamHandle) -> [Block; 4] {
+    let first = b.allocate(s);
+    b.launch(s);
+    b.engine.free(first.id).unwrap();
+    let second = b.allocate(s);
+    b.launch_early(s);
+    b.engine.free(second.id).unwrap();
+    b.launch(s);
+    let third = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+    b.launch(s);
+    b.engine.free(third.id).unwrap();
+    let fourth = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+    b.launch(s);
+    b.engine.free(fourth.id).unwrap();
+    [first, second, third, fourth]
+}
+
+fn capture(
+    b: &Bench,
+    s: StreamHandle,
+    attempt: Option<Attempt>,
+) -> ([Block; 4], Result<(), Error>) {
+    let id = b.begin(s);
+    if let Some(attempt) = attempt {
+        b.engine.set_attempt(id, attempt).unwrap();
+    }
+    let blocks = work(b, s);
+    (blocks, b.try_finish(s, id).map(|_| ()))
+}
+
+fn again(result: Result<(), Error>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::CaptureAgain(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("capture again"), "{text}");
+}
+
+#[test]
+fn the_second_capture_lags_only_where_a_launch_started_early() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let (blocks, refused) = capture(&b, s, None);
+    assert_eq!(blocks[0].address, blocks[1].address);
+    again(refused);
+    // Another handle, and the same work.
+    let (blocks, accepted) = capture(&b, t, None);
+    accepted.unwrap();
+    assert_ne!(blocks[0].address, blocks[1].address);
+    assert_eq!(blocks[2].address, blocks[3].address, "no launch starts early behind the fourth");
+    // Under `lag` it costs more.
+    let lag = bench(Config::default().programmatic(Programmatic::Lag));
+    let [s] = lag.streams();
+    let (blocks, accepted) = capture(&lag, s, None);
+    accepted.unwrap();
+    assert_ne!(blocks[2].address, blocks[3].address);
+    assert!(b.reserved() < lag.reserved());
+}
+
+#[test]
+fn a_stream_that_launched_early_lags_where_other_work_is_captured() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    again(capture(&b, s, None).1);
+    let other = |s| {
+        let id = b.begin(s);
+        let first = b.engine.allocate(b.pool, MIB, s).unwrap();
+        b.launch(s);
+        b.engine.free(first.id).unwrap();
+        let second = b.engine.allocate(b.pool, MIB, s).unwrap();
+        b.launch(s);
+        b.engine.free(second.id).unwrap();
+        b.finish(s, id);
+        first.address == second.address
+    };
+    assert!(!other(s), "any launch of it may start early");
+    assert!(other(t), "none of its launches did");
+}
+
+#[test]
+fn what_lags_says_so() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let id = b.begin(s);
+    b.engine.set_attempt(id, Attempt::Last).unwrap();
+    b.driver.wait(t, s).unwrap();
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    let why = |stream| {
+        let ranges = b.engine.explain(b.pool, stream).unwrap();
+        let range = ranges.into_iter().find(|it| it.address == block.address).unwrap();
+        range
+            .refusal
+            .map(|refusal| (matches!(refusal, Refusal::EarlyLaunch { .. }), refusal.to_string()))
+    };
+    let (early, text) = why(s).unwrap();
+    assert!(early && text.contains("after one more launch"), "{text}");
+    assert!(!why(t).unwrap().0, "nothing orders it");
+    b.launch(s);
+    assert_eq!(why(s), None);
+    b.finish(s, id);
+}
+
+#[test]
+fn the_first_attempt_foresees_nothing_and_the_last_one_everything() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    for _ in 0..2 {
+        let (blocks, refused) = capture(&b, s, Some(Attempt::First));
+        assert_eq!(blocks[0].address, blocks[1].address);
+        again(refused);
+    }
+    let (blocks, accepted) = capture(&b, s, Some(Attempt::Last));
+    accepted.unwrap();
+    assert_ne!(blocks[2].address, blocks[3].address);
+}
+
+#[test]
+fn a_fault_that_is_not_the_launches_is_not_captured_again() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let id = b.begin(s);
+    work(&b, s);
+    let first = b.allocate(s);
+    b.launch(s);
+    let edge = b.driver.terminals(s).unwrap()[0];
+    b.engine.free(first.id).unwrap();
+    b.allocate(s);
+    b.launch(s);
+    b.engine.observe(s).unwrap();
+    let later = b.driver.terminals(s).unwrap()[0].node;
+    b.driver.remove_dependency(b.graph(s), edge, later).unwrap();
+    assert!(matches!(b.try_finish(s, id), Err(Error::Refused(_))));
+}
+
+#[test]
+fn without_the_checker_any_launch_may_start_early() {
+    let b = bench(Config::default().check(false));
+    let [s] = b.streams();
+    let (blocks, accepted) = capture(&b, s, Some(Attempt::First));
+    accepted.unwrap();
+    assert_ne!(blocks[0].address, blocks[1].address);
+    assert_ne!(blocks[2].address, blocks[3].address);
+}
+
+#[test]
+fn attempts_follow_each_other_for_one_error_only() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let refused = || capture(&b, s, Some(Attempt::First)).1.unwrap_err();
+    assert_eq!(Attempt::First.after(refused()).unwrap(), Attempt::Again);
+    assert_eq!(Attempt::Again.after(refused()).unwrap(), Attempt::Last);
+    assert!(matches!(Attempt::Last.after(refused()), Err(Error::CaptureAgain(_))));
+    assert!(matches!(Attempt::First.after(Error::Poisoned), Err(Error::Poisoned)));
+}
+
+struct Hosted {
+    driver: Arc<SimDriver>,
+    engine: Arc<Engine<Arc<SimDriver>>>,
+    pool: Pool<Arc<SimDriver>>,
+    stream: StreamHandle,
+}
+
+impl Hosted {
+    fn new() -> Self {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let pool = Pool::new(&engine, PoolConfig::default());
+        let stream = driver.create_stream().unwrap();
+        Self { driver, engine, pool, stream }
+    }
+
+    fn launch(&self, early: bool) {
+        self.driver.launch(self.stream, Work::default(), early).unwrap();
+    }
+
+    /// Two temporaries, the second behind an early launch, and an output.
+    fn work(&self) -> Result<Memory<Arc<SimDriver>>, Error> {
+        let output = self.pool.allocate(MIB, self.stream)?;
+        let first = self.pool.allocate(4 * MIB, self.stream)?;
+        self.launch(false);
+        drop(first);
+        let second = self.pool.allocate(4 * MIB, self.stream)?;
+        self.launch(true);
+        drop(second);
+        self.launch(false);
+        Ok(output)
+    }
+
+    fn blocks(&self) -> usize {
+        self.pool.statistics().unwrap().blocks
+    }
+}
+
+type Body<'a> = &'a dyn Fn(&Capture<Arc<SimDriver>>) -> Result<Memory<Arc<SimDriver>>, Error>;
+type Captured = Result<(Graph<Arc<SimDriver>>, Memory<Arc<SimDriver>>), Error>;
+
+/// Expects a form that takes a closure to capture again by itself, and to leave nothing else.
+fn captures_again(calls: usize, form: impl Fn(&Hosted, Body<'_>) -> Captured) {
+    let hosted = Hosted::new();
+    let called = Cell::new(0);
+    let (graph, output) = form(&hosted, &|_| {
+        called.set(called.get() + 1);
+        hosted.work()
+    })
+    .unwrap();
+    assert_eq!(called.get(), calls);
+    assert_eq!(hosted.blocks(), 1, "the output alone is left");
+    graph.launch(hosted.stream).unwrap();
+    drop((graph, output));
+    hosted.driver.complete_all();
+}
+
+#[test]
+fn a_closure_is_captured_again() {
+    captures_again(2, |hosted, body| {
+        hosted.engine.capture(hosted.stream, &hosted.pool, CaptureMode::Relaxed, body)
+    });
+}
+
+#[test]
+fn a_closure_that_is_captured_twice_is_planned_by_its_launches() {
+    captures_again(2, |hosted, body| {
+        hosted.pool.capture_twice(hosted.stream, CaptureMode::Relaxed, body)
+    });
+}
+
+#[test]
+fn all_parts_of_a_callable_are_captured_again_with_new_outputs() {
+    let hosted = Hosted::new();
+    let calls = Cell::new(0);
+    let options = Options::default().mode(CaptureMode::Relaxed).warm_ups(0);
+    let mut callable =
+        Callable::<_, u32, (), Vec<Memory<Arc<SimDriver>>>>::new(&hosted.pool, options, |_, _| {
+            Ok::<_, Error>(())
+        })
+        .part(|_, _, _, outputs| {
+            calls.set(calls.get() + 1);
+            outputs.push(hosted.pool.allocate(MIB, hosted.stream)?);
+            hosted.launch(false);
+            Ok(())
+        })
+        .part(|_, _, _, outputs| {
+            outputs.push(hosted.work()?);
+            Ok(())
+        });
+    let outputs = callable.call(hosted.stream, &1, |_| Ok(())).unwrap().len();
+    assert_eq!((outputs, calls.get()), (2, 2));
+    assert_eq!(hosted.blocks(), 2);
+    hosted.driver.complete_all();
+}
+
+#[test]
+fn a_plan_knows_which_launches_start_early() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let id = b.begin(s);
+    b.engine.plan_capture(id, Some(regraph::plan::Options::default())).unwrap();
+    // So that no address is shared in vain.
+    b.engine.set_attempt(id, Attempt::Last).unwrap();
+    let large = |s| b.engine.allocate(b.pool, 32 * MIB, s).unwrap();
+    // Each of the second pair may lie on the first one's memory, the second of the first pair may not.
+    for early in [true, false] {
+        let first = large(s);
+        b.launch(s);
+        b.engine.free(first.id).unwrap();
+        let second = large(s);
+        b.driver.launch(s, Work::default(), early).unwrap();
+        b.engine.free(second.id).unwrap();
+        b.launch(s);
+    }
+    let report = b.finish(s, id);
+    assert_eq!(report.plan.unwrap().bytes, 64 * MIB);
+}

@@ -1,0 +1,244 @@
+//! Ends of captures in two steps: the checker judges on a thread of its own while the host goes on.
+
+use std::sync::Arc;
+
+use crate::common::{bench, Bench, MIB};
+use regraph::driver::{CaptureId, CaptureMode, Driver, GraphHandle, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::graphs::{Capture, Pool};
+use regraph::settings::Programmatic;
+use regraph_sim::{Launch, SimConfig, SimDriver};
+use regraph_tagged::Program;
+
+/// Captures of any size are judged by a thread.
+fn aside() -> Config {
+    Config::default().find_late_uses(false).judge_aside(0)
+}
+
+impl Bench {
+    fn close(&self, stream: StreamHandle, capture: CaptureId) -> Result<GraphHandle, Error> {
+        self.engine.close_capture(capture, self.graph(stream))?;
+        Ok(self.driver.end_capture(stream).unwrap())
+    }
+}
+
+/// A capture in which one block takes another's place, by an edge that the host removes where it is to
+/// be refused.
+fn reuse(b: &Bench, stream: StreamHandle, sound: bool) -> CaptureId {
+    let capture = b.begin(stream);
+    let block = b.allocate(stream);
+    b.launch(stream);
+    b.engine.free(block.id).unwrap();
+    let next = b.allocate(stream);
+    assert_eq!(next.address, block.address);
+    b.launch(stream);
+    b.engine.free(next.id).unwrap();
+    if !sound {
+        let mut nodes = Vec::new();
+        b.driver.nodes(b.graph(stream), &mut nodes).unwrap();
+        let mut edges = Vec::new();
+        b.driver.dependencies(nodes[1], &mut edges).unwrap();
+        b.driver.remove_dependency(b.graph(stream), edges[0], nodes[1]).unwrap();
+    }
+    capture
+}
+
+#[test]
+fn the_verdict_is_that_of_one_step() {
+    for sound in [true, false] {
+        let (one, two) = (bench(aside()), bench(aside()));
+        let [s] = one.streams();
+        let capture = reuse(&one, s, sound);
+        let at_once = one.try_finish(s, capture);
+        let [s] = two.streams();
+        let capture = reuse(&two, s, sound);
+        two.close(s, capture).unwrap();
+        let later = two.engine.verdict(capture);
+        match (at_once, later) {
+            (Ok(at_once), Ok(later)) if sound => {
+                assert!(later.verified);
+                assert_eq!(at_once.nodes, later.nodes);
+                assert_eq!(at_once.blocks, later.blocks);
+                let minimum = |report: regraph::engine::CaptureReport| {
+                    report.minimum().map(|minimum| minimum.bytes)
+                };
+                assert_eq!(minimum(at_once), minimum(later));
+            }
+            (Err(Error::Refused(at_once)), Err(Error::Refused(later))) if !sound => {
+                let kind = std::mem::discriminant(&*at_once);
+                assert_eq!(kind, std::mem::discriminant(&*later));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(one.reserved(), two.reserved());
+        // Without a graph the memory is for work outside captures in both.
+        for b in [one, two] {
+            if !sound {
+                let [t] = b.streams();
+                b.allocate(t);
+                assert_eq!(b.reserved(), 4 * MIB);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_there_for_captures_before_the_verdict() {
+    for sound in [true, false] {
+        let b = bench(aside());
+        let [s, t] = b.streams();
+        let first = reuse(&b, s, sound);
+        b.close(s, first).unwrap();
+        let second = reuse(&b, t, true);
+        assert_eq!(b.reserved(), 4 * MIB);
+        let [u] = b.streams();
+        // It is a graph's, for all that is known.
+        let outside = b.allocate(u);
+        assert_eq!(b.reserved(), 8 * MIB);
+        b.close(t, second).unwrap();
+        let second = b.engine.verdict(second).unwrap();
+        match b.engine.verdict(first) {
+            Ok(report) => b.engine.release_graph(report.graph).unwrap(),
+            Err(error) => assert!(!sound && matches!(error, Error::Refused(_)), "{error}"),
+        }
+        b.engine.release_graph(second.graph).unwrap();
+        b.engine.free(outside.id).unwrap();
+        b.driver.complete_all();
+        b.engine.destroy_pool(b.pool).unwrap();
+    }
+}
+
+#[test]
+fn a_verdict_is_given_once() {
+    let b = bench(aside());
+    let [s] = b.streams();
+    let capture = reuse(&b, s, true);
+    let early = b.engine.verdict(capture);
+    assert!(matches!(early, Err(Error::UnknownCapture { .. })), "{early:?}");
+    b.close(s, capture).unwrap();
+    b.engine.verdict(capture).unwrap();
+    let again = b.engine.verdict(capture);
+    assert!(matches!(again, Err(Error::UnknownCapture { .. })), "{again:?}");
+    let abandoned = b.engine.abandon_capture(capture);
+    assert!(matches!(abandoned, Err(Error::UnknownCapture { .. })), "{abandoned:?}");
+}
+
+#[test]
+fn a_closed_capture_can_be_abandoned() {
+    for sound in [true, false] {
+        let b = bench(aside());
+        let [s] = b.streams();
+        let capture = reuse(&b, s, sound);
+        let graph = b.close(s, capture).unwrap();
+        b.engine.abandon_capture(capture).unwrap();
+        let verdict = b.engine.verdict(capture);
+        assert!(matches!(verdict, Err(Error::UnknownCapture { .. })), "{verdict:?}");
+        b.driver.destroy_graph(graph).unwrap();
+        b.engine.destroy_pool(b.pool).unwrap();
+    }
+}
+
+/// The graph that has no verdict may be launched by a host that errs: its memory stays.
+#[test]
+fn a_pool_waits_for_the_verdict() {
+    let b = bench(aside());
+    let [s] = b.streams();
+    let capture = reuse(&b, s, true);
+    b.close(s, capture).unwrap();
+    let refused = b.engine.destroy_pool(b.pool);
+    assert!(matches!(refused, Err(Error::PoolInUse { graphs: 1, .. })), "{refused:?}");
+    // With the verdict under way.
+    drop(b.engine);
+    assert_eq!(b.driver.used_bytes(), 4 * MIB);
+}
+
+/// What is likely to be refused, small, or not to be judged is ended before the first step returns.
+#[test]
+fn some_captures_are_judged_at_once() {
+    let b = bench(aside());
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.free(block.id).unwrap();
+    b.allocate(s);
+    b.launch_early(s);
+    b.launch(s);
+    let refused = b.engine.close_capture(capture, b.graph(s));
+    assert!(matches!(refused, Err(Error::CaptureAgain(_))), "{refused:?}");
+    for config in [
+        aside().judge_aside(256),
+        aside().check(false).programmatic(Programmatic::Deny),
+        aside().find_late_uses(true),
+    ] {
+        let b = bench(config);
+        let [s] = b.streams();
+        let capture = reuse(&b, s, true);
+        b.close(s, capture).unwrap();
+        b.engine.verdict(capture).unwrap();
+    }
+}
+
+#[test]
+fn a_refusal_leaves_nothing_of_a_graph() {
+    let driver = SimDriver::new(SimConfig::default());
+    let engine = Arc::new(Engine::new(driver, aside()));
+    let driver = engine.driver();
+    let pool = Pool::new(&engine, PoolConfig::default());
+    let stream = driver.create_stream().unwrap();
+    for adopted in [false, true] {
+        let capture = if adopted {
+            driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+            Capture::adopt(&pool, stream).unwrap()
+        } else {
+            Capture::begin(&pool, stream, CaptureMode::Relaxed).unwrap()
+        };
+        for _ in 0..2 {
+            drop(capture.allocate(4 * MIB, stream).unwrap());
+            driver.launch_kernel(stream, Launch::default()).unwrap();
+        }
+        let block = capture.allocate(4 * MIB, stream).unwrap();
+        driver.launch_kernel(stream, Launch::default()).unwrap();
+        drop(block);
+        let block = capture.allocate(4 * MIB, stream).unwrap();
+        driver.launch_kernel(stream, Launch::default()).unwrap();
+        let regraph::driver::CaptureStatus::Active { graph, .. } =
+            driver.capture_of(stream).unwrap()
+        else {
+            panic!("the stream captures");
+        };
+        let mut nodes = Vec::new();
+        driver.nodes(graph, &mut nodes).unwrap();
+        let mut edges = Vec::new();
+        driver.dependencies(nodes[3], &mut edges).unwrap();
+        driver.remove_dependency(graph, edges[0], nodes[3]).unwrap();
+        let refused = if adopted {
+            let judging = capture.close(graph).unwrap();
+            let graph = driver.end_capture(stream).unwrap();
+            let executable = driver.instantiate(graph).unwrap();
+            let refused = judging.verdict().map(|_| ());
+            driver.destroy_executable(executable).unwrap();
+            driver.destroy_graph(graph).unwrap();
+            refused
+        } else {
+            capture.finish().map(|_| ())
+        };
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+        drop(block);
+    }
+    let id = pool.id();
+    drop(pool);
+    assert!(engine.pool_statistics(id).is_err(), "the pool is gone");
+    assert_eq!(engine.driver().used_bytes(), 0);
+}
+
+/// The property of these tests fails where the verdict is not waited for.
+#[test]
+fn an_engine_that_does_not_wait_is_caught() {
+    use regraph::engine::Flaw;
+    let b = bench(aside().flaw(Some(Flaw::Verdict)));
+    let [s] = b.streams();
+    let capture = reuse(&b, s, false);
+    b.close(s, capture).unwrap();
+    assert!(b.engine.verdict(capture).is_ok());
+}
