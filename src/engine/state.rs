@@ -270,14 +270,11 @@ impl<D: Driver> Locked<'_, D> {
         call: &'static str,
     ) -> Result<(CaptureSlot, StreamIndex), Error> {
         if let Some(slot) = self.state.familiar(capture, pool, stream) {
-            return Ok((slot, self.look(slot, stream)));
+            return Ok((slot, self.look_and_ask(slot, stream, asked)));
         }
         self.state.assign_stream(stream);
         let slot = self.enter(call, capture, pool)?;
-        let mut index = self.look(slot, stream);
-        if asked.is_some_and(|bytes| self.state.capture(slot).proof.ask(index, bytes)) {
-            index = self.look(slot, stream);
-        }
+        let index = self.look_and_ask(slot, stream, asked);
         self.take_over(slot);
         // What other threads had left to be freed may have shown that it is ruined.
         let ruined = Error::CaptureInvalidated { call, stream };
@@ -400,7 +397,22 @@ impl<D: Driver> Locked<'_, D> {
         index
     }
 
-    /// The same, entered into the record even where nothing has changed.
+    /// The same for a stream that may ask for a block of so many bytes.
+    #[inline]
+    fn look_and_ask(
+        &mut self,
+        slot: CaptureSlot,
+        stream: StreamHandle,
+        asked: Option<u64>,
+    ) -> StreamIndex {
+        let index = self.look(slot, stream);
+        match asked.is_some_and(|bytes| self.state.capture(slot).proof.ask(index, bytes)) {
+            true => self.look(slot, stream),
+            false => index,
+        }
+    }
+
+    /// [`Locked::look`], entered into the record even where nothing has changed.
     pub(super) fn look_and_confirm(&mut self, slot: CaptureSlot, stream: StreamHandle) {
         let index = self.look(slot, stream);
         let CaptureState { proof, journal, .. } = self.state.capture(slot);
