@@ -218,13 +218,14 @@ pub enum Error {
     /// back.
     #[error("the capture is refused: {0}")]
     Refused(Box<Violation>),
-    /// The same, but only since a launch did not wait for its predecessor that was taken to. The capture
-    /// was rolled back, and the engine remembers such launches: the same work, captured again, succeeds
+    /// The checker refused the capture, and would have accepted it if each programmatic launch had waited
+    /// for its predecessor. The capture was rolled back. The engine has noted where the capture launched
+    /// so, and holds memory back there when the same work is captured again
     /// ([`Engine::set_attempt`](crate::engine::Engine::set_attempt)).
     #[error(
-        "the capture is refused for a programmatic launch; capture again, for now such launches are \
-         foreseen (or set `programmatic` to lag, or to trust if every kernel waits for its \
-         predecessor before it touches memory): {0}"
+        "the capture is refused because of a programmatic launch; capture again: the engine has noted \
+         the launch and will allow for it (or set `programmatic` to lag, or to trust if every kernel \
+         waits for its predecessor before it touches memory): {0}"
     )]
     CaptureAgain(Box<Violation>),
     /// A capture whose blocks get their memory at its end was ended without its graph being named: a

@@ -7,10 +7,10 @@ use std::str::FromStr;
 /// What a programmatic edge (a launch that may start before its predecessor ends) proves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Programmatic {
-    /// What it proves under `lag`, but a stream's next launch is taken to wait for its predecessor. A
-    /// capture in which a reuse rested on that in vain is refused at its end, and may be captured
-    /// again: what then launches as before is held to `lag` where a launch did not wait, and there
-    /// alone. Without the checker, the same as `lag`.
+    /// What it proves under `lag`, but a stream's next launch is taken to wait for its predecessor. If a
+    /// reuse rested on that and the launch did not wait, the capture is refused at its end with
+    /// [`Error::CaptureAgain`](crate::Error::CaptureAgain): captured again, the same work is treated as
+    /// under `lag` where it launched so, and only there. Without the checker, the same as `lag`.
     #[default]
     Auto,
     /// Nothing. A capture in which a reuse rested on one is refused at its end.

@@ -151,12 +151,11 @@ pub unsafe extern "C" fn regraph_plan_capture(
     })
 }
 
-/// The host has not captured the work before, and captures it again after
-/// REGRAPH_ERROR_CAPTURE_AGAIN.
+/// The first attempt, of a program that captures again after REGRAPH_ERROR_CAPTURE_AGAIN.
 pub const REGRAPH_ATTEMPT_FIRST: i32 = 0;
-/// The work was refused once, or the host may be unable to capture it again. The default.
+/// The second attempt, or the only one of a program that may be unable to capture again. The default.
 pub const REGRAPH_ATTEMPT_AGAIN: i32 = 1;
-/// The work was refused more often.
+/// The third attempt, which is not refused for a programmatic launch.
 pub const REGRAPH_ATTEMPT_LAST: i32 = 2;
 
 fn attempt_of(number: i32) -> Fallible<Attempt> {
@@ -172,10 +171,11 @@ fn attempt_of(number: i32) -> Fallible<Attempt> {
     }
 }
 
-/// Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. A program that
-/// captures again after REGRAPH_ERROR_CAPTURE_AGAIN numbers its attempts from 0, and then needs the
-/// least memory; the third is not refused for programmatic launches. Call it before the capture's
-/// first allocation. It has an effect with the setting "programmatic:auto" only, and with "check".
+/// Sets which attempt at its work a capture is: one of the REGRAPH_ATTEMPT constants. Call it before
+/// the capture's first allocation. A program that captures the same work again after
+/// REGRAPH_ERROR_CAPTURE_AGAIN, and numbers its attempts from REGRAPH_ATTEMPT_FIRST on, needs the least
+/// memory. Without the checker ("check:False"), and with another setting than "programmatic:auto",
+/// the call has no effect.
 ///
 /// Threads: the one that captures.
 ///
@@ -208,10 +208,10 @@ pub unsafe extern "C" fn regraph_set_attempt(
 /// Threads: the one that captures.
 ///
 /// Errors: REGRAPH_ERROR_REFUSED, REGRAPH_ERROR_CAPTURE_AGAIN, REGRAPH_ERROR_SET_BACK,
-/// REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be launched, and the capture is rolled back
-/// as by regraph_abandon_capture(). REGRAPH_ERROR_CAPTURE_INVALIDATED,
-/// REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for a capture of
-/// regraph_begin_stream_capture().
+/// REGRAPH_ERROR_LATE_USE, and with a plan REGRAPH_ERROR_PLAN_OUT_OF_MEMORY: the graph must not be
+/// launched, and the capture is rolled back as by regraph_abandon_capture().
+/// REGRAPH_ERROR_CAPTURE_INVALIDATED, REGRAPH_ERROR_UNKNOWN_CAPTURE. REGRAPH_ERROR_INVALID_ARGUMENT for
+/// a capture of regraph_begin_stream_capture().
 #[no_mangle]
 pub unsafe extern "C" fn regraph_end_capture(
     engine: *const regraph_engine,
@@ -231,16 +231,19 @@ pub unsafe extern "C" fn regraph_end_capture(
 }
 
 /// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
-/// verdict, which regraph_capture_verdict() waits for. A thread of the library's judges a copy of the
-/// graph; meanwhile the caller may end the capture with cuStreamEndCapture(), instantiate the graph, and
-/// destroy it. The graph must not be launched before regraph_capture_verdict() has accepted it. The
-/// capture's memory can be used by later captures into the same pools at once.
+/// verdict, which regraph_capture_verdict() waits for. The checker judges a copy of the graph on a
+/// thread of the library's; meanwhile the caller may end the capture with cuStreamEndCapture(),
+/// instantiate the graph, and destroy it. The graph must not be launched before
+/// regraph_capture_verdict() has accepted it. Later captures into the same pools may use the capture's
+/// memory at once.
 ///
-/// Small captures and those whose memory is mapped at their end are verified before this returns.
+/// The checker judges before this returns: captures of few nodes, captures whose memory is mapped at
+/// their end, captures that are searched for late uses (regraph_config_set_find_late_uses()) and, unless
+/// the setting "programmatic" is "lag" or "trust", captures with a programmatic launch.
 ///
 /// Threads: the one that captures.
 ///
-/// Errors: those of regraph_end_capture().
+/// Errors: those of regraph_end_capture(). There is no verdict to ask for then.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_close_capture(
     engine: *const regraph_engine,
@@ -255,12 +258,14 @@ pub unsafe extern "C" fn regraph_close_capture(
     })
 }
 
-/// The second of two steps that end a capture: waits until the capture, which regraph_close_capture()
-/// has closed, is verified. May be called once. `report` may be NULL, as for regraph_end_capture().
+/// The second of two steps that end a capture: waits for the checker's verdict on a capture that
+/// regraph_close_capture() has closed. May be called once for each capture. `report` may be NULL, as
+/// for regraph_end_capture().
 ///
 /// Threads: any.
 ///
-/// Errors: REGRAPH_ERROR_REFUSED: the graph must not be launched, and its claim on memory is released.
+/// Errors: REGRAPH_ERROR_REFUSED: the graph must not be launched, and the library has released its
+/// memory as regraph_release_graph() does.
 /// REGRAPH_ERROR_UNKNOWN_CAPTURE for a capture that is not closed, or whose verdict was given before.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_capture_verdict(
@@ -278,10 +283,10 @@ pub unsafe extern "C" fn regraph_capture_verdict(
     })
 }
 
-/// Rolls a capture back whose graph will never run; one that regraph_close_capture() has closed, too.
-/// Blocks that the capture allocated and did not
-/// free stay live until they are freed, and must not be used. A capture of
-/// regraph_begin_stream_capture() ends on its stream too.
+/// Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and
+/// whose verdict was not asked for. Blocks that the capture allocated and did not free stay live until
+/// they are freed, and must not be used. A capture of regraph_begin_stream_capture() ends on its stream
+/// too.
 ///
 /// Threads: the one that captures.
 ///

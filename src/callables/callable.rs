@@ -135,9 +135,9 @@ where
     ///
     /// A part writes what it is to leave into the outputs; a block that stays there is the graph's
     /// output, and is overwritten by no graph that is captured later (see
-    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs: where a capture is refused
-    /// for a programmatic launch alone (the setting `programmatic` is `auto`), all parts are captured
-    /// again, with new outputs.
+    /// [`Graph`](crate::graphs::Graph)). It must do the same each time it runs: after
+    /// [`Error::CaptureAgain`](crate::Error::CaptureAgain) all parts are captured again, with new
+    /// outputs.
     #[must_use]
     pub fn part(
         mut self,

@@ -12,27 +12,29 @@ use crate::driver::{CaptureId, Driver};
 use crate::heap::CaptureSlot;
 use crate::policy::Programmatic;
 
-/// How often a capture has been made in vain, under `auto`.
+/// Which attempt at its work a capture is, where the setting `programmatic` is `auto`: how often the
+/// checker has refused the same work for a programmatic launch ([`Error::CaptureAgain`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Attempt {
-    /// Never, and the host captures again where it is refused for a programmatic edge: every launch is
-    /// taken to wait for its predecessor, so that no memory is spent on those that do.
+    /// The first, and the host captures again if it is refused. The engine takes every launch to wait for
+    /// its predecessor, so that launches which do wait cost no memory.
     First,
-    /// Once, or the host may be unable to capture again: launches are taken to be what refused captures
-    /// of the engine tell. A stream that asks for other blocks than the latest of them goes as under
-    /// `lag` from there on, if it launched programmatically in any.
+    /// The second, or one of a host that may be unable to capture again. The engine takes a launch to
+    /// start early where the latest refused capture launched programmatically. A stream that asks for
+    /// other blocks than it did there is treated as under `lag` from then on, if it launched
+    /// programmatically in any refused capture.
     #[default]
     Again,
-    /// More often: any launch may start early, as under `lag`.
+    /// The third. The engine takes every launch to start early, as under `lag`.
     Last,
 }
 
 impl Attempt {
-    /// The attempt to make after this one has failed, if it was refused for a programmatic edge and is
-    /// not the last.
+    /// The attempt to make after this one failed with `error`: the next one after
+    /// [`Error::CaptureAgain`].
     ///
     /// # Errors
-    /// The error, where there is none to make.
+    /// `error` itself, where it is another error or this attempt was the last.
     pub fn after(self, error: Error) -> Result<Self, Error> {
         let cause = match &error {
             Error::OnDevice { error, .. } => error.as_ref(),
@@ -47,7 +49,7 @@ impl Attempt {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// What a capture is to take the edges to come for.
+    /// What kind of edges a capture expects.
     pub(super) fn outlook(&self, attempt: Attempt) -> Outlook {
         let settings = &self.config.settings;
         if self.config.lacks(Flaw::EarlyLaunches) {
@@ -56,15 +58,15 @@ impl<D: Driver> Locked<'_, D> {
         match (settings.programmatic, attempt, &self.state.foresight) {
             (Programmatic::Deny | Programmatic::Trust, ..) => Outlook::Full,
             (Programmatic::Lag, ..) | (_, Attempt::Last, _) => Outlook::Early,
-            // Nothing would refuse what was taken for full in vain.
+            // Without the checker no wrong guess would be refused.
             _ if !settings.check => Outlook::Early,
             (_, Attempt::Again, Some(foresight)) => foresight.outlook(),
             _ => Outlook::Full,
         }
     }
 
-    /// The error for a capture that the checker refused: whether only a programmatic edge was to blame,
-    /// which another attempt can foresee.
+    /// The error for a capture that the checker refused: [`Error::CaptureAgain`] if it would have been
+    /// accepted with every programmatic edge full, since another attempt can foresee those.
     pub(super) fn refusal(
         &self,
         slot: CaptureSlot,
@@ -85,7 +87,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// Keeps in mind what a capture tells that was refused so.
+    /// Adds a refused capture's early launches to what is foreseen.
     pub(super) fn foresee(&mut self, slot: CaptureSlot) {
         let Some(journal) = self.state.capture(slot).journal.take() else { return };
         let before = self.state.foresight.take().unwrap_or_default();
@@ -94,10 +96,12 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Says which attempt at its work a capture is, before anything is asked for in it. A host that
-    /// captures again where [`Error::CaptureAgain`] tells it to begins with [`Attempt::First`], for least
-    /// memory; [`Engine::capture`](Engine::capture) and callables do so by themselves. Means something
-    /// under `auto` alone ([`Programmatic`]), and with the checker.
+    /// Sets which attempt at its work a capture is; call it before the capture's first allocation. A host
+    /// that captures again after [`Error::CaptureAgain`] numbers its attempts from [`Attempt::First`] on
+    /// ([`Attempt::after`] gives the next one), and then needs the least memory.
+    /// [`Engine::capture`](Engine::capture), [`Pool::capture_twice`](crate::graphs::Pool::capture_twice)
+    /// and callables do so by themselves. Without the checker, and with another setting than
+    /// [`Programmatic::Auto`], it has no effect.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`].

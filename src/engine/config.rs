@@ -41,8 +41,8 @@ pub struct Config {
     /// [`Engine::abandon_capture`](super::Engine::abandon_capture) rolls anything back. Default: no.
     pub late_ends: bool,
     /// From how many nodes on a capture that ends in two steps
-    /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged by a thread of its own.
-    /// Default: 256; fewer are judged in less time than a thread takes to begin.
+    /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged on a thread of its own.
+    /// Default: 256; a smaller one is judged in less time than a thread takes to begin.
     pub judge_aside: usize,
     /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
     pub device: u32,
@@ -121,7 +121,7 @@ impl Config {
         foreign_nodes: bool => foreign_nodes;
         /// Sets whether the host may tell of captures' ends late.
         late_ends: bool => late_ends;
-        /// Sets from how many nodes on a capture is judged by a thread of its own.
+        /// Sets from how many nodes on a capture is judged on a thread of its own.
         judge_aside: usize => judge_aside;
         /// Sets the device's number.
         device: u32 => device;

@@ -125,7 +125,7 @@ impl<D: Driver> Locked<'_, D> {
         let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
         let has_journal = self.state.capture(slot).journal.is_some();
-        // A plan hands memory out, so nothing else than its being judged will do.
+        // A plan maps memory by what the journal says, so it is always judged.
         let checked = has_journal && (self.config.settings.check || unbound);
         let finished =
             graph.filter(|_| checked).map(|graph| FinishedGraph::read(self.driver, graph));
@@ -140,7 +140,7 @@ impl<D: Driver> Locked<'_, D> {
         let may_wait = !*unbound
             && !self.config.find_late_uses
             && finished.as_ref().is_some_and(|finished| {
-                // One that is likely to be refused is judged while its kernels can be named.
+                // A capture that is likely to be refused is judged while its kernels can be named.
                 finished.as_ref().is_ok_and(|graph| {
                     graph.nodes().len() >= self.config.judge_aside && (trusted || graph.is_full())
                 })
@@ -219,7 +219,7 @@ impl<D: Driver> Locked<'_, D> {
         // A graph that cannot be named may have run already: its memory stays its own.
         let accepted = graph.is_none();
         let pools = self.state.capture(slot).pools.clone();
-        // Refused or not, what is lost the pool says.
+        // If memory is lost the pool itself says so, and the refusal is the error to return.
         let _ = self.end(slot, accepted);
         if accepted {
             self.state.add_graph_to(pools, id);

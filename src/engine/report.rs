@@ -37,7 +37,7 @@ pub struct CaptureReport {
     pub nodes: usize,
     /// Blocks allocated in the capture.
     pub blocks: usize,
-    /// What its pools held when it ended, for earlier graphs too, in bytes.
+    /// What its pools held when it ended, in bytes: memory of earlier graphs included.
     pub reserved: u64,
     /// Whether the checker judged the capture.
     pub verified: bool,

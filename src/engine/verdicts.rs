@@ -3,7 +3,7 @@
 //! A capture that is closed ([`Engine::close_capture`]) is over for the pools: its memory is a graph's,
 //! as after a capture that was accepted. What the checker needs, the journal and a copy of the graph,
 //! goes to a thread of its own, which knows nothing of the engine. [`Engine::verdict`] waits for it, or
-//! judges itself what the thread has not begun. A refused graph is released, as one that never ran.
+//! judges by itself if the thread has not begun. A refused graph is released, as one that never ran.
 
 use std::fmt;
 use std::panic::resume_unwind;
@@ -23,7 +23,7 @@ pub(super) struct Evidence {
     pub(super) journal: Journal,
     pub(super) graph: FinishedGraph,
     pub(super) programmatic: Programmatic,
-    /// Whether a node that no look saw uses no block.
+    /// Whether a node of no stream that the engine looked at is taken to use no block, instead of any.
     pub(super) foreign: bool,
 }
 
@@ -44,14 +44,14 @@ impl Evidence {
 
 /// A capture that is being judged.
 struct Judging {
-    /// The one that takes the evidence judges it: the thread, or the call that needs the verdict.
+    /// The thread and the call that needs the verdict both try to take it; the one that does judges.
     evidence: Arc<Mutex<Option<Evidence>>>,
-    /// `None` where there was none to be had.
+    /// `None` where no thread could be started.
     thread: Option<thread::JoinHandle<Option<Judged>>>,
 }
 
 fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
-    // It is taken in one step.
+    // A panic cannot leave it half taken.
     evidence.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -123,18 +123,22 @@ impl fmt::Debug for Verdicts {
 
 impl<D: Driver> Engine<D> {
     /// The first of two steps that end a capture: everything that [`Engine::end_capture`] does but for
-    /// the checker's verdict, which [`Engine::verdict`] waits for. Meanwhile the host may end the
+    /// the checker's verdict, which [`Engine::verdict`] waits for. In between the host may end the
     /// capture in the driver and instantiate its graph. *The graph must not be launched before
     /// [`Engine::verdict`] has accepted it.*
     ///
-    /// The capture is over for its pools: its memory is there for later captures, and its blocks may be
-    /// freed, as after [`Engine::end_capture`]. A thread of its own judges a copy of the graph, which is
-    /// read before this returns. Small captures, those whose memory comes at their end, those that are
-    /// searched for late uses, and under `auto` and `deny` those with programmatic launches are judged before this
-    /// returns.
+    /// The capture is over for its pools: later captures may take its memory, and its blocks may be
+    /// freed, as after [`Engine::end_capture`]. The checker judges a copy of the graph, made before this
+    /// returns, on a thread of its own. It judges before this returns, on the caller's thread:
+    /// - captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside));
+    /// - captures whose memory is mapped at their end;
+    /// - captures that are searched for late uses
+    ///   ([`Config::find_late_uses`](super::Config::find_late_uses));
+    /// - with the setting `programmatic` `auto` or `deny`, captures with a programmatic launch.
     ///
     /// # Errors
-    /// As [`Engine::end_capture`]. A capture that is refused here is rolled back.
+    /// Those of [`Engine::end_capture`]. A capture that is refused here is rolled back, and has no
+    /// verdict to ask for.
     pub fn close_capture(
         &self,
         capture: CaptureId,
@@ -149,13 +153,13 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::Refused`]: the graph must not be launched, and is released as by
-    /// [`Engine::release_graph`]; what it used stays with the graphs of its pools while there are
-    /// others. The kernels of the nodes are not named: the graph may be gone.
+    /// [`Engine::release_graph`]; its memory stays with the other graphs of its pools while there are
+    /// any. The error names no kernels, since the graph may be gone.
     /// [`Error::UnknownCapture`] for a capture that was not closed, or whose verdict was given before.
     ///
     /// # Panics
-    /// Where the checker has panicked, which is a bug. The graph must not be launched; its memory stays
-    /// with it.
+    /// Where the checker has panicked, which is a bug. The graph must not be launched then, and keeps
+    /// its memory.
     pub fn verdict(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         let closed = self.lock()?.verdicts.take(capture);
         let unknown = Error::UnknownCapture { call: "verdict", capture };

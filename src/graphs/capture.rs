@@ -22,8 +22,9 @@ use crate::engine::{Attempt, CaptureReport, Engine};
 
 /// A capture under way. It stays on its thread, as CUDA asks of captures.
 ///
-/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a panic for instance,
-/// it ends the capture, rolls back what the engine decided in it, and leaves no graph.
+/// Dropped without [`Capture::finish`], [`Capture::accept`] or [`Capture::close`], by an error or a
+/// panic for instance, it ends the capture, rolls back what the engine decided in it, and leaves no
+/// graph.
 pub struct Capture<D: HostApi> {
     id: CaptureId,
     stream: StreamHandle,
@@ -52,7 +53,7 @@ impl<D: HostApi> Capture<D> {
         Ok(capture)
     }
 
-    /// The same for a host that captures again where it is refused for a programmatic launch.
+    /// Begins a capture that is one of several attempts at the same work.
     pub(crate) fn begin_attempt(
         pool: &Pool<D>,
         stream: impl AsStream,
@@ -134,8 +135,8 @@ impl<D: HostApi> Capture<D> {
     /// was allocated before, for instance, or what their parameters point to. Dropping such a graph
     /// waits until it has finished. What is not kept must outlive the graph's last launch by other
     /// means, by [`Pool::synchronize`](super::Pool::synchronize) for instance: to outlive the graph is
-    /// not enough, since that may be dropped while it runs. A closure that may be captured again keeps a
-    /// clone of an [`Arc`] of it.
+    /// not enough, since that may be dropped while it runs. A closure may be called more than once
+    /// ([`Engine::capture`]), so it keeps a clone of an [`Arc`] of the value.
     pub fn keep(&self, value: impl Any + Send + Sync) {
         self.kept.borrow_mut().push(Box::new(value));
     }
@@ -170,7 +171,9 @@ impl<D: HostApi> Capture<D> {
         let graph = driver.end_capture(self.stream)?;
         let before = driver.memory_info().ok();
         let discard = |executable: Option<ExecutableHandle>| {
-            let _ = executable.map(|executable| driver.destroy_executable(executable));
+            if let Some(executable) = executable {
+                let _ = driver.destroy_executable(executable);
+            }
             let _ = driver.destroy_graph(graph);
         };
         let executable = driver.instantiate(graph).inspect_err(|_| discard(None))?;
@@ -186,8 +189,8 @@ impl<D: HostApi> Capture<D> {
 
     /// Ends the engine's part of a capture that the host begins and ends itself. `graph` is the
     /// handle under capture, just before the host ends it, or the one that ending it gave; the first
-    /// is better (see [`Engine::end_capture`]). The same as [`Capture::close`] and
-    /// [`Judging::verdict`] in turn, and names the kernels of what it refuses.
+    /// is better (see [`Engine::end_capture`]). Does what [`Capture::close`] and [`Judging::verdict`] do
+    /// in turn, and names the kernels in a refusal.
     ///
     /// # Errors
     /// The engine's, [`Error::PoolGoing`]: then the graph must not be launched, and nothing of the
@@ -200,8 +203,8 @@ impl<D: HostApi> Capture<D> {
         self.close(graph)?.verdict().map_err(|error| named(error, engine.driver()))
     }
 
-    /// The first step of [`Capture::accept`]: after it the host may end the capture in the driver and
-    /// instantiate its graph while that is judged, and [`Judging::verdict`] says whether it may be
+    /// The first step of [`Capture::accept`]. While the checker judges the capture, the host may end it
+    /// in the driver and instantiate its graph; [`Judging::verdict`] says whether the graph may be
     /// launched. See [`Engine::close_capture`].
     ///
     /// # Errors
@@ -247,8 +250,8 @@ impl<D: HostApi> Capture<D> {
         }
     }
 
-    /// Closes the capture in each engine. What was closed is rolled back with this value where another
-    /// engine does not close it.
+    /// Closes the capture in each engine. If one of them fails, the others are rolled back when this value
+    /// is dropped.
     fn close_all(&mut self, graph: GraphHandle) -> Result<Judging<D>, Error> {
         let mut closed: SmallVec<[_; 1]> = SmallVec::new();
         let mut result = Ok(());
@@ -266,7 +269,7 @@ impl<D: HostApi> Capture<D> {
     }
 }
 
-/// The same refusal with the names of kernels, while the graph is there.
+/// The same refusal with the names of kernels; the graph must still be there.
 fn named<D: HostApi>(error: Error, driver: &D) -> Error {
     match error {
         Error::Refused(violation) => Error::Refused(Box::new(violation.name_kernels(driver))),
@@ -312,9 +315,10 @@ impl<D: HostApi> Engine<D> {
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
-    /// Where the setting `programmatic` is `auto` and the checker refuses the capture for a programmatic
-    /// launch alone, `body` is captured again, at most twice: it must then submit the same work, and
-    /// replace what it left elsewhere. What it returned is dropped first.
+    /// After [`Error::CaptureAgain`](crate::Error::CaptureAgain), which only the setting `programmatic`
+    /// `auto` gives, `body` is captured again, at most twice. It must then submit the same work, and
+    /// replace what it stored elsewhere the first time. What it returned is dropped before it is called
+    /// again.
     ///
     /// # Errors
     /// [`Error::ForeignPool`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any

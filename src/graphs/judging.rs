@@ -12,10 +12,11 @@ use super::Error;
 use crate::driver::{CaptureId, HostApi};
 use crate::engine::CaptureReport;
 
-/// A capture that is over here and may not be launched yet: a thread of its own judges it, while its
-/// host ends it in the driver and instantiates its graph. May be moved to another thread.
+/// A closed capture whose verdict is still to come ([`Capture::close`](super::Capture::close)): the
+/// checker judges it on a thread of its own, while the host ends it in the driver and instantiates its
+/// graph. May be moved to another thread.
 ///
-/// Dropped without [`Judging::verdict`] it is rolled back: its graph must never be launched.
+/// Dropped without [`Judging::verdict`], it is rolled back: its graph must never be launched.
 pub struct Judging<D: HostApi> {
     capture: CaptureId,
     /// The pools that it uses, the first one first. Taken with the verdict.
@@ -32,7 +33,8 @@ impl<D: HostApi> Judging<D> {
         Self { capture, pools, kept }
     }
 
-    /// Waits for the verdict. Only after it has accepted may the graph be launched, through the lease.
+    /// Waits for the verdict. If the checker has accepted the capture, its graph may be launched, through
+    /// the lease.
     ///
     /// # Errors
     /// Those of [`Engine::verdict`](crate::engine::Engine::verdict), [`Error::PoolGoing`]: then the
@@ -54,7 +56,7 @@ impl<D: HostApi> Judging<D> {
                     accepted.push((pool, report.graph));
                     first.get_or_insert(report);
                 }
-                // One that has refused knows nothing more of the capture.
+                // An engine that has refused does not know the capture any more.
                 Err(crate::Error::UnknownCapture { .. }) if failed.is_some() => {}
                 Err(error) => {
                     failed.get_or_insert(error);
@@ -67,7 +69,7 @@ impl<D: HostApi> Judging<D> {
                 Ok((Lease::new(accepted, std::mem::take(&mut self.kept)), report))
             }
             (failed, _) => {
-                // Who accepted gets its memory back.
+                // Engines that accepted get their memory back.
                 drop(Lease::new(accepted, Vec::new()));
                 let unknown = Error::UnknownCapture { call: "verdict", capture: self.capture };
                 Err(failed.unwrap_or(unknown))
@@ -93,7 +95,7 @@ fn add_others<D: HostApi>(accepted: &mut Accepted<D>) -> Result<(), Error> {
 impl<D: HostApi> Drop for Judging<D> {
     fn drop(&mut self) {
         for pool in &self.pools {
-            // Unknown by now where another pool of the engine stands for it.
+            // Unknown by now if another pool of the same engine came before.
             let _ = pool.engine().abandon_capture(self.capture);
         }
     }

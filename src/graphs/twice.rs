@@ -17,10 +17,11 @@ impl<D: HostApi> Pool<D> {
     /// capture but for what it returns: what it returned first is dropped before it is called again,
     /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
     /// block from before the capture that it frees is gone the first time.
-    /// Where the second capture is refused for a programmatic launch alone, it is captured again, as by
-    /// [`Engine::capture`](crate::engine::Engine::capture); where it asks for anything else, it is served as by that call from
-    /// there on;
+    /// Where the second capture asks for anything else, it is served from there on as by
+    /// [`Engine::capture`](crate::engine::Engine::capture), and
     /// [`CaptureReport::layout`](crate::engine::CaptureReport::layout) in [`Graph::report`] tells.
+    /// After [`Error::CaptureAgain`](crate::Error::CaptureAgain) the second capture is made again, as by
+    /// that call, so `body` may be called up to four times.
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
     ///
