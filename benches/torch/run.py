@@ -3,10 +3,10 @@
 
     python benches/torch/run.py --out results
 
-Each run is a fresh process, allocators take turns, of times the least run counts among those beside
-which a call that needs no GPU took no longer than elsewhere, and every record is in `results/records.jsonl`
-as soon as it is there; a later command with the same directory adds to it. `--report` only makes
-`results.md`, `results.json`, `results.svg` and `results.png` from the records.
+Each run is a fresh process, and allocators take turns. The table has the least time of the runs during
+which the machine was not busy with other things, by a call that needs no GPU. Every record is in
+`results/records.jsonl` as soon as it is there; a later command with the same directory adds to it.
+`--report` only makes `results.md`, `results.json`, `results.svg` and `results.png` from the records.
 """
 
 from __future__ import annotations

@@ -47,10 +47,9 @@ PICTURED = ("reserved", "peak", "capture", "replay")
 class Row:
     """A case: for each allocator its figures, in the metric's unit.
 
-    Memory is the median of the runs. Of a time each run has the median of its samples, and the least
-    run counts, among those whose yardsticks say that the machine was as fast as it can be.
-    `yardsticks` are the least and the greatest of an allocator's runs in nanoseconds, `rejected` how
-    many of its runs do not count for times.
+    Memory is the median of the runs. A time is the least of the runs' medians, of those runs alone that
+    are quiet by their yardsticks (`is_quiet`). `yardsticks` are the least and the greatest of an
+    allocator's runs in nanoseconds, `rejected` is how many of its runs are not quiet.
     """
 
     case: str
@@ -116,7 +115,7 @@ def _row(case: str, records: list[Record]) -> Row:
 def is_quiet(record: Record, fastest: float) -> bool:
     """Whether the machine was about as fast as in the fastest run of the case, before and after.
 
-    A run without a yardstick is none to trust.
+    Nothing tells that of a run without a yardstick, so it is not.
     """
     return bool(record.yardstick_ns) and max(record.yardstick_ns) <= fastest * NOISE
 

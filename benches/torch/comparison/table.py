@@ -9,8 +9,8 @@ from .allocators import ALLOCATORS, BASE
 from .summary import METRICS, Metric, Row, allocators_of
 
 _CAPTION = """\
-Memory is the median of all runs. Times are those of the least run, among runs whose yardstick shows
-that the machine was not busy with other things. In brackets: the ratio to PyTorch as it comes. *Reserved
+Memory is the median of all runs. A time is the least of the runs whose yardstick shows that the
+machine was not busy with other things. In brackets: the ratio to PyTorch as it comes. *Reserved
 by the capture* is what `reserved_bytes` of `torch.cuda.memory_stats()` rises by, *taken from the
 device* what the driver says is gone, graphs included. *Time of the capture* is that of the whole
 `with torch.cuda.graph(...)`, instantiation included. Time in the allocator alone cannot be told

@@ -9,7 +9,7 @@ _CALLS, _REPEATS = 2_000, 15
 
 
 def yardstick() -> float:
-    """Nanoseconds of making and dropping a small tensor of the processor's, the median of tries."""
+    """Nanoseconds to make and drop a small tensor in the processor's memory: the median of tries."""
     import torch
 
     tries = []

@@ -46,8 +46,8 @@ struct Clock {
     }
 };
 
-// The time of a call that needs no GPU, in nanoseconds: a node comes into a small ordered set, and
-// another goes. The median of some tries. It says how fast the machine is at the moment.
+// The time of a call that needs no GPU, in nanoseconds: a number is added to a small ordered set, and
+// another removed. The median of some tries. It says how fast the machine is at the moment.
 inline double yardstick() {
     constexpr std::uint64_t calls = 20'000, kept = 256;
     std::vector<double> tries(15);
