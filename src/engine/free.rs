@@ -221,6 +221,10 @@ impl<D: Driver> Locked<'_, D> {
         let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
+                if self.config.lacks(Flaw::UseAfterLastUse) {
+                    // Its markers are too early; what the record says of the stream is as ever.
+                    self.look_in((home.slot, home.capture), stream)?;
+                }
                 ending.worked |= last.worked;
                 if last.broken {
                     ending.reason = Some(WaitReason::Untrusted(stream));

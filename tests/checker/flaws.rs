@@ -98,8 +98,6 @@ fn use_after_last_use() {
         b.driver.wait(s, t).unwrap();
         b.engine.record_stream(block.id, t).unwrap();
         b.launch(t);
-        // Without a look at it the launch could as well have come after the free.
-        b.engine.observe(t).unwrap();
         b.engine.free(block.id).unwrap();
         b.allocate(s);
         b.launch(s);

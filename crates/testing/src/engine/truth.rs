@@ -1,8 +1,6 @@
 //! The safety theorem: for every two blocks that shared an address, every possible user of the
 //! earlier one is completed before any possible user of the later one may start.
 
-use regraph::engine::Flaw;
-
 use super::world::{Block, Fate, Launch, Launched, World};
 
 impl World {
@@ -97,11 +95,10 @@ impl World {
 
     /// Whether `first` is over before `second` may start, for as much as the allocator answers for.
     fn is_safe(&self, earlier: &Block, later: &Block, first: usize, second: usize) -> bool {
-        // The checker of a capture can only judge what lies within it, and of a stream only what
-        // the engine looked at.
+        // The checker of a capture can only judge what lies within it.
         let judged = match (self.launches[first].what, self.launches[second].what) {
             (Launched::Node { capture: one, .. }, Launched::Node { capture: other, .. }) => {
-                one == other && self.flaw != Some(Flaw::UseAfterLastUse)
+                one == other
             }
             _ => false,
         };
