@@ -1,7 +1,7 @@
 //! The checker notices when the engine leaves out a safety rule: for every rule a program that the
 //! flawed engine gets wrong and the sound one does not, and a search by random programs. For work
 //! outside captures, which no checker judges, tagged kernels and the model of the random programs
-//! notice.
+//! notice. An engine that does not wait for the checker is in `tests/simulated/two_steps.rs`.
 
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};
@@ -286,17 +286,22 @@ fn events() {
     });
 }
 
-/// Random programs until the model says that the flawed engine gave memory away too early. It says
-/// nothing of that kind of the sound engine: the search would panic.
-#[test]
-fn a_search_finds_every_flaw_outside_captures() {
+/// Random bytes, the same in each run.
+fn bytes() -> impl FnMut() -> u8 {
     let mut state = 1_u64;
-    let mut next = move || {
+    move || {
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
-    };
+    }
+}
+
+/// Random programs until the model says that the flawed engine gave memory away too early. It says
+/// nothing of that kind of the sound engine: the search would panic.
+#[test]
+fn a_search_finds_every_flaw_outside_captures() {
+    let mut next = bytes();
     for flaw in [Flaw::StreamOrder, Flaw::Events] {
         let found = (0..200).find(|_| {
             let program: Vec<u8> = (0..600).map(|_| next()).collect();
@@ -312,13 +317,7 @@ fn a_search_finds_every_flaw_outside_captures() {
 /// reason to refuse otherwise. What it accepts is safe all the same: the search would panic.
 #[test]
 fn a_search_finds_every_flaw() {
-    let mut state = 1_u64;
-    let mut next = move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
-    };
+    let mut next = bytes();
     for flaw in [
         Flaw::Proof,
         Flaw::OwnMarker,

@@ -12,6 +12,20 @@ use regraph_tagged::{Program, Work};
 
 pub const MIB: u64 = 1 << 20;
 
+/// Removes the edge that leads to the last node of a stream that captures.
+pub fn remove_last_edge(driver: &SimDriver, stream: StreamHandle) {
+    let mut terminals = Vec::new();
+    let CaptureStatus::Active { graph, .. } =
+        driver.capture_status(stream, &mut terminals).unwrap()
+    else {
+        panic!("the stream captures");
+    };
+    let last = terminals[0].node;
+    let mut edges = Vec::new();
+    driver.dependencies(last, &mut edges).unwrap();
+    driver.remove_dependency(graph, edges[0], last).unwrap();
+}
+
 pub struct Bench {
     pub driver: Arc<SimDriver>,
     pub engine: Engine<Arc<SimDriver>>,
@@ -57,6 +71,18 @@ impl Bench {
 
     pub fn launch_early(&self, stream: StreamHandle) {
         self.driver.launch(stream, Work::default(), true).unwrap();
+    }
+
+    /// A block takes another's place, behind an edge that is removed then.
+    pub fn reuse_without_edge(&self, stream: StreamHandle) {
+        let first = self.allocate(stream);
+        self.launch(stream);
+        self.engine.free(first.id).unwrap();
+        let second = self.allocate(stream);
+        assert_eq!(first.address, second.address);
+        self.launch(stream);
+        self.engine.observe(stream).unwrap();
+        remove_last_edge(&self.driver, stream);
     }
 
     pub fn try_finish(

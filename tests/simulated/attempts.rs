@@ -160,15 +160,7 @@ fn a_fault_that_is_not_the_launches_is_not_captured_again() {
     let [s] = b.streams();
     let id = b.begin(s);
     work(&b, s);
-    let first = b.allocate(s);
-    b.launch(s);
-    let edge = b.driver.terminals(s).unwrap()[0];
-    b.engine.free(first.id).unwrap();
-    b.allocate(s);
-    b.launch(s);
-    b.engine.observe(s).unwrap();
-    let later = b.driver.terminals(s).unwrap()[0].node;
-    b.driver.remove_dependency(b.graph(s), edge, later).unwrap();
+    b.reuse_without_edge(s);
     assert!(matches!(b.try_finish(s, id), Err(Error::Refused(_))));
 }
 

@@ -1,12 +1,13 @@
 //! What the begin and the end of a capture ask of the driver, as PyTorch calls the plug-in.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use crate::common::MIB;
+use crate::plugin::filter;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
 use regraph::engine::Config;
-use regraph_plugin::{Filter, Plugin, PoolKey};
+use regraph_plugin::{Plugin, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -32,14 +33,7 @@ impl Host {
         // Its random generator's state.
         let state = [(); 2].map(|()| self.plugin.allocate(8, 0, stream).unwrap());
         self.launch(stream);
-        let (driver, id) = (Arc::clone(&self.driver), Arc::new(AtomicUsize::new(0)));
-        let known = Arc::clone(&id);
-        let filter: Filter = Arc::new(move |stream| match driver.capture_of(stream) {
-            Ok(CaptureStatus::Active { capture, .. }) => {
-                capture.0 as usize == known.load(Ordering::Relaxed)
-            }
-            _ => false,
-        });
+        let (filter, id) = filter(&self.driver);
         self.plugin.begin_pool(0, key, filter).unwrap();
         self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
@@ -75,9 +69,9 @@ impl Host {
     }
 }
 
-/// Nothing is mapped, unmapped, recorded or waited for that the capture has no need of.
+/// A capture maps, unmaps, records and waits for nothing that it does not need.
 #[test]
-fn few_calls() {
+fn a_capture_makes_no_call_in_vain() {
     let mut h = Host::new();
     let [s, t] = [(); 2].map(|()| h.driver.create_stream().unwrap());
     // Work outside captures, before and between.

@@ -156,15 +156,7 @@ fn a_removed_edge_is_found_at_the_end() {
     let b = bench(Config::default());
     let [s] = b.streams();
     let capture = b.begin(s);
-    let first = b.allocate(s);
-    b.launch(s);
-    let edge = b.driver.terminals(s).unwrap()[0];
-    b.engine.free(first.id).unwrap();
-    b.allocate(s);
-    b.launch(s);
-    b.engine.observe(s).unwrap();
-    let later = b.driver.terminals(s).unwrap()[0].node;
-    b.driver.remove_dependency(b.graph(s), edge, later).unwrap();
+    b.reuse_without_edge(s);
     assert!(matches!(b.try_finish(s, capture), Err(Error::Refused(_))));
     // Rolled back: the memory serves work outside captures again.
     assert_eq!(b.engine.pool_statistics(b.pool).unwrap().blocks, 1);

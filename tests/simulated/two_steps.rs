@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::common::{bench, Bench, MIB};
-use regraph::driver::{CaptureId, CaptureMode, Driver, GraphHandle, HostApi, StreamHandle};
+use crate::common::{bench, remove_last_edge, Bench, MIB};
+use regraph::driver::{
+    CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
+};
 use regraph::engine::{Config, Engine, Error, PoolConfig};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
 use regraph_sim::{Launch, SimConfig, SimDriver};
-use regraph_tagged::Program;
 
 /// Captures of any size are judged by a thread.
 fn aside() -> Config {
@@ -34,11 +35,7 @@ fn reuse(b: &Bench, stream: StreamHandle, sound: bool) -> CaptureId {
     b.launch(stream);
     b.engine.free(next.id).unwrap();
     if !sound {
-        let mut nodes = Vec::new();
-        b.driver.nodes(b.graph(stream), &mut nodes).unwrap();
-        let mut edges = Vec::new();
-        b.driver.dependencies(nodes[1], &mut edges).unwrap();
-        b.driver.remove_dependency(b.graph(stream), edges[0], nodes[1]).unwrap();
+        remove_last_edge(&b.driver, stream);
     }
     capture
 }
@@ -152,7 +149,8 @@ fn a_pool_waits_for_the_verdict() {
     assert_eq!(b.driver.used_bytes(), 4 * MIB);
 }
 
-/// What is likely to be refused, small, or not to be judged is ended before the first step returns.
+/// Captures that are likely to be refused, small, or searched for late uses are refused by the first
+/// step; where there is no checker the verdict accepts without a thread.
 #[test]
 fn some_captures_are_judged_at_once() {
     let b = bench(aside());
@@ -166,17 +164,22 @@ fn some_captures_are_judged_at_once() {
     b.launch(s);
     let refused = b.engine.close_capture(capture, b.graph(s));
     assert!(matches!(refused, Err(Error::CaptureAgain(_))), "{refused:?}");
-    for config in [
-        aside().judge_aside(256),
-        aside().check(false).programmatic(Programmatic::Deny),
-        aside().find_late_uses(true),
-    ] {
+    for config in [aside().judge_aside(256), aside().find_late_uses(true)] {
         let b = bench(config);
         let [s] = b.streams();
+        let capture = reuse(&b, s, false);
+        let refused = b.engine.close_capture(capture, b.graph(s));
+        assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+        b.driver.end_capture(s).unwrap();
         let capture = reuse(&b, s, true);
         b.close(s, capture).unwrap();
-        b.engine.verdict(capture).unwrap();
+        assert!(b.engine.verdict(capture).unwrap().verified);
     }
+    let b = bench(aside().check(false).programmatic(Programmatic::Deny));
+    let [s] = b.streams();
+    let capture = reuse(&b, s, true);
+    b.close(s, capture).unwrap();
+    assert!(!b.engine.verdict(capture).unwrap().verified);
 }
 
 #[test]
@@ -202,16 +205,10 @@ fn a_refusal_leaves_nothing_of_a_graph() {
         drop(block);
         let block = capture.allocate(4 * MIB, stream).unwrap();
         driver.launch_kernel(stream, Launch::default()).unwrap();
-        let regraph::driver::CaptureStatus::Active { graph, .. } =
-            driver.capture_of(stream).unwrap()
-        else {
+        let CaptureStatus::Active { graph, .. } = driver.capture_of(stream).unwrap() else {
             panic!("the stream captures");
         };
-        let mut nodes = Vec::new();
-        driver.nodes(graph, &mut nodes).unwrap();
-        let mut edges = Vec::new();
-        driver.dependencies(nodes[3], &mut edges).unwrap();
-        driver.remove_dependency(graph, edges[0], nodes[3]).unwrap();
+        remove_last_edge(driver, stream);
         let refused = if adopted {
             let judging = capture.close(graph).unwrap();
             let graph = driver.end_capture(stream).unwrap();
@@ -232,7 +229,8 @@ fn a_refusal_leaves_nothing_of_a_graph() {
     assert_eq!(engine.driver().used_bytes(), 0);
 }
 
-/// The property of these tests fails where the verdict is not waited for.
+/// An engine that does not wait for the verdict accepts what [`the_verdict_is_that_of_one_step`] expects
+/// to be refused.
 #[test]
 fn an_engine_that_does_not_wait_is_caught() {
     use regraph::engine::Flaw;

@@ -255,7 +255,6 @@ fn placements_are_a_line_a_block() {
 }
 
 #[test]
-
 fn a_reuse_that_rests_on_a_programmatic_edge_is_refused_or_captured_again() {
     let text = r#"{"op":"begin","stream":0,"pool":0}
 {"op":"alloc","id":0,"bytes":4194304,"stream":0}

@@ -188,8 +188,8 @@ impl World {
         self.tell(format_args!("capture {capture} ends, {:?}", self.captures[capture].fate));
         self.events.retain(|&(_, home)| home != Some(capture));
         self.past.clear();
-        for list in &mut self.free {
-            list.forget(capture);
+        for contents in &mut self.contents {
+            contents.forget(capture);
         }
         if self.captures[capture].fate == Fate::Accepted && self.captures[capture].family == capture
         {

@@ -2,7 +2,7 @@
 
 use arbitrary::{Result, Unstructured};
 
-use super::free_list::{Freed, Lies};
+use super::contents::{Content, Freed};
 use super::world::{must, Block, LastUse, Launched, Standing, World};
 use regraph::driver::{Driver, EdgeData, NodeHandle};
 use regraph::engine::WaitReason::OutsideWork;
@@ -122,8 +122,8 @@ impl World {
             },
         });
         self.judge_eager_users(self.blocks.len() - 1);
-        let lain = self.free[pool].put(block.address, end, Lies::Live);
-        self.lain.push(lain);
+        let displaced = self.contents[pool].put(block.address, end, Content::Live);
+        self.displaced.push(displaced);
         Ok(())
     }
 
@@ -233,13 +233,13 @@ impl World {
         };
         result.expect("the block is live");
         self.blocks[block].freed = Some(self.now);
-        let lies = self.lies_after(block);
+        let content = self.content_after(block);
         for capture in ruined {
             self.bury(capture);
         }
         let Block { pool, address, .. } = self.blocks[block];
         let end = self.blocks[block].end();
-        self.free[pool].put(address, end, lies);
+        self.contents[pool].put(address, end, content);
     }
 
     /// Captures that the engine may learn from this block's streams to be ruined.
@@ -253,12 +253,12 @@ impl World {
     }
 
     /// What should lie where a block was just freed.
-    fn lies_after(&self, number: usize) -> Lies {
+    fn content_after(&self, number: usize) -> Content {
         let block = &self.blocks[number];
         let Some(home) =
             block.home.filter(|&home| self.captures[home].ended.is_none() && self.is_sound(home))
         else {
-            return Lies::Other;
+            return Content::Other;
         };
         let mut freed = Freed {
             capture: home,
@@ -291,8 +291,8 @@ impl World {
             freed.vague = false;
         } else {
             freed.markers.clear();
-            for (_, _, lay) in &self.lain[number] {
-                if let Lies::Freed(before) = lay {
+            for (_, _, content) in &self.displaced[number] {
+                if let Content::Freed(before) = content {
                     if before.capture == home {
                         freed.markers.extend_from_slice(&before.markers);
                         freed.vague |= before.vague;
@@ -309,9 +309,9 @@ impl World {
         });
         // Without markers it is free for every capture, as if it had never been a block.
         if freed.markers.is_empty() && !freed.held {
-            return Lies::Other;
+            return Content::Other;
         }
-        Lies::Freed(freed)
+        Content::Freed(freed)
     }
 
     /// Whether a capture that is younger than this one uses the pool too.
@@ -381,13 +381,13 @@ impl World {
         let mut expected = true;
         // What lies beside memory that a stream gave back outside captures is kept for that stream
         // until its work has completed, though no kernel ever used it.
-        let lies = self.free[pool].within(range.address, range.address + range.bytes);
-        if lies.is_empty() && is_kept(range.refusal.as_ref()) {
+        let contents = self.contents[pool].within(range.address, range.address + range.bytes);
+        if contents.is_empty() && is_kept(range.refusal.as_ref()) {
             return;
         }
-        for (_, _, lies) in self.free[pool].within(range.address, range.address + range.bytes) {
-            match lies {
-                Lies::Freed(freed) if freed.capture == capture && !freed.vague => {
+        for (_, _, content) in contents {
+            match content {
+                Content::Freed(freed) if freed.capture == capture && !freed.vague => {
                     let own = self.reuse == Reuse::CrossStream || freed.owner == stream;
                     let mut terminals = self.terminals(stream);
                     if terminals.iter().any(|terminal| terminal.edge != EdgeData::FULL) {
@@ -398,8 +398,8 @@ impl World {
                     let proven = |&marker: &_| nodes.completes(marker, &terminals);
                     expected &= own && !freed.held && freed.markers.iter().all(proven);
                 }
-                Lies::Live => panic!("{range:?} is in a block"),
-                Lies::Freed(_) | Lies::Other => return,
+                Content::Live => panic!("{range:?} is in a block"),
+                Content::Freed(_) | Content::Other => return,
             }
         }
         assert_eq!(

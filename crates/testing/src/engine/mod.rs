@@ -5,15 +5,15 @@
 //! * [`launch`], [`memory`], [`captures`], [`planned`], [`edits`]: the things it does, by kind.
 //! * [`graph`]: who comes before whom, by brute force on the simulated graph.
 //! * [`truth`]: the safety theorem over all pairs of blocks.
-//! * [`free_list`]: which free memory each stream should be able to take.
+//! * [`contents`]: what lies where, and what a stream must wait for to take freed memory.
 //! * [`finish`]: ends what is under way, runs the graphs and gives everything back.
 //!
 //! Nothing here asks the engine what it concluded; only what it handed out counts.
 
 mod captures;
+mod contents;
 mod edits;
 mod finish;
-mod free_list;
 mod graph;
 mod launch;
 mod memory;

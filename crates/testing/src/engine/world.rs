@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arbitrary::Unstructured;
 
-use super::free_list::{FreeList, Lies};
+use super::contents::{Content, Contents};
 use super::graph::NodeTable;
 use super::Finding;
 use regraph::driver::{
@@ -177,9 +177,10 @@ pub(super) struct World {
     pub launches: Vec<Launch>,
     /// Events of the host, each with the capture that it was recorded in.
     pub events: Vec<(SimEvent, Option<usize>)>,
-    pub free: Vec<FreeList>,
+    /// By pool.
+    pub contents: Vec<Contents>,
     /// By block: what lay there before.
-    pub lain: Vec<Vec<(u64, u64, Lies)>>,
+    pub displaced: Vec<Vec<(u64, u64, Content)>>,
     /// Terminals that streams had once, to set them back to.
     pub past: Vec<(usize, Vec<Dependency>)>,
     /// Zero: the host does by hand what it likes; one: programmatic launches; else neither.
@@ -273,11 +274,11 @@ impl World {
             ends,
             streams: (0..streams).map(|_| must(driver.create_stream())).collect(),
             observer: must(driver.create_stream()),
-            free: pools.iter().map(|_| FreeList::default()).collect(),
+            contents: pools.iter().map(|_| Contents::default()).collect(),
             pools,
             driver,
             engine,
-            lain: Vec::new(),
+            displaced: Vec::new(),
             captures: Vec::new(),
             blocks: Vec::new(),
             launches: Vec::new(),
@@ -375,8 +376,8 @@ impl World {
     pub(super) fn bury(&mut self, capture: usize) {
         let buried = &mut self.captures[capture];
         buried.fate = Fate::Dead;
-        for list in &mut self.free {
-            list.forget(capture);
+        for contents in &mut self.contents {
+            contents.forget(capture);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Which free memory each stream should be able to take: the definition, range by range.
+//! What content at each address of a pool, and for freed memory what a stream must wait for to take it.
 
 use regraph::driver::NodeHandle;
 
-/// What lies at an address.
+/// What content at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lies {
+pub(super) enum Content {
     /// A block.
     Live,
     /// Freed in a capture that is under way.
@@ -28,20 +28,25 @@ pub(super) struct Freed {
 
 /// The memory of one pool.
 #[derive(Debug, Default)]
-pub(super) struct FreeList {
+pub(super) struct Contents {
     /// Disjoint, in no order.
-    ranges: Vec<(u64, u64, Lies)>,
+    ranges: Vec<(u64, u64, Content)>,
 }
 
-impl FreeList {
-    /// Everything that lies in `start..end`, cut to it.
-    pub(super) fn within(&self, start: u64, end: u64) -> Vec<(u64, u64, Lies)> {
+impl Contents {
+    /// Everything that content in `start..end`, cut to it.
+    pub(super) fn within(&self, start: u64, end: u64) -> Vec<(u64, u64, Content)> {
         let overlapping = self.ranges.iter().filter(|range| range.0 < end && start < range.1);
-        overlapping.map(|(a, b, lies)| (*a.max(&start), *b.min(&end), lies.clone())).collect()
+        overlapping.map(|(a, b, content)| (*a.max(&start), *b.min(&end), content.clone())).collect()
     }
 
     /// Puts something there and returns what lay there before.
-    pub(super) fn put(&mut self, start: u64, end: u64, lies: Lies) -> Vec<(u64, u64, Lies)> {
+    pub(super) fn put(
+        &mut self,
+        start: u64,
+        end: u64,
+        content: Content,
+    ) -> Vec<(u64, u64, Content)> {
         let before = self.within(start, end);
         let mut rest = Vec::new();
         for (a, b, here) in std::mem::take(&mut self.ranges) {
@@ -56,16 +61,16 @@ impl FreeList {
                 rest.push((end, b, here));
             }
         }
-        rest.push((start, end, lies));
+        rest.push((start, end, content));
         self.ranges = rest;
         before
     }
 
     /// Forgets what a capture freed.
     pub(super) fn forget(&mut self, capture: usize) {
-        for (_, _, lies) in &mut self.ranges {
-            if matches!(lies, Lies::Freed(freed) if freed.capture == capture) {
-                *lies = Lies::Other;
+        for (_, _, content) in &mut self.ranges {
+            if matches!(content, Content::Freed(freed) if freed.capture == capture) {
+                *content = Content::Other;
             }
         }
     }
