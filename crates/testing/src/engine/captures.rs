@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 
 use super::graph::NodeTable;
-use super::world::{must, Capture, Ends, Fate, Standing, Traits, World};
+use super::world::{must, Capture, Ends, Fate, Standing, Traits, Verdict, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
 use regraph::engine::{Attempt, Error};
 use regraph::internals::check::Violation;
@@ -212,6 +212,7 @@ impl World {
             Ok(report) => {
                 assert!(seen, "the engine ended a capture that it never saw");
                 self.finding.accepted += 1;
+                self.note_verdict(capture, true);
                 for late in &report.late_uses {
                     assert!(self.flaw.is_some(), "a false alarm: {late}");
                 }
@@ -236,11 +237,16 @@ impl World {
                 self.foresees |= again;
                 assert!(!again || self.programmatic == Programmatic::Auto, "{violation}");
                 self.finding.refused += 1;
+                self.note_verdict(capture, false);
                 self.judge_refusal(capture, &violation);
                 self.kill(capture);
             }
             Err(error) => panic!("end_capture: {error}"),
         }
+    }
+
+    fn note_verdict(&mut self, capture: usize, accepted: bool) {
+        self.verdicts.push(Verdict { capture, accepted, blocks: self.addresses.len() });
     }
 
     fn abandon(&mut self, capture: usize) {

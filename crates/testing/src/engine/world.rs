@@ -190,6 +190,17 @@ pub(super) struct World {
     pub told: bool,
     pub addresses: Vec<u64>,
     pub finding: Finding,
+    /// Of each capture that was judged, in turn.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// What the checker said of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub capture: usize,
+    pub accepted: bool,
+    /// How many blocks had been handed out.
+    pub blocks: usize,
 }
 
 /// What a driver call gave that a legal program makes.
@@ -289,7 +300,18 @@ impl World {
             told: std::env::var_os("REGRAPH_FUZZING_TOLD").is_some(),
             addresses: Vec::new(),
             finding: Finding::default(),
+            verdicts: Vec::new(),
         }
+    }
+
+    /// The first of the verdicts, so many.
+    pub(super) fn verdicts_until(&self, end: usize) -> &[Verdict] {
+        &self.verdicts[..end.min(self.verdicts.len())]
+    }
+
+    /// The addresses of the first blocks, so many.
+    pub(super) fn addresses_until(&self, end: usize) -> &[u64] {
+        &self.addresses[..end.min(self.addresses.len())]
     }
 
     pub(super) fn standing(&self, stream: usize) -> Standing {
