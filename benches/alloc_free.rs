@@ -2,8 +2,9 @@
 //!
 //! An iteration is a call: what is reported is the mean over a script's calls.
 //!
-//! `--count CALL MIX SIZES STREAMS STEPS` runs one script once, with the calls of one kind set apart
-//! for a profiler, and prints how many there were: `benches/instructions` counts their instructions.
+//! `--count CALL MIX SIZES STREAMS STEPS` runs one script once, with the calls of one kind in a function
+//! of their own that a profiler can find, and prints how many there were: `benches/instructions` counts
+//! their instructions.
 
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
@@ -72,7 +73,8 @@ criterion_group! {
     targets = bench
 }
 
-/// Runs a script once and says how many calls were set apart; of a capture's end, its nodes.
+/// Runs a script once, with the calls of one kind within [`counted`](common::meter::counted). Says how
+/// many there were; for the end of a capture, how many nodes it has.
 fn count(call: &str, script: &Script) -> u64 {
     let checked = call != "end-unchecked";
     let mut host = Host::begin(Config::default().check(checked), script.streams);

@@ -1,11 +1,12 @@
-//! What the plug-in's layer adds to a call: routes, and blocks by their address.
+//! What the plug-in adds to a call of the engine: it finds the pool by the stream, and the block by its
+//! address.
 //!
-//! The same calls through an engine and through a plug-in, on the simulated driver: a script in a
-//! capture, and pairs of one size outside captures. The two take turns, and each figure is the least
+//! The same calls are made through an engine and through a plug-in, on the simulated driver: a script in
+//! a capture, and pairs of one size outside captures. The two take turns, and each figure is the least
 //! of its turns.
 //!
-//! `--count WHAT CALL STEPS` makes the calls of one kind once, set apart for a profiler, and prints how
-//! many there were: `benches/instructions` counts their instructions.
+//! `--count WHAT CALL STEPS` makes the calls of one kind once, in a function of their own that a profiler
+//! can find, and prints how many there were: `benches/instructions` counts their instructions.
 
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
@@ -53,7 +54,7 @@ fn plugin(driver: &Sim) -> Plugin<Sim> {
     Plugin::new(Config::default(), move |_| Ok(Arc::clone(&driver)))
 }
 
-/// A script in a capture that is announced as PyTorch's are, with a filter as PyTorch's.
+/// Runs a script through a plug-in, in a capture that is announced and filtered as PyTorch's are.
 fn plugged(script: &Script, meter: &mut impl Meter) {
     let (driver, streams) = forked(script.streams, |driver, origin| {
         driver.begin_capture(origin, CaptureMode::Relaxed).expect(FINE);
@@ -72,11 +73,13 @@ fn plugged(script: &Script, meter: &mut impl Meter) {
     run(&plugin, (&driver, &streams), &mut Vec::new(), &script.calls, meter);
 }
 
+/// Runs a script through an engine.
 fn direct(script: &Script, meter: &mut impl Meter) {
     Host::begin(Config::default(), script.streams).run(&script.calls, meter);
 }
 
-/// Pairs of one size outside captures, the first of them apart.
+/// An allocation and its free of one size, outside captures, again and again. `each` makes all but the
+/// first pair.
 fn pairs(steps: usize, with_plugin: bool, mut each: impl FnMut(&mut dyn FnMut())) {
     let driver = Arc::new(SimDriver::new(regraph_sim::SimConfig::default()));
     let stream = driver.create_stream().expect(FINE);
@@ -98,22 +101,30 @@ fn pairs(steps: usize, with_plugin: bool, mut each: impl FnMut(&mut dyn FnMut())
     }
 }
 
-/// Captures by a stream, each into a pool of its own, and each as PyTorch's: begun, ended, instantiated
-/// and let go. In each so many launches, each with a temporary of its own or without. So many blocks are live or cached
-/// outside.
+/// What captures of a stream are like.
+struct Captures {
+    count: usize,
+    /// Blocks outside captures: half of them live, half of them cached.
+    outside: u64,
+    /// Launches in each capture.
+    launches: usize,
+    /// Whether each launch has a temporary.
+    temporary: bool,
+}
+
+/// Makes captures as PyTorch does, each into a pool of its own that is released with its graph. `each`
+/// makes the plug-in's calls that begin and end them.
 fn captures(
-    (count, live): (usize, u64),
-    (launches, temporary): (usize, bool),
+    Captures { count, outside, launches, temporary }: Captures,
     mut each: impl FnMut(&mut dyn FnMut()),
 ) {
     let driver = Arc::new(SimDriver::new(regraph_sim::SimConfig::default()));
     let stream = driver.create_stream().expect(FINE);
     let plugin = plugin(&driver);
-    // As between the captures of a program: some memory is live, and some is cached.
-    let live: Vec<u64> = (0..live)
+    let outside: Vec<u64> = (0..outside)
         .map(|row| plugin.allocate((row % 64 + 1) << 12, 0, stream).expect(FINE))
         .collect();
-    live.iter().step_by(2).for_each(|&block| plugin.free(block, 0).expect(FINE));
+    outside.iter().step_by(2).for_each(|&block| plugin.free(block, 0).expect(FINE));
     for key in 0..count as u64 {
         let asked = Arc::clone(&driver);
         let filter =
@@ -136,19 +147,20 @@ fn captures(
     }
 }
 
+/// Makes the calls of one kind within [`counted`], and says how many there were.
 fn count(what: &str, call: &str, steps: usize) -> u64 {
-    let live = match what {
+    let outside = match what {
         "captures" => 64,
         "crowded" => 4096,
         _ => 0,
     };
-    if live > 0 {
-        let launches = match call {
+    if outside > 0 {
+        let (launches, temporary) = match call {
             "empty" => (0, false),
             "node" => (1, false),
             _ => (1, true),
         };
-        captures((steps, live), launches, |call| counted(call));
+        captures(Captures { count: steps, outside, launches, temporary }, |call| counted(call));
         return steps as u64;
     }
     if call == "pair" {
@@ -164,6 +176,7 @@ fn count(what: &str, call: &str, steps: usize) -> u64 {
     meter.calls
 }
 
+/// Prints what calls take, in nanoseconds.
 fn times() {
     let clock = clock_cost();
     let script = Script::random(STREAMS, JOIN, SMALL, Length::Steps(20_000));

@@ -48,12 +48,12 @@ impl Meter for Timed {
     }
 }
 
-/// Sets the calls of one kind apart for a profiler: they are made within [`counted`].
+/// Makes the calls of one kind within [`counted`].
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// Whether allocations are set apart, or frees.
+    /// Whether these are allocations; else frees.
     pub allocations: bool,
-    /// How many were.
+    /// How many there were.
     pub calls: u64,
 }
 
@@ -77,10 +77,10 @@ impl Meter for Counted {
     }
 }
 
-/// A function of its own in the machine code, by whose name a profiler finds what it is to count.
+/// Makes a call. Never inlined, so that a profiler finds the call by this function's name.
 #[inline(never)]
 pub fn counted<R>(call: impl FnOnce() -> R) -> R {
-    // Not a tail call: the profiler is to see the return.
+    // No tail call, so that the profiler sees the return.
     black_box(call())
 }
 
