@@ -95,7 +95,7 @@ impl<P: Program> Subject<P> {
         Self { engine, pool, streams, sizes, turns: Vec::new() }
     }
 
-    /// Runs one turn and notes the time of a pair: of the wall clock, whatever the threads.
+    /// Runs one turn and notes the time of a pair by the wall clock, for any number of threads.
     fn turn(&mut self) {
         let pairs = PAIRS / self.streams.len();
         let begin = Instant::now();

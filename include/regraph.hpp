@@ -5,7 +5,7 @@
  * target regraph::regraph). capi/examples/two_streams.cpp is a program that uses it.
  *
  * Ownership. Every class but `engine` can be moved and not copied. A pool lives as
- * long as its blocks, captures and graphs, and an engine as long as its pools, in whatever order
+ * long as its blocks, captures and graphs, and an engine as long as its pools, in any order
  * they are destroyed. A moved-from object may be destroyed or assigned to, and nothing else.
  *
  * Errors. A call that fails throws regraph::error, with the code of regraph.h and the message, or

@@ -123,7 +123,7 @@ impl Script {
     }
 
     /// Blocks that wait for ever once freed: the last two streams use each beside its own stream,
-    /// and nobody ever waits for either, so no stream proves all markers of any block.
+    /// and no stream ever waits for either, so none proves all markers of any block.
     pub fn pending(streams: usize, blocks: usize) -> Self {
         assert!(streams >= 3, "one stream that allocates and two that use");
         let mut script = Self { streams, calls: Vec::new(), steps: 0, nodes: 0 };

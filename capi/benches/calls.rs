@@ -78,7 +78,7 @@ fn bench(criterion: &mut Criterion) {
             });
         });
         group.finish();
-        // SAFETY: nobody else uses it.
+        // SAFETY: nothing else uses it.
         unsafe { regraph_engine_destroy(engine) };
     }
 }

@@ -1,4 +1,4 @@
-"""Captures: what the library is told, in which order, whatever fails."""
+"""Captures: what the library is told, in which order, also where a call fails."""
 
 import sys
 import types

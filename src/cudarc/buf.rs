@@ -31,7 +31,7 @@ use crate::engine::BlockId;
 /// graph's last launch otherwise: the graph itself may be dropped while it runs.
 ///
 /// Where a use cannot be recorded, by the per-thread default stream for instance, the memory
-/// [is lost](Buf::is_lost): never freed, and so never somebody else's meanwhile.
+/// [is lost](Buf::is_lost): never freed, and so never handed out again.
 ///
 /// ```no_run
 /// # use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::graphs::Memory;
 struct Uses {
     /// The streams that the engine knows to use the block until its free.
     recorded: SmallVec<[StreamHandle; 3]>,
-    /// Whether somebody uses the block of whom the engine does not know.
+    /// Whether the block has users that the engine does not know.
     lost: bool,
 }
 
@@ -77,7 +77,7 @@ impl Owner {
         let mut uses = self.uses();
         let own = user.context == self.stream.context().cu_ctx() as usize;
         if !own && stream.is_default() {
-            // Such a handle names a stream of whatever context is current.
+            // Such a handle names a stream of the context that is current.
             uses.lost = true;
             return Err(Error::ForeignContext { call: "record_stream", stream });
         }

@@ -60,7 +60,7 @@ pointer_handle! {
 }
 
 impl StreamHandle {
-    /// Whether it names a default stream, of whatever context is current: the legacy one (0 or 1) or
+    /// Whether it names a default stream, of the context that is current: the legacy one (0 or 1) or
     /// the thread's own (2).
     pub(crate) const fn is_default(self) -> bool {
         self.bits() <= 2

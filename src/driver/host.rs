@@ -26,80 +26,80 @@ pub trait HostApi: Driver + 'static {
     /// Creates a stream that does not synchronise with the legacy stream.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn create_stream(&self) -> Result<StreamHandle>;
 
     /// Destroys a stream that is not capturing.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn destroy_stream(&self, stream: StreamHandle) -> Result<()>;
 
     /// The driver's number of a stream. Unlike a handle it is never given again.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn stream_id(&self, stream: StreamHandle) -> Result<u64>;
 
     /// Begins a capture into a new graph.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn begin_capture(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
 
     /// Ends the capture that began on `stream` and returns its graph.
     ///
     /// # Errors
-    /// Whatever the driver answers: a capture that was invalidated, or streams left unjoined.
+    /// What the driver answers: a capture that was invalidated, or streams left unjoined.
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle>;
 
     /// Records an event on `on` and makes `stream` wait for it.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()>;
 
     /// Makes a stream that does not capture wait for an event that [`Driver::record_event`]
     /// recorded. An event that was never recorded is no reason to wait.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
     /// Destroys a graph.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn destroy_graph(&self, graph: GraphHandle) -> Result<()>;
 
     /// Makes a graph ready to launch.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle>;
 
     /// Puts on the device what an executable graph needs there, so that its first launch does not.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
 
     /// Launches an executable graph on a stream.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
 
     /// Destroys an executable graph.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()>;
 
     /// Waits until the device has done all work.
     ///
     /// # Errors
-    /// Whatever the driver answers, errors of earlier work included.
+    /// What the driver answers, errors of earlier work included.
     fn synchronize(&self) -> Result<()>;
 }
 

@@ -45,7 +45,7 @@ pub trait Driver: Send + Sync {
     /// The default is for drivers of one device: every stream is this driver's.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn device_of_stream(&self, stream: StreamHandle) -> Result<u32> {
         let _ = stream;
         Ok(self.device())
@@ -57,7 +57,7 @@ pub trait Driver: Send + Sync {
     /// `terminals` is cleared first, and stays empty unless the status is active.
     ///
     /// # Errors
-    /// Whatever the driver answers; the legacy stream gives [`ErrorKind::CaptureImplicit`] while a
+    /// What the driver answers; the legacy stream gives [`ErrorKind::CaptureImplicit`] while a
     /// blocking stream captures.
     fn capture_status(
         &self,
@@ -82,19 +82,19 @@ pub trait Driver: Send + Sync {
     /// Fills `dependencies` with the direct predecessors of `node` and the edges they come by.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn dependencies(&self, node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
 
     /// Fills `nodes` with all nodes of `graph`, in no promised order.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn nodes(&self, graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
 
     /// The type of a node.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind>;
 
     /// Adds to `values` what among a node's parameters may be a device address: every aligned
@@ -104,7 +104,7 @@ pub trait Driver: Send + Sync {
     /// default.
     ///
     /// # Errors
-    /// Whatever the driver answers. Then some values may have been added.
+    /// What the driver answers. Then some values may have been added.
     fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
         let _ = (node, values);
         Ok(())
@@ -123,19 +123,19 @@ pub trait Driver: Send + Sync {
     /// Free and total device memory, in bytes.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
     /// Reserves `bytes` of address space, a multiple of the granularity, and returns its start.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn reserve(&self, bytes: u64) -> Result<u64>;
 
     /// Gives back a whole reservation. Nothing may be mapped in it.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// Creates `bytes` of physical memory, a multiple of the granularity.
@@ -147,26 +147,26 @@ pub trait Driver: Send + Sync {
     /// Drops the handle; the memory goes when its last mapping goes.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn release(&self, memory: MemoryHandle) -> Result<()>;
 
     /// Maps all of `memory` at `address`, which must be reserved and unmapped.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn map(&self, address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
 
     /// Lets the device, and those that the driver was told to give access, read and write a mapped
     /// range.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn set_access(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// Unmaps whole mappings; a part of one is refused.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn unmap(&self, address: u64, bytes: u64) -> Result<()>;
 
     /// Allocates device memory where mapping is not supported.
@@ -178,13 +178,13 @@ pub trait Driver: Send + Sync {
     /// Frees what [`Driver::allocate`] gave.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn free(&self, address: u64) -> Result<()>;
 
     /// Creates an event without timing, for streams of this device.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn create_event(&self) -> Result<EventHandle>;
 
     /// Creates an event without timing for streams of another device: events and the streams they
@@ -193,7 +193,7 @@ pub trait Driver: Send + Sync {
     /// The default is for drivers of one device, and knows no other.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn create_event_on(&self, device: u32) -> Result<EventHandle> {
         if device == self.device() {
             return self.create_event();
@@ -205,27 +205,27 @@ pub trait Driver: Send + Sync {
     /// event's device.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()>;
 
     /// Whether the work before a recorded event has completed. Does not wait.
     ///
     /// # Errors
-    /// Whatever the driver answers; "not ready" is `Ok(false)`.
+    /// What the driver answers; "not ready" is `Ok(false)`.
     fn query_event(&self, event: EventHandle) -> Result<bool>;
 
     /// Waits until the work before a recorded event has completed. Returns at once for an event
     /// that was never recorded.
     ///
     /// # Errors
-    /// Whatever the driver answers, errors of earlier work included;
+    /// What the driver answers, errors of earlier work included;
     /// [`ErrorKind::CapturedEvent`] for an event that was recorded in a capture.
     fn synchronize_event(&self, event: EventHandle) -> Result<()>;
 
     /// Destroys an event.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn destroy_event(&self, event: EventHandle) -> Result<()>;
 }
 

@@ -66,7 +66,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Lets a capture under way map up to `bytes` of memory at once ahead of what it asks for, or none
-    /// with zero, whatever [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
+    /// with zero, instead of what [`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)
     /// says; what that says of such captures holds. It is to be ended before its graph is launched.
     ///
     /// # Errors

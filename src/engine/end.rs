@@ -286,7 +286,7 @@ impl<D: Driver> Locked<'_, D> {
     /// # Errors
     /// The driver's, where memory of the capture is lost: it is rolled back then.
     pub(super) fn end(&mut self, slot: CaptureSlot, mut accepted: bool) -> Result<(), DriverError> {
-        // While it is still known: whatever waits and is used in it belongs to its graph.
+        // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_deferred(usize::MAX);
         // No graph with blocks in it has run yet.
         for pool in self.state.capture(slot).pools.clone() {

@@ -504,7 +504,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
-    /// capture then, whatever it does now.
+    /// capture then, even if it does not now.
     pub(super) fn free_cached(&mut self, block: LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = block;
         self.state.touch(heap);

@@ -36,7 +36,7 @@ thread_local! {
 /// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
 /// show these, whether `stacks` is set or not.
 pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
-    /// Puts back what was there, whatever becomes of the calls.
+    /// Puts back what was there, even if the calls panic.
     struct Restore(Option<Arc<Frames>>);
     impl Drop for Restore {
         fn drop(&mut self) {

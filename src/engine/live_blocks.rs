@@ -147,7 +147,7 @@ impl Blocks {
         row.block.as_mut().filter(|_| mine && row.number == id.number)
     }
 
-    /// The block of a row, whatever its name.
+    /// The block of a row, of any name.
     pub(super) fn in_row_mut(&mut self, row: usize) -> Option<&mut LiveBlock> {
         self.rows.get_mut(row)?.block.as_mut()
     }

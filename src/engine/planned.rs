@@ -286,7 +286,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl<D: Driver> Engine<D> {
     /// Gives a capture under way its memory at its end, as little as it can run on, or with `None` as
-    /// ever, whatever [`Settings::plan`](crate::settings::Settings::plan) says. What it has allocated
+    /// ever, even if [`Settings::plan`](crate::settings::Settings::plan) says otherwise. What it has allocated
     /// before stays where it is, so this is best called before anything is.
     ///
     /// Blocks of at least half the device's granularity then have addresses and no memory of their own

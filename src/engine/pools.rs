@@ -102,8 +102,8 @@ impl Pool {
         PoolLabel { id: self.id, name: self.config.name.clone() }
     }
 
-    /// The heaps for a block of this size. Those of a capture lie in one heap, whatever their size, where
-    /// heaps grow in place; what the other one has idle is taken before that one grows.
+    /// The heaps for a block of this size. Where heaps grow in place, a capture's blocks of all sizes
+    /// lie in one of them; what the other one has idle is taken before that one grows.
     #[inline]
     pub(super) fn homes(&self, bytes: u64, requester: Requester) -> Homes {
         let [small, large] = self.heaps();

@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) leaving: Vec<PoolId>,
     /// As the configuration has it.
     pub(super) late_ends: bool,
-    /// Whether captures that begin from now on keep a journal, whatever the configuration says.
+    /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     pub(super) journals: bool,
     /// What captures tell that were refused for a programmatic edge.
     pub(super) foresight: Option<Arc<Foresight>>,
@@ -299,7 +299,7 @@ impl<D: Driver> Locked<'_, D> {
         let slot = self.add_capture(capture);
         self.join_pool(slot, pool);
         self.state.record_capture(capture, pool, true);
-        // Whatever waits and is used in it can be told so from now on.
+        // What waits and is used in it can be told so from now on.
         self.poll_deferred(usize::MAX);
         self.state.terminals = terminals;
         if let Some(row) = self.state.pools.get(pool) {

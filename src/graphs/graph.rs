@@ -41,7 +41,7 @@ impl<D: HostApi> Graph<D> {
     }
 
     /// Launches the graph on a stream that does not capture: after every earlier launch of a graph
-    /// of its pool, whatever streams they were on.
+    /// of its pool, on all streams.
     ///
     /// What its nodes use lives until it has finished: its blocks do, and what was
     /// [kept](super::Capture::keep); for all else the program answers, as it promised with the driver.

@@ -119,7 +119,7 @@ pub(super) fn owned_pools<D: HostApi>(
     Ok(pools)
 }
 
-/// Marks the end of a launch in each of its pools, whatever becomes of the launch: one that failed
+/// Marks the end of a launch in each of its pools, even if the launch fails: one that failed
 /// or panicked may have been submitted.
 struct Marks<'a, D: HostApi> {
     lease: &'a Lease<D>,

@@ -2,7 +2,7 @@
 //!
 //! [`Engine`](crate::engine::Engine) speaks of blocks and captures by name; here they are owned:
 //!
-//! * [`Pool`]: memory that graphs share. Graphs of one pool never run at once, whatever streams they
+//! * [`Pool`]: memory that graphs share. Graphs of one pool never run at once, whichever streams they
 //!   are launched on: each launch waits for the one before (`order`).
 //! * [`Memory`]: a block that is freed when it is dropped.
 //! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.

@@ -18,7 +18,7 @@ pub(crate) struct Event<D: HostApi> {
 }
 
 impl<D: HostApi> Event<D> {
-    /// An event behind what a stream, of whatever device, holds so far.
+    /// An event behind what a stream, of any device, holds so far.
     pub(crate) fn behind(
         engine: &Arc<Engine<D>>,
         stream: StreamHandle,

@@ -165,7 +165,7 @@ impl<D: HostApi> Pool<D> {
 
     /// Gives the pool's device memory back, after a wait for its graphs, and returns how many bytes
     /// that was. Graphs stay instantiated and blocks keep their addresses, but **all contents are
-    /// lost**: of outputs, of static inputs, of whatever was allocated from the pool. Until
+    /// lost**: of outputs, of static inputs, of all that was allocated from the pool. Until
     /// [`Pool::resume`] a launch is refused, and so are blocks, captures and [`Pool::follow`].
     ///
     /// Other work that uses the pool's blocks must have completed. See

@@ -4,7 +4,7 @@
 //! address at which neighbours that the requester may take hold it, and lies at their low end. A stream of
 //! a capture may take what its capture proves for it, and what is idle; work outside captures what is
 //! idle and in no graph, and what its own stream gave back before. Where there is no such place, the
-//! heap grows behind whatever free end it has ([`grow`](super::grow)).
+//! heap grows, together with a free end that it has ([`grow`](super::grow)).
 //!
 //! Only ranges of runs that are large enough are looked at, and a search gives up after [`TESTED`] that
 //! may not be taken, twice: first from the lowest address on, then from where the requester's last search

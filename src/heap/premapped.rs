@@ -1,6 +1,6 @@
 //! Premapped memory: what growth in captures maps beyond what its block takes.
 //!
-//! A mapping costs the same whatever its size, so a capture that grows again and again maps more at
+//! A mapping of any size costs the same, so a capture that grows again and again maps more at
 //! once. What is left over lies behind the end of its segment, in the same piece, and in no range:
 //! every decision about places is as if it were not mapped. Growth at that end takes from it first.
 //!

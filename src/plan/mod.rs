@@ -2,7 +2,7 @@
 //!
 //! While a program is captured nothing runs, so its blocks need addresses and no memory. At the end it
 //! is known who precedes whom, and each page of physical memory can serve a chain of pages of
-//! addresses. What a plan costs is mappings: some 20 us each, whatever their size.
+//! addresses. What a plan costs is mappings: some 20 us each, for any size.
 //!
 //! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much
 //! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay

@@ -179,7 +179,7 @@ fn occupies(block: &Lifetime) -> bool {
 
 /// Whether a block's memory may go to others of its graph and of others.
 ///
-/// Whatever else may forbid that belongs here.
+/// Any other reason to forbid that belongs here.
 fn gives(block: &Lifetime) -> bool {
     block.freed && block.covered
 }

@@ -13,7 +13,7 @@ pub const NO_MEMORY_CACHING: &str = "REGRAPH_NO_MEMORY_CACHING";
 
 impl Settings {
     /// Reads the settings from the process environment: `REGRAPH_ALLOC_CONF` holds their text, and
-    /// `REGRAPH_NO_MEMORY_CACHING=1` turns `caching` off whatever the text says (`0`, empty or not
+    /// `REGRAPH_NO_MEMORY_CACHING=1` turns `caching` off even if the text says otherwise (`0`, empty or not
     /// set: as the text says).
     ///
     /// # Errors

@@ -10,7 +10,7 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     /// What values are allowed, for messages.
     pub(super) expected: &'static str,
-    /// Reads a value, whatever its bounds.
+    /// Reads a value without regard to its bounds.
     pub(super) read: for<'a> fn(&Value<'a>, &mut Settings) -> Result<(), Problem<'a>>,
     /// Writes the value.
     pub(super) write: fn(&Settings) -> String,

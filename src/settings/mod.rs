@@ -98,7 +98,7 @@ pub struct Settings {
     /// memory that they can run on, which blocks share by what the graph proves of their order. So it
     /// is for programs that register no memory of captures under way anywhere, as communication
     /// libraries do, that touch no block of one from outside before it has ended here, and that launch
-    /// no graph before. A mapping costs the driver some 20 us, whatever its size.
+    /// no graph before. A mapping costs the driver some 20 us, for any size.
     pub plan: PlanChoice,
     /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
     /// needs.

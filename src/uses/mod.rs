@@ -55,7 +55,7 @@ pub fn find<D: Driver + ?Sized>(
     driver: &D,
     graph: GraphHandle,
 ) -> Result<Vec<LateUse>, Violation> {
-    // Edges of every kind count here, whatever they prove.
+    // Edges of every kind count here, also those that prove nothing.
     let finished = FinishedGraph::read(driver, graph)?;
     let graph = Graph::read(journal, Programmatic::Deny, &finished)?;
     let history = History::read(journal, &graph)?;

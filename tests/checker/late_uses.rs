@@ -102,7 +102,7 @@ fn a_stream_that_was_never_recorded_is_found() {
     let late = b.touch(t, &[block.address]);
     b.touch(s, &[block.address]);
     b.engine.free(block.id).unwrap();
-    // The memory has a new block, and that one a user, by the time that anybody looks.
+    // The memory has a new block, and that one a user, by the time of the next look.
     let next = b.allocate(s);
     assert_eq!(next.address, block.address);
     b.touch(s, &[next.address]);
@@ -144,7 +144,7 @@ fn a_user_of_a_younger_block_is_believed_to_be_one() {
     b.driver.wait(t, s).unwrap();
     let late = b.touch(t, &[block.address]);
     b.engine.free(block.id).unwrap();
-    // Its allocation comes before the node, which nobody has seen yet.
+    // Its allocation comes before the node, which no look has seen yet.
     let next = b.allocate(s);
     assert_eq!(next.address, block.address);
     b.engine.free(next.id).unwrap();

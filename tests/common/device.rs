@@ -33,7 +33,7 @@ pub trait Device: Program + 'static {
     /// Lets a stream's work complete, where that does not happen by itself.
     fn progress(&self, stream: StreamHandle);
 
-    /// Chooses among the orders of work that are allowed, where somebody has to.
+    /// Chooses among the orders of work that are allowed, where the device does not.
     fn schedule(&self, seed: u64);
 }
 

@@ -127,7 +127,7 @@ fn read(stream: &Arc<CudaStream>, buf: &impl DevicePtr<f32>) -> Vec<u32> {
 /// A use of a buffer on a stream: to read, the whole of it, into another.
 type Use<'a> = &'a dyn Fn(&Arc<CudaStream>, &mut Buf<f32>, &mut Buf<f32>);
 
-/// In a capture, `b` uses a block of `a` that is then dropped. Until the join nobody but `b` may have
+/// In a capture, `b` uses a block of `a` that is then dropped. Until the join no stream but `b` may have
 /// its place; after it, `a` may.
 fn is_recorded(gpu: &Gpu, name: &str, used: Use<'_>) {
     let (a, b) = (&gpu.a, &gpu.b);
@@ -332,7 +332,7 @@ fn a_drop_on_another_thread_waits_for_the_stream_that_uses_it() {
         b.join(a).unwrap();
         gpu.launch(b, &input, &mut output, LONG);
         std::thread::spawn(move || drop(input)).join().unwrap();
-        // Whatever `a` is given now is written at once.
+        // What `a` is given now is written at once.
         let others: Vec<_> =
             (0..8).map(|_| gpu.pool.clone_htod(a, &vec![f32::NAN; COUNT]).unwrap()).collect();
         let expected: Vec<f32> = numbers().iter().map(|value| value.mul_add(3.0, 1.0)).collect();

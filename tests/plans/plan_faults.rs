@@ -1,6 +1,6 @@
 //! Captures whose memory comes at their end, run once for every call to the driver that may fail.
 //!
-//! Whatever fails: each graph that was accepted runs on its own memory, live blocks keep what they
+//! Each call fails in turn: each graph that was accepted runs on its own memory, live blocks keep what they
 //! hold, and nothing is counted that is not there.
 
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Faulty {
             other => {
                 if let Some(Err(error)) = other {
                     let known = matches!(error, Error::Driver(_) | Error::PlanOutOfMemory { .. });
-                    // Whoever cannot read the graph refuses it.
+                    // A checker that cannot read the graph refuses it.
                     let unread = !self.memory && matches!(error, Error::Refused(_));
                     assert!(known || unread, "{error}");
                 }

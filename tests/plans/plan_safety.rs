@@ -122,7 +122,7 @@ fn fixed_memory_is_there_without_a_check() {
     assert_eq!(bench.driver.used_bytes(), 0);
 }
 
-/// Memory that the driver would not take back is nobody's.
+/// Memory that the driver would not take back is not used again.
 #[test]
 fn what_could_not_be_unmapped_is_not_shared() {
     let bench = Bench::planned();
@@ -349,7 +349,7 @@ fn a_late_record_knows_what_stands_in_the_pool() {
     }
 }
 
-/// Streams share memory as the policy has it, whoever decides.
+/// Streams share memory as the policy has it, in every way to set it.
 #[test]
 fn plans_keep_to_the_policy() {
     let new_bytes = |reuse: Reuse, stranger: bool, user: bool| {

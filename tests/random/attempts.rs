@@ -370,7 +370,7 @@ fn the_last_attempt_is_never_refused() {
 }
 
 /// Captures of one engine and the same streams, of which the host says nothing: each program is
-/// refused a few times at most, whatever came in between.
+/// refused a few times at most, also with others in between.
 #[test]
 fn a_host_that_says_nothing_is_refused_finitely_often() {
     for seed in 0..25 {

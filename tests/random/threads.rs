@@ -123,7 +123,7 @@ impl Stage {
                 thread::yield_now();
                 self.free(&block);
             }
-            let graph = self.driver.end_capture(stream).expect("nobody ruined the capture");
+            let graph = self.driver.end_capture(stream).expect("the capture is not ruined");
             self.engine.close_capture(capture, graph).unwrap();
             let executable = self.driver.instantiate(graph).unwrap();
             let report = self.engine.verdict(capture).unwrap();

@@ -239,7 +239,7 @@ fn a_capture_beside_work() {
                         let block = stage.allocate_from(pool, 2, c);
                         stage.free(block);
                     }
-                    let graph = stage.driver.end_capture(c).expect("nobody ruined it");
+                    let graph = stage.driver.end_capture(c).expect("the capture is not ruined");
                     let report = stage.engine.end_capture(capture, graph).unwrap();
                     stage.engine.release_graph(report.graph).unwrap();
                 }),
@@ -308,7 +308,7 @@ fn a_stream_retires_while_its_block_is_freed() {
     });
 }
 
-/// While a pool is suspended, nobody gets anything of it, and what is freed stays where it is.
+/// While a pool is suspended, no request gets anything of it, and what is freed stays where it is.
 #[test]
 fn a_suspended_pool_is_shut() {
     use shuttle::sync::atomic::{AtomicU64, Ordering};

@@ -127,8 +127,7 @@ fn freeing_from_another_stream_is_a_use_of_it() {
     assert_eq!(b.block(4, s).address, first.address);
 }
 
-/// Whatever the engine is asked for, no capture of another stream is ruined, and nothing is
-/// recorded on it.
+/// No call of the engine ruins a capture of another stream, and none records anything on it.
 #[test]
 fn no_call_ruins_a_capture() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
@@ -232,7 +231,7 @@ fn a_shortage_is_met_step_by_step() {
     let other = b.use_once(10, s);
     assert_eq!(b.counts().num_device_alloc, 2);
     b.driver.complete_all();
-    // Neither large enough nor room for one more: what is free goes back, and nobody waits.
+    // Neither large enough nor room for one more: what is free goes back, and no call waits.
     let large = b.block(20, t);
     assert_ne!(large.address, other.address);
     let expected = counts(|it| {

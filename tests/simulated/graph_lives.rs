@@ -1,4 +1,4 @@
-//! Pools, graphs and callables that go, fail or are used in orders that nobody planned.
+//! Pools, graphs and callables that go, fail or are used in unusual orders.
 
 use std::sync::Arc;
 

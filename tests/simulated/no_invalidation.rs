@@ -1,5 +1,5 @@
-//! No call of the plug-in invalidates a capture, whichever thread makes it, whatever the capture's
-//! mode, and whatever fails meanwhile: the capture then ends, and the next one works.
+//! No call of the plug-in, by any thread, invalidates a capture of any mode, also where a driver call
+//! fails meanwhile: the capture then ends, and the next one works.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

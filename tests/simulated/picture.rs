@@ -48,7 +48,7 @@ fn open_elsewhere(name: &str, snapshot: &Snapshot) {
             assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("no python3: nobody else opens the snapshot");
+            eprintln!("no python3: nothing else opens the snapshot");
         }
         Err(error) => panic!("python3: {error}"),
     }

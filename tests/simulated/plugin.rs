@@ -476,7 +476,7 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     let held = h.held_by(POOL);
     h.allocate(t);
     assert!(h.held_by(POOL) > held, "the second one's route stands");
-    // One whose route has ended with it fails after all: nobody else's goes.
+    // One whose route has ended with it fails after all: no other one's goes.
     h.begin(s, POOL);
     h.plugin.capture_begun(0, s, true).unwrap();
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
@@ -547,7 +547,7 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
     assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
-/// As NCCL adds nodes to a capture: behind nothing, on no stream that anybody names.
+/// As NCCL adds nodes to a capture: behind nothing, on no stream that the host names.
 #[test]
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
     let h = host_with(Config::default().check(true));
@@ -597,7 +597,7 @@ fn what_captures_came_to_is_told_when_they_are_over() {
     h.launch(s);
     h.allocate(s);
     h.end(s, (2, 0));
-    // Nobody claims it.
+    // No pool claims it.
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     h.launch(s);
     h.allocate(s);
@@ -662,7 +662,7 @@ fn captures_beside_others_get_no_plan() {
     let s = h.stream();
     h.capture(s, POOL, false);
     assert_eq!(h.plugin.captures(0).unwrap()[0].mappings, None);
-    // One that nobody announces: its end may be told when its graph has run.
+    // One that is not announced: its end may be told when its graph has run.
     h.begin(s, POOL);
     h.allocate(s);
     h.launch(s);

@@ -219,7 +219,7 @@ fn a_programmatic_event_shows_its_edge_at_once() {
         let early = sim.record_programmatic(s[0], edge).unwrap();
         sim.wait_event(s[1], early).unwrap();
         assert_eq!(terminals(&sim, s[1]), [with(a, edge)]);
-        // Whoever also waits in the ordinary way has the better promise, in either order.
+        // A stream that also waits in the ordinary way has the better promise, in either order.
         sim.wait(s[1], s[0]).unwrap();
         assert_eq!(terminals(&sim, s[1]), full(&[a]));
         sim.wait_event(s[1], early).unwrap();
@@ -655,7 +655,7 @@ fn waiting_for_an_event_completes_what_it_stands_behind_and_no_more() {
     let (relaxed, calls) = (sim.relaxed_calls(), sim.calls(Call::SynchronizeEvent));
     sim.synchronize_event(events[2]).unwrap();
     assert!(done(events[2]) && !done(events[3]));
-    // Whoever asks about an event of a capture ruins it.
+    // To ask about an event of a capture ruins it.
     refused(sim.synchronize_event(inside.handle()), ErrorKind::CapturedEvent);
     refused(sim.end_capture(a), ErrorKind::CaptureInvalidated);
     assert_eq!(sim.relaxed_calls() - relaxed, 4, "two of them queries");

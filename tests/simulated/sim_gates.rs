@@ -27,7 +27,7 @@ fn sim() -> SimDriver {
     SimDriver::new(SimConfig::default())
 }
 
-/// Asks once, which counts as one call whatever the answer.
+/// Asks once, which counts as one call with any answer.
 fn ask(sim: &SimDriver, stream: StreamHandle) -> Is {
     let stale = Dependency::full(NodeHandle::from_bits(1));
     let mut terminals = vec![stale];

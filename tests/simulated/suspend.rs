@@ -61,7 +61,7 @@ impl Chain {
     }
 }
 
-/// Everything that was launched ran on memory, and nobody's was overwritten.
+/// Everything that was launched ran on memory, and none of it was overwritten.
 fn judge(b: &Bench) {
     b.driver.synchronize().unwrap();
     assert_eq!(b.driver.take_wrong_tags().unwrap(), 0);
@@ -562,8 +562,8 @@ fn every_call_may_fail() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever fails, and fails again while it is undone, can be done later, and a pool that goes
-    /// amid that takes everything with it.
+    /// A step that fails, and whose undoing fails too, can be done later, and a pool that goes amid that
+    /// takes everything with it.
     #[test]
     fn several_calls_may_fail(
         expandable in any::<bool>(),

@@ -35,7 +35,7 @@ class Allocator:
         # Ranks of one host exchange without multicast, on every machine alike.
         environment["NCCL_NVLS_ENABLE"] = "0"
         environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # Whoever asks whether there is a GPU must not begin to use it before a fork.
+        # To ask whether there is a GPU must not begin to use it before a fork.
         environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         return environment
 

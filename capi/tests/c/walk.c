@@ -648,7 +648,7 @@ static void plans(void) {
     CHECK(report.planned_bytes >= 8 * MIB && report.mappings <= 20);
     regraph_engine_destroy(it.engine);
 
-    /* By the settings; and not, whatever they say. */
+    /* By the settings; and not, although they say so. */
     it = begin("plan:exact,plan_max_piece_mb:2", false);
     OK(planned(it, &report));
     CHECK(report.planned_bytes == 8 * MIB && report.mappings == 80);

@@ -11,7 +11,7 @@ use super::pools::PoolKey;
 use super::{Error, Plugin};
 
 /// How many of a device's captures are known, the latest: what their least memory is computed from
-/// stays until somebody asks.
+/// stays until it is asked for.
 const KEPT: usize = 32;
 
 /// What a capture came to. All in bytes.

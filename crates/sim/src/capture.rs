@@ -404,7 +404,7 @@ impl State {
         Ok(())
     }
 
-    /// A wait for a device, which waits for its streams: whatever the thread's mode, it is refused
+    /// A wait for a device, which waits for its streams: in every mode of the thread it is refused
     /// while one of them captures, and invalidates the capture.
     pub(super) fn forbid_captures_on(&mut self, device: u32) -> Fallible<()> {
         let mut forbidden = false;

@@ -63,7 +63,7 @@ impl Submit for SimDriver {
     }
 }
 
-/// A kernel that uses memory, whatever it does with it.
+/// A kernel that uses memory in any way.
 #[derive(Debug)]
 struct Uses(Box<[(u64, u64)]>);
 

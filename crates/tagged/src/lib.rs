@@ -50,7 +50,7 @@ pub trait Program: HostApi {
     /// Begins a capture into an existing graph, such as a conditional node's body.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn begin_capture_to_graph(
         &self,
         stream: StreamHandle,
@@ -61,19 +61,19 @@ pub trait Program: HostApi {
     /// Launches a kernel; with `programmatic` it may start before its stream's last kernel ends.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn launch(&self, stream: StreamHandle, work: Work<'_>, programmatic: bool) -> Result<()>;
 
     /// Replaces a capturing stream's terminals.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn set_terminals(&self, stream: StreamHandle, terminals: &[Dependency]) -> Result<()>;
 
     /// Adds a kernel node to a graph; no stream's terminals change.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn add_node(
         &self,
         graph: GraphHandle,
@@ -84,7 +84,7 @@ pub trait Program: HostApi {
     /// Adds a conditional node (IF) to a graph and returns it with its body graph.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn add_conditional(
         &self,
         graph: GraphHandle,
@@ -94,26 +94,26 @@ pub trait Program: HostApi {
     /// Adds the edge `from` to `to`.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn add_dependency(&self, graph: GraphHandle, from: Dependency, to: NodeHandle) -> Result<()>;
 
     /// Removes the edge `from` to `to`.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn remove_dependency(&self, graph: GraphHandle, from: Dependency, to: NodeHandle)
         -> Result<()>;
 
     /// How many tags were found wrong since the last call, over all nodes that ran.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn take_wrong_tags(&self) -> Result<u64>;
 
     /// Reads the tag at the start of each granule of a range, once the device is idle.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     fn read_tags(&self, address: u64, bytes: u64) -> Result<Vec<u64>>;
 }
 

@@ -48,7 +48,7 @@ impl ReadError {
 
 /// Reads a whole trace. Empty lines are allowed.
 ///
-/// Memory stays in proportion to the input, whatever numbers stand in it, and the input is at most
+/// Memory stays in proportion to the input, for any numbers in it, and the input is at most
 /// [`INPUT_LIMIT`](super::INPUT_LIMIT) bytes.
 ///
 /// # Errors

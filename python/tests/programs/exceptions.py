@@ -158,7 +158,7 @@ def _exceptions(**arguments):
 
 
 def exceptions(folder):
-    """An exception in a capture comes out as itself, in every mode, whatever was captured."""
+    """An exception in a capture comes out as itself, in every mode, for any captured work."""
     _exceptions()
 
 

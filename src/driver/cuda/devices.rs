@@ -49,7 +49,7 @@ impl CudaDriver {
     /// this driver afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; whatever the
+    /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; what the
     /// driver answers.
     pub fn with_peers(mut self, ordinals: &[u32]) -> Result<Self> {
         for &ordinal in ordinals {

@@ -85,7 +85,7 @@ impl CudaDriver {
     ///
     /// # Errors
     /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction)
-    /// where it is older than CUDA 12.3, and whatever the driver answers.
+    /// where it is older than CUDA 12.3, and what the driver answers.
     pub unsafe fn new(ordinal: usize) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
         let symbols = Symbols::load()?;
@@ -131,7 +131,7 @@ impl CudaDriver {
     /// The device's name.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     pub fn device_name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: writes at most the given length, nul included.
@@ -144,7 +144,7 @@ impl CudaDriver {
     /// The newest CUDA version that the driver knows, such as 13000 for 13.0.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     pub fn driver_version(&self) -> Result<u32> {
         let mut version = 0;
         // SAFETY: writes one int.
@@ -175,7 +175,7 @@ impl CudaDriver {
     /// capture mode is relaxed, so that no call invalidates a capture.
     ///
     /// # Errors
-    /// Whatever the driver answers.
+    /// What the driver answers.
     pub fn relaxed(&self) -> Result<impl Sized + '_> {
         self.enter()
     }
@@ -212,7 +212,7 @@ impl CudaDriver {
         Current::enter(&self.symbols, self.raw_context())
     }
 
-    /// Makes the context current for a default stream: its handle means a stream of whatever context
+    /// Makes the context current for a default stream: its handle means a stream of the context
     /// is current. Of any other stream it is not needed.
     #[inline]
     fn bind_for(&self, stream: StreamHandle) -> Result<Option<Current<'_>>> {

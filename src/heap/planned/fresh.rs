@@ -60,8 +60,8 @@ impl PlannedHeap {
             free.bytes -= bytes.next_multiple_of(unit);
             let taken_until = free.address;
             run.free.pop_if(|free| free.bytes == 0);
-            // The rest of the last page is this block's now, whatever becomes of the order that the
-            // block before it was proven by.
+            // The rest of the last page is this block's now, even if the order is lost by which the
+            // block before it was proven.
             if taken_until - unit < run.at && run.at < taken_until {
                 run.at = taken_until;
             }

@@ -1,7 +1,7 @@
 //! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
 //! over and over. Nothing is ever read from it or written to it.
 //!
-//! A mapping costs the same whatever its size, so the pieces grow with what has been mapped. They are
+//! A mapping of any size costs the same, so the pieces grow with what has been mapped. They are
 //! memory too: together they are no more than what the capture's blocks have held at once, which it will
 //! take in any case.
 

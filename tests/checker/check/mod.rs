@@ -377,7 +377,7 @@ fn unknown_nodes_are_refused() {
 
 #[test]
 fn stray_nodes_are_refused_where_addresses_are_shared() {
-    // Node 3 was launched behind node 1, and the stream was set back before anybody looked again.
+    // Node 3 was launched behind node 1, and the stream was set back before the next look.
     let mut scene = reuse_in_place();
     scene.node(3, &[1]);
     let answer = scene.deny();

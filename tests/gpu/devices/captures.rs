@@ -128,7 +128,7 @@ fn refused(broken: usize) {
     assert!(matches!(*error, engine::Error::Refused(_)), "{error}");
     let _ = first.driver.end_capture(a);
 
-    // Nobody keeps memory for a graph that will not run.
+    // No memory is kept for a graph that will not run.
     for side in [first, second] {
         for leak in side.engine.leaks().unwrap() {
             side.engine.free(leak.block).unwrap();

@@ -1,4 +1,4 @@
-//! No call of the engine disturbs a capture, whoever captures and in whatever mode.
+//! No call of the engine disturbs a capture, of any thread and in any mode.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;

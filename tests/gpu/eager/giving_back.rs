@@ -50,7 +50,7 @@ impl<P: Device> Bench<P> {
         self.driver.memory_info().unwrap().free
     }
 
-    /// Freed memory that nobody uses any more, in bytes.
+    /// Freed memory that no work uses any more, in bytes.
     fn fill_cache(&self) -> u64 {
         let blocks: Vec<Block> = (0..CACHED).map(|_| self.allocate(16 * MIB, self.other)).collect();
         for &block in &blocks {

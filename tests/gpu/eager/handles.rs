@@ -97,7 +97,7 @@ fn blocks_outlive_their_streams<P: Device>(driver: &Arc<P>) {
     let mut left: Vec<Block> = Vec::new();
     for generation in 0..GENERATIONS {
         let stream = bench.create();
-        // Freed now that somebody else may have the handle of the stream that they came from.
+        // Freed now that another stream may have the handle of the one that they came from.
         for block in left.drain(..) {
             bench.engine.free(block.id).unwrap();
         }

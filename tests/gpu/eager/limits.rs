@@ -53,7 +53,7 @@ fn a_limit_holds_on_the_device<P: Device>(driver: &Arc<P>) {
         let pools: [PoolId; 2] = std::array::from_fn(|_| engine.create_pool(PoolConfig::default()));
         assert_eq!(engine.memory_limit().unwrap(), Some(LIMIT));
 
-        // Whoever asks, in whatever sizes: nobody gets more, and what is free is found.
+        // Requests of any thread and size get no more, and find what is free.
         for (round, bytes) in
             [32 * MIB, 700 * KIB, 5 * MIB + 512, 200 * MIB].into_iter().enumerate()
         {

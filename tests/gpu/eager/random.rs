@@ -88,7 +88,7 @@ fn a_rule_left_out_shows<P: Device>(driver: &Arc<P>) {
         let shape = Shape { flaw: Some(flaw), ..Shape::default() };
         let wrong = (0..32).map(|seed| run(driver, seed, shape).wrong).find(|&wrong| wrong > 0);
         println!("{flaw:?}: {wrong:?} wrong tags in the first program that shows it");
-        assert!(wrong.is_some(), "nobody noticed that {flaw:?} was left out");
+        assert!(wrong.is_some(), "no kernel noticed that {flaw:?} was left out");
     }
 }
 

@@ -60,7 +60,7 @@ fn launches_that_nobody_orders_show<P: Device>(driver: &Arc<P>) {
         }
         bench.wrong() > 0
     });
-    assert!(wrong, "graphs that share memory ran side by side and nobody noticed");
+    assert!(wrong, "graphs that share memory ran side by side and no kernel noticed");
 }
 
 fn threads_launch_the_graphs_of_a_pool<P: Device>(driver: &Arc<P>) {

@@ -116,7 +116,7 @@ fn what_a_graph_keeps_goes_when_it_has_finished<P: Device>(driver: &Arc<P>) {
     assert!(!gone.load(Ordering::Relaxed));
     drop(graph);
     assert!(gone.load(Ordering::Relaxed));
-    // Whoever gets the memory now writes to it at once.
+    // The block that gets the memory now is written at once.
     let next = bench.pool.allocate(MIB, t).unwrap();
     launch(&*bench.driver, t, (&[], &[range(&next, 10)]), 0);
     assert_eq!(bench.wrong(), 0);

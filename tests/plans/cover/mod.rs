@@ -250,7 +250,7 @@ fn a_wrong_cover_is_not_proven() {
         ("an antichain of less", |cover| _ = cover.antichain.pop()),
         ("twice in the antichain", |cover| cover.antichain = vec![0, 0]),
         ("no antichain", |cover| cover.antichain = vec![0, 1]),
-        ("nobody in the antichain", |cover| cover.antichain = vec![0, 7]),
+        ("no item of this number in the antichain", |cover| cover.antichain = vec![0, 7]),
         ("takes more than is there", |cover| cover.rows[0].taken[1] += 1),
         ("takes less than comes", |cover| cover.rows[0].taken[1] -= 1),
         ("gives more than it is", |cover| {
@@ -258,7 +258,7 @@ fn a_wrong_cover_is_not_proven() {
             cover.rows[0].taken[1] = 5;
         }),
         ("gives too early", |cover| cover.rows[1].entries[0].push(Entry { from: 0, amount: 0 })),
-        ("from nobody", |cover| cover.rows[0].entries[1][0].from = 7),
+        ("from no item", |cover| cover.rows[0].entries[1][0].from = 7),
         ("twice in rows", |cover| cover.rows[1].items[0] = 0),
         ("in no row", |cover| _ = cover.rows.pop()),
         ("of different lengths", |cover| _ = cover.rows[0].taken.pop()),

@@ -131,7 +131,7 @@ pub struct Output {
 /// what it freed from before it is gone by then.
 ///
 /// # Errors
-/// The first call that fails, and wrong tags. Whatever was created is given back.
+/// The first call that fails, and wrong tags. All that was created is given back.
 pub fn replay<P: Program>(
     driver: &Arc<P>,
     trace: &Trace,

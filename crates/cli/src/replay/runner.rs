@@ -314,7 +314,7 @@ impl<'a, P: Program> Runner<'a, P> {
         };
         let origin = self.streams[&capture.origin];
         let graph = capture.graph;
-        // Whatever the answer, the engine is done with the capture.
+        // With any answer the engine is done with the capture.
         let report = capture.id.take().map(|id| self.engine.end_capture(id, graph));
         let report = match report {
             Some(Err(error)) => return Err(self.engine_failed(error)),

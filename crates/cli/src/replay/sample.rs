@@ -40,7 +40,7 @@ impl<'a> Sampler<'a> {
 }
 
 impl<P: Program> Runner<'_, P> {
-    /// Hands out a sample, if somebody wants it.
+    /// Hands out a sample, if samples are wanted.
     pub(super) fn sample(&mut self, operation: &Operation) -> Result<(), ReplayError> {
         let Some(sampler) = &self.sampler else {
             return Ok(());

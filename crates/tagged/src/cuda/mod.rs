@@ -91,7 +91,7 @@ impl CudaProgram {
     /// in nanoseconds, by the host's clock. Other work on the device counts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidValue`] for no repeats, and whatever the driver answers.
+    /// [`ErrorKind::InvalidValue`] for no repeats, and what the driver answers.
     pub fn replay_timed(
         &self,
         executable: ExecutableHandle,
@@ -114,7 +114,7 @@ impl CudaProgram {
     /// far may be replayed again: its kernels would work on other ranges.
     ///
     /// # Errors
-    /// Whatever the driver answers; waits for the device.
+    /// What the driver answers; waits for the device.
     pub fn forget_launches(&self) -> Result<()> {
         self.synchronize()?;
         self.launcher().records.rewind();

@@ -1,7 +1,7 @@
 //! The model: a set of byte ranges, and each stream a sequence of operations.
 //!
 //! A byte may be given to a stream only if every operation that may have used it is complete, or
-//! comes before whatever the stream does next: because it is the stream's own, or because the
+//! comes before all that the stream does next: because it is the stream's own, or because the
 //! program made the stream wait for it.
 
 use regraph_sim::{SimDriver, SimEvent};

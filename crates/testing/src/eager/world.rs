@@ -16,7 +16,7 @@ use regraph_sim::{Call, SimConfig, SimDriver};
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// Steps after which a program ends, whatever bytes are left.
+/// Steps after which a program ends, even if bytes are left.
 pub(super) const LONGEST: u64 = 500;
 
 /// What calls fail with that were made to.

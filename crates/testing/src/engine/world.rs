@@ -17,7 +17,7 @@ use regraph::settings::Settings;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver, SimEvent};
 
-/// Steps after which a program ends, whatever bytes are left.
+/// Steps after which a program ends, even if bytes are left.
 pub(super) const LONGEST: u64 = 400;
 
 /// How a stream stands, by the simulated driver.

@@ -1,9 +1,9 @@
 //! A host that runs random programs: it knows what each block holds and orders what it launches.
 //!
 //! Eager work and one capture at a time share a pool. Every kernel checks the tags of the blocks
-//! that it reads when it starts and when it ends; the host makes its stream wait for whoever wrote
-//! them, and a writer for whoever reads them. What the host does not order is up to the engine: that
-//! memory is handed out only when nobody uses it any more.
+//! that it reads when it starts and when it ends; the host makes its stream wait for the kernels that wrote
+//! them, and a writer for those that read them. What the host does not order is up to the engine: that
+//! memory is handed out only when no kernel uses it any more.
 
 mod blocks;
 mod graphs;
@@ -53,7 +53,7 @@ struct Capture {
     mode: CaptureMode,
     origin: usize,
     members: Vec<usize>,
-    /// Eager blocks that it reads. Nobody writes them while the graph exists.
+    /// Eager blocks that it reads. No kernel writes them while the graph exists.
     weights: Vec<Held>,
 }
 
