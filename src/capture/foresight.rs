@@ -7,8 +7,8 @@
 //! none does, every user of the block comes behind each terminal by a full edge first, and `deny`'s
 //! proof holds; where one does, the next attempt proves as under `lag`.
 //!
-//! Nothing rests on the forecast but how much memory is shared and whether the checker accepts: it
-//! judges every attempt by the edges alone.
+//! A wrong forecast costs memory or a refusal, never safety: the checker judges every attempt by the
+//! edges alone.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct Foresight {
     rows: Vec<Row>,
     /// The streams that had early launches in any.
     early: Vec<StreamHandle>,
-    /// Whether all else has failed: any launch of any stream may start early.
+    /// Whether a refused capture told nothing new: then any launch of any stream may start early.
     any: bool,
 }
 
@@ -114,7 +114,7 @@ impl Foresight {
         next
     }
 
-    /// What a capture is to take the edges to come for.
+    /// What kind of edges a capture is to expect.
     pub fn outlook(self: &Arc<Self>) -> Outlook {
         match self.any {
             true => Outlook::Early,

@@ -51,15 +51,15 @@ pub type Markers = SmallVec<[NodeIndex; 8]>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
-/// What a capture takes the edges to come for.
+/// What kind of edges a capture expects to lead to its streams' next nodes.
 #[derive(Clone, Debug, Default)]
 pub enum Outlook {
-    /// Full.
+    /// Full ones.
     #[default]
     Full,
-    /// Perhaps programmatic, each.
+    /// Each may be programmatic.
     Early,
-    /// As earlier attempts tell, as far as this one goes the same way.
+    /// What earlier attempts tell, as long as this one asks for the same blocks.
     Foreseen(Arc<Foresight>),
 }
 
@@ -68,7 +68,7 @@ struct Stream {
     handle: StreamHandle,
     reach: Reach,
     course: Course,
-    /// Whether more is proven than may be.
+    /// Whether the next look must prove everything anew.
     stale: bool,
     /// When a look last found other terminals than the look before.
     changed: Moment,
@@ -146,7 +146,7 @@ impl Capture {
         self.streams.len()
     }
 
-    /// Whether a stream was looked at a moment ago, as far as that costs nothing to tell.
+    /// Whether a stream is among those looked at of late. A quick look: false says nothing.
     #[inline]
     pub fn has_seen(&self, handle: StreamHandle) -> bool {
         self.recent.get(handle.bits()).is_some()
@@ -238,7 +238,7 @@ impl Capture {
         stream
     }
 
-    /// What the edges to a stream's next node are taken for, and whether that may ever be
+    /// What the edges to a stream's next node are expected to prove, and whether that may ever be
     /// [`Order::Start`].
     #[inline]
     fn next_edge(&self, stream: StreamIndex) -> (Order, bool) {
@@ -262,7 +262,7 @@ impl Capture {
         matches!(self.outlook, Outlook::Early)
     }
 
-    /// Changes what the edges to come are taken for. What was proven is proven anew at the next looks.
+    /// Changes what kind of edges is expected. The next look at each stream proves everything anew.
     pub fn set_outlook(&mut self, outlook: Outlook) {
         self.outlook = outlook;
         self.streams.iter_mut().for_each(|stream| stream.stale = true);
@@ -288,8 +288,8 @@ impl Capture {
         self.streams[stream.index()].course.allocations += 1;
     }
 
-    /// Enters into the journal that a stream's terminals are still those of the last look. What other
-    /// streams were seen to launch since is not this one's then.
+    /// Enters into the journal that a stream's terminals are still those of the last look: it launched
+    /// nothing of what other streams were seen to launch since.
     pub fn confirm(&self, stream: StreamIndex, journal: &mut Journal) {
         let Stream { handle, reach, .. } = &self.streams[stream.index()];
         journal.push(Entry::Terminals { stream: *handle, terminals: reach.raw_terminals().into() });

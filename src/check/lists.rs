@@ -38,7 +38,8 @@ impl<T: Copy> Lists<T> {
         Self { starts, items: sorted }
     }
 
-    /// For each list what other lists name it: by an item's list, the lists of the items.
+    /// The lists turned round, where an item names a list by `list`: for each list, the lists whose items
+    /// name it.
     pub fn turned(&self, list: impl Fn(&T) -> u32) -> Lists<u32> {
         let mut starts = vec![0_u32; self.starts.len() + 1];
         for item in &self.items {

@@ -178,7 +178,7 @@ impl<'a> Users<'a> {
         })
     }
 
-    /// The order by edges of any kind; by those that prove something, where these are the same.
+    /// The order by edges of any kind. If all edges prove something it is that of the proofs as well.
     pub fn order(&self) -> &Order<'a> {
         self.order.get_or_init(|| Order::new(self.graph.any()))
     }

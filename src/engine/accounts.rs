@@ -118,8 +118,8 @@ impl State {
         }
     }
 
-    /// Counts a block out that its host has freed. What it was in use for may go on: then its heap is
-    /// touched, else [`State::count_released`] follows, before anything else is counted.
+    /// Counts a block out that its host has freed. If its place is free at once,
+    /// [`State::count_released`] follows, before anything else is counted; else its heap is touched.
     #[inline]
     pub(super) fn count_out(
         &mut self,

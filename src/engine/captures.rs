@@ -40,21 +40,24 @@ impl<D: Driver> Engine<D> {
     /// before this has returned: what its blocks hold until then may be lost
     /// ([`Settings::growth_step_bytes`](crate::settings::Settings::growth_step_bytes)).
     ///
-    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph; without it
-    /// the capture is not judged, and then `deny` is safe only where no launch is programmatic, and no dependency
-    /// may be edited by hand (`auto` is `lag` then). If it accepts,
-    /// what the capture freed is there for later captures into the same pools, blocks not freed
-    /// stay allocated as the graph's outputs, and the pools belong to one more graph.
+    /// With [`Config::check`](super::Config::check) the checker judges the capture on the finished graph.
+    /// Without it no capture is judged: no dependency may be edited by hand, with the setting
+    /// `programmatic` `deny` no launch may be programmatic, and `auto` is `lag`. If the capture is
+    /// accepted, what it freed is there for later captures into the same pools, blocks not freed stay
+    /// allocated as the graph's outputs, and the pools belong to one more graph.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the graph must not be launched; the capture is rolled back as by
-    /// [`Engine::abandon_capture`]. [`Error::CaptureAgain`], likewise; the same work, captured again,
-    /// succeeds ([`Engine::set_attempt`]). [`Error::SetBack`], likewise, where there is no checker.
-    /// [`Error::LateUse`], likewise, where
-    /// [`Config::refuse_late_uses`](super::Config::refuse_late_uses) is set.
-    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`]. The driver's, where memory of a pool of
-    /// the capture is lost: the capture is rolled back and the pool suspended
-    /// ([`Engine::resume_pool`]).
+    /// After each of these the graph must not be launched, and the capture is rolled back as by
+    /// [`Engine::abandon_capture`]:
+    /// - [`Error::Refused`] by the checker;
+    /// - [`Error::CaptureAgain`] by the checker; the same work, captured again, is accepted
+    ///   ([`Engine::set_attempt`]);
+    /// - [`Error::SetBack`] where there is no checker;
+    /// - [`Error::LateUse`] with [`Config::refuse_late_uses`](super::Config::refuse_late_uses);
+    /// - the driver's, where memory of a pool of the capture is lost: the pool is suspended then
+    ///   ([`Engine::resume_pool`]).
+    ///
+    /// [`Error::CaptureInvalidated`], [`Error::UnknownCapture`].
     pub fn end_capture(
         &self,
         capture: CaptureId,
@@ -143,10 +146,10 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// Rolls back every decision taken in a capture whose graph will never run; one that is closed
-    /// ([`Engine::close_capture`]) is released as if it had been refused. Blocks it
-    /// allocated and did not free stay live until freed; nothing else may be done with them, since
-    /// they may lie on memory of a graph of the pool that lives.
+    /// Rolls back every decision taken in a capture whose graph will never run. A capture that is closed
+    /// ([`Engine::close_capture`]) and whose verdict was not asked for is released as if it had been
+    /// refused. Blocks it allocated and did not free stay live until freed; nothing else may be done with
+    /// them, since they may lie on memory of a graph of the pool that lives.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`].

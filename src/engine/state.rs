@@ -49,7 +49,7 @@ pub(super) struct State {
     pub(super) late_ends: bool,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     pub(super) journals: bool,
-    /// What captures tell that were refused for a programmatic edge.
+    /// What is foreseen from captures that were refused for a programmatic edge.
     pub(super) foresight: Option<Arc<Foresight>>,
     /// The latest answer of the driver; kept for its capacity.
     pub(super) terminals: Vec<Dependency>,
@@ -86,7 +86,7 @@ impl State {
     }
 
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
-        // No error is made before it is needed, here and below: to drop one costs more than the look-up.
+        // `ok_or` would make an error each time, and to drop one costs more than the look-up.
         match self.pools.get_mut(pool) {
             Some(row) => Ok(row),
             None => Err(Error::UnknownPool { call, pool }),
@@ -145,7 +145,7 @@ impl State {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let heaps_of_pool = row.all_heaps();
-        // The pool counts them, so the table is not searched for what is not there.
+        // The pool counts its blocks, so the search ends at the last one.
         let live = blocks.iter().filter(|block| block.pool == pool).take(row.blocks());
         let live = live.map(|block| (block.number, block.heap, block.range));
         let held = captures.held().map(|held| (held.block, held.heap, held.range));
@@ -177,8 +177,9 @@ impl State {
         timeline
     }
 
-    /// The row of a capture that is known to use the pool, of a stream that it was seen on, where the
-    /// calling thread captures into it already and nothing is left there to be freed.
+    /// The slot of a capture where a request needs nothing but a look at the stream: the capture is known
+    /// to use the pool and to be on the stream, the calling thread captures into it already, and no block
+    /// was left to it to be freed.
     #[inline]
     fn familiar(
         &mut self,
@@ -260,7 +261,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Looks at a stream of a capture, which is known to use the pool from now on, on the thread that
-    /// captures into it from now on; where it asks for a block, of so many bytes.
+    /// captures into it from now on. `asked` is how many bytes the stream asks for, if it does.
     pub(super) fn look_into(
         &mut self,
         stream: StreamHandle,

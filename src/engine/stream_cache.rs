@@ -324,8 +324,8 @@ impl StreamCache {
         if self.ask(peaks) {
             return true;
         }
-        // What is missing here may be left over there: where blocks of one class follow on those of the
-        // other, for instance.
+        // One class may be allowed too much where the other lacks something: after blocks of one size come
+        // blocks of another, for instance.
         for (row, count) in self.counted.iter_mut().enumerate() {
             count.with_counter(|counter| peaks.take_surplus(row / 2, row % 2, counter));
         }

@@ -6,15 +6,16 @@
 //! idle and in no graph, and what its own stream gave back before. Where there is no such place, the
 //! heap grows, together with a free end that it has ([`grow`](super::grow)).
 //!
-//! Only ranges of runs that are large enough are looked at, and a search gives up after [`TESTED`] that
-//! may not be taken, twice: first from the lowest address on, then from where the requester's last search
-//! gave up. A place that this overlooks costs memory, not safety.
+//! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
+//! after [`TESTED`] ranges that the requester may not take; a second one then begins where the
+//! requester's last search gave up, and gives up likewise. A place that both overlook costs memory, not
+//! safety.
 
 use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
 use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
-/// Ranges that a search finds not to be the requester's to take, before it gives up.
+/// After so many ranges that the requester may not take, a search gives up.
 const TESTED: usize = 256;
 
 /// Who asks for a place.

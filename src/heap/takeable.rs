@@ -6,8 +6,8 @@ use super::Heap;
 use crate::capture::Proof;
 
 impl Heap {
-    /// Whether a requester may take a free range: here each range of a capture is proven, when it is
-    /// taken.
+    /// Whether a requester may take a free range. Each range of a capture is proven here, in the call that
+    /// takes it.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
         self.takes(id, &self.ranges[id], requester, proof)

@@ -30,9 +30,9 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(device.routes.push(key, private.pool, filter))
     }
 
-    /// Ends the route to a pool of the capture that is ending ([`Plugin::capture_ending`]), else the
-    /// latest, of the calling thread's if it has begun one; and with it the captures into the pool that are over in the
-    /// driver and that the host did not let the checker judge ([`Plugin::capture_ending`]).
+    /// Ends a route to a pool: that of the capture that is ending ([`Plugin::capture_ending`]), else the
+    /// calling thread's latest, else the latest. Ends with it the captures into the pool that are over in
+    /// the driver and that the host did not let the checker judge.
     ///
     /// # Errors
     /// [`engine::Error::SetBack`]: the graph must not run.
@@ -109,11 +109,11 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(Some(capture))
     }
 
-    /// Ends the capture that `stream` is in, just before its host ends it. The checker judges it, if
-    /// the engine's settings say so: small captures now, others while their host instantiates the graph
-    /// (see [`engine::Engine::close_capture`]); the verdict is [`Plugin::capture_ended`]'s. `record` is
-    /// shown its journal first, where that was asked for ([`Plugin::keep_journals`],
-    /// [`Config::journal`](engine::Config::journal)).
+    /// Ends the engine's part of the capture that `stream` is in, just before its host ends it. If the
+    /// engine's settings ask for the checker, it judges small captures now, and others while their host
+    /// instantiates the graph ([`engine::Engine::close_capture`]); [`Plugin::capture_ended`] waits for the
+    /// verdict. If journals are kept ([`Plugin::keep_journals`],
+    /// [`Config::journal`](engine::Config::journal)), `record` is called with the capture's first.
     ///
     /// # Errors
     /// [`engine::Error::Refused`], [`engine::Error::SetBack`], [`engine::Error::LateUse`]: the graph
@@ -146,7 +146,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         if announced {
             return Ok(());
         }
-        // Its host may say nothing more of it.
+        // A host that did not announce it may not tell of its end either.
         let report = device.engine.verdict(capture)?;
         let mut pools = device.pools();
         pools.stray_graphs.push(report.graph);
@@ -174,7 +174,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let mut pools = device.pools();
         match pools.private.get_mut(&key) {
             Some(private) => private.graphs.push(report.graph),
-            // Its host has let go of the graph already.
+            // The host has released the graph's pool already.
             None => return Ok(device.engine.release_graph(report.graph)?),
         }
         drop(pools);

@@ -25,7 +25,7 @@ class Place(NamedTuple):
     def current(cls) -> "Place":
         """The current stream of the current device.
 
-        Not from `torch.cuda.current_stream()`, which makes an object of the stream.
+        `torch.cuda.current_stream()` would make a stream object, which takes longer.
         """
         device = torch._C._cuda_getDevice()
         return cls(device, torch._C._cuda_getCurrentRawStream(device))
@@ -90,7 +90,7 @@ class _Calls:
         self.begin = begin
         self.end = end
         self.reset = reset
-        #: By the graph object's `id`, which no other has while it lives.
+        #: By the graph object's `id`, which is its own as long as it lives.
         self.under_way: dict[int, UnderWay] = {}
         self.warned = False
         atexit.register(self.forget_all)
@@ -117,7 +117,7 @@ class _Calls:
         def dropped(_: Any) -> None:
             forget(under_way, key)
 
-        # In place of one that PyTorch ended behind this method's back.
+        # It replaces a capture of the same graph object that PyTorch ended without this class.
         under_way[key] = UnderWay(place, capture, weakref.ref(graph, dropped))
 
     def capture_end(self, graph: Any) -> None:
@@ -185,9 +185,9 @@ class _Calls:
 
 
 def forget(under_way: dict[int, UnderWay], key: int) -> None:
-    """Tells that the graph object of a capture under way goes, and the capture was not ended.
+    """Tells regraph that a graph object goes whose capture was not ended.
 
-    The filter of the capture's pool reads the graph object, so it must go before that.
+    The filter of the capture's pool reads the graph object, so the filter must go first.
     """
     begun = under_way.pop(key, None)
     if begun is not None and begun.capture is not None:
