@@ -156,7 +156,7 @@ impl<D: HostApi> Capture<D> {
     ///
     /// # Errors
     /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
-    /// does not accept the capture, or [`Error::CaptureAgain`](crate::Error::CaptureAgain);
+    /// does not accept the capture, or [`Error::CaptureAgain`];
     /// [`Error::PoolGoing`]; the driver's, where a stream has not been joined again for instance. The
     /// capture is over then, and nothing of it is left.
     ///
@@ -315,10 +315,9 @@ impl<D: HostApi> Engine<D> {
     ///
     /// Returns the graph with what `body` returned: the outputs, for instance.
     ///
-    /// After [`Error::CaptureAgain`](crate::Error::CaptureAgain), which only the setting `programmatic`
-    /// `auto` gives, `body` is captured again, at most twice. It must then submit the same work, and
-    /// replace what it stored elsewhere the first time. What it returned is dropped before it is called
-    /// again.
+    /// After [`Error::CaptureAgain`], which only the setting `programmatic` `auto` gives, `body` is
+    /// captured again, at most twice. It must then submit the same work, and replace what it stored
+    /// elsewhere the first time. What it returned is dropped before it is called again.
     ///
     /// # Errors
     /// [`Error::ForeignPool`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any

@@ -20,7 +20,7 @@ impl<D: HostApi> Pool<D> {
     /// Where the second capture asks for anything else, it is served from there on as by
     /// [`Engine::capture`](crate::engine::Engine::capture), and
     /// [`CaptureReport::layout`](crate::engine::CaptureReport::layout) in [`Graph::report`] tells.
-    /// After [`Error::CaptureAgain`](crate::Error::CaptureAgain) the second capture is made again, as by
+    /// After [`Error::CaptureAgain`] the second capture is made again, as by
     /// that call, so `body` may be called up to four times.
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
