@@ -13,8 +13,6 @@ use common::script::{Length, Script, JOIN, SMALL};
 use criterion::{
     criterion_group, criterion_main, BenchmarkId, Criterion, SamplingMode, Throughput,
 };
-use regraph::engine::Config;
-use regraph::settings::Programmatic;
 
 fn bench(criterion: &mut Criterion) {
     let random = |streams, nodes| Script::random(streams, JOIN, SMALL, Length::Nodes(nodes));
@@ -36,14 +34,7 @@ fn whole(criterion: &mut Criterion, name: &str, scripts: &[(usize, Script)]) {
             script,
             |bencher, script| {
                 bencher.iter_custom(|iterations| {
-                    (0..iterations)
-                        .map(|_| {
-                            host::whole(
-                                Config::default().check(false).programmatic(Programmatic::Deny),
-                                script,
-                            )
-                        })
-                        .sum()
+                    (0..iterations).map(|_| host::whole(host::unchecked(), script)).sum()
                 });
             },
         );

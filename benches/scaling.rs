@@ -12,11 +12,9 @@ mod common;
 
 use std::time::Instant;
 
-use common::host::Host;
+use common::host::{unchecked, Host};
 use common::meter::{clock_cost, Timed, Untimed};
 use common::script::{Length, Script, LEVEL, MIXES, SMALL};
-use regraph::engine::Config;
-use regraph::settings::Programmatic;
 
 /// A table row's figures, in nanoseconds.
 #[derive(Clone, Copy)]
@@ -88,10 +86,7 @@ fn least(script: &Script) -> Cost {
 fn run(script: &Script) -> Cost {
     let (first, second) = script.calls.split_at(script.calls.len() / 2);
     let begin = || {
-        let mut host = Host::begin(
-            Config::default().check(false).programmatic(Programmatic::Deny),
-            script.streams,
-        );
+        let mut host = Host::begin(unchecked(), script.streams);
         host.run(first, &mut Untimed);
         host
     };

@@ -8,6 +8,7 @@ use regraph::driver::{
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
 use regraph::internals::journal::Journal;
+use regraph::settings::Programmatic;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -90,6 +91,12 @@ pub fn run<A: Allocator>(
             }
         }
     }
+}
+
+/// A configuration without the checker. Scripts have no programmatic launch, so that `deny` is safe, and
+/// without the checker `auto` would be `lag`, which is slower and takes more memory.
+pub fn unchecked() -> Config {
+    Config::default().check(false).programmatic(Programmatic::Deny)
 }
 
 const FINE: &str = "scripts are valid and the simulated driver does not fail";

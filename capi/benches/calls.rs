@@ -15,10 +15,12 @@ use regraph_sim::{SimConfig, SimDriver};
 const BYTES: u64 = 64 << 10;
 const FINE: &str = "the simulated driver does not fail";
 
-/// A journal would grow with every iteration.
-const SETTINGS: &std::ffi::CStr = c"check:False";
+/// A journal would grow with every iteration. Without the checker `auto` would be `lag`; no launch here is
+/// programmatic, so `deny` is safe.
+const SETTINGS: &std::ffi::CStr = c"check:False,programmatic:deny";
 
 fn rust(capture: bool) -> (Engine<SimDriver>, PoolId, StreamHandle) {
+    // As SETTINGS has it.
     let config = Config::default().check(false).programmatic(Programmatic::Deny);
     let engine = Engine::new(SimDriver::new(SimConfig::default()), config);
     let pool = engine.create_pool(PoolConfig::default());
