@@ -21,7 +21,7 @@ mod windows;
 
 use std::sync::Arc;
 
-use fixedbitset::FixedBitSet;
+use fixedbitset::Block;
 use smallvec::SmallVec;
 
 pub use dag::NodeIndex;
@@ -94,28 +94,36 @@ pub struct Capture {
 
 /// What is completed before any next work of one stream starts.
 #[derive(Clone, Copy, Debug)]
-pub struct Proof<'a>(Proven<'a>);
+pub struct Proof<'a> {
+    /// A bit for each node that is proven.
+    nodes: &'a [Block],
+    proven: Proven,
+}
 
-#[derive(Clone, Copy, Debug)]
-enum Proven<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proven {
     Nothing,
-    Nodes(&'a FixedBitSet),
+    Nodes,
     Everything,
 }
 
 impl Proof<'_> {
     /// No node: for work outside captures.
-    pub const NONE: Self = Self(Proven::Nothing);
+    pub const NONE: Self = Self { nodes: &[], proven: Proven::Nothing };
     /// Every node, proven or not: only for tests that take the proof out of the engine.
-    pub const FLAWED: Self = Self(Proven::Everything);
+    pub const FLAWED: Self = Self { nodes: &[], proven: Proven::Everything };
 
     /// Whether every marker is proven. Costs a bit for each.
     #[inline]
     pub fn covers(self, markers: &[NodeIndex]) -> bool {
-        match self.0 {
-            Proven::Nodes(nodes) => markers.iter().all(|marker| nodes.contains(marker.index())),
-            Proven::Nothing => false,
-            Proven::Everything => true,
+        let is_proven = |marker: &NodeIndex| {
+            let word = self.nodes.get(marker.index() / WORD);
+            word.is_some_and(|word| word >> (marker.index() % WORD) & 1 != 0)
+        };
+        if markers.iter().all(is_proven) {
+            self.proven != Proven::Nothing
+        } else {
+            self.proven == Proven::Everything
         }
     }
 }
@@ -298,7 +306,8 @@ impl Capture {
     /// What is proven for a stream.
     #[inline]
     pub fn proof(&self, stream: StreamIndex) -> Proof<'_> {
-        Proof(Proven::Nodes(self.streams[stream.index()].reach.proven()))
+        let nodes = self.streams[stream.index()].reach.proven().as_slice();
+        Proof { nodes, proven: Proven::Nodes }
     }
 
     /// Whether every marker is completed before any next work of the stream starts.

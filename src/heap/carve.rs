@@ -2,12 +2,20 @@
 
 use super::place::Placed;
 use super::range::{Range, RangeId, State};
+use super::runs::Position;
 use super::Heap;
 
 impl Heap {
     /// Cuts a block out of the low end of a range and of as many behind it as it needs, all of them
     /// free and the requester's to take. The block's range knows the markers of all that it covers.
     pub(super) fn carve(&mut self, first: RangeId, bytes: u64) -> Placed {
+        let run = self.runs.of(self.ranges[first].address);
+        self.carve_in(run, first, bytes)
+    }
+
+    /// [`Heap::carve`], where the run is known in which they lie.
+    #[inline]
+    pub(super) fn carve_in(&mut self, run: Position, first: RangeId, bytes: u64) -> Placed {
         let Range { address, bytes: held, segment, previous, state, .. } = self.ranges[first];
         let mut graphs = uses_graphs(state);
         self.in_blocks += bytes;
@@ -19,7 +27,7 @@ impl Heap {
             let sides = (previous, Some(first));
             let range = self.ranges.insert((address, bytes), segment, sides, State::Allocated);
             self.ranges.unite_markers(range, first);
-            self.runs.cut((address, bytes), Some(first));
+            self.runs.cut(run, (address, bytes), Some(first));
             return Placed { range, address, bytes, graphs };
         }
         self.note_taken(first);
@@ -42,7 +50,7 @@ impl Heap {
             missing -= held;
         }
         self.ranges[first].bytes = bytes;
-        self.runs.cut((address, bytes), self.ranges[first].next);
+        self.runs.cut(run, (address, bytes), self.ranges[first].next);
         Placed { range: first, address, bytes, graphs }
     }
 }

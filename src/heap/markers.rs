@@ -1,17 +1,16 @@
-//! The markers of a range: a cache line, and a longer list elsewhere where there are more.
+//! The markers of a range: a line in its row, and a longer list elsewhere where there are more.
 
 use smallvec::SmallVec;
 
 use crate::capture::NodeIndex;
 
 /// Markers of a range that lie in the line itself, at most.
-const INLINE: usize = 15;
+const INLINE: usize = 13;
 
 const NONE: NodeIndex = NodeIndex::from_raw(0);
 
 /// The markers of one range.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(64))]
 pub(super) struct Line {
     count: u32,
     /// The markers; where there are more than fit, the number of their spill comes first, and the rest
@@ -57,17 +56,24 @@ impl Line {
     /// Adds the markers of another line that it lacks.
     #[inline]
     pub(super) fn unite(&mut self, other: &Self, spills: &mut Spills) {
-        if other.count == 0 {
-            return;
-        }
-        if self.count == 0 && other.count as usize <= INLINE {
+        let (count, more) = (self.count as usize, other.count as usize);
+        if count == 0 && more <= INLINE {
             *self = *other;
-            return;
+        } else if count + more <= INLINE {
+            for &node in &other.nodes[..more] {
+                let count = self.count as usize;
+                if !self.nodes[..count].contains(&node) {
+                    self.nodes[count] = node;
+                    self.count += 1;
+                }
+            }
+        } else {
+            self.unite_many(other, spills);
         }
-        self.unite_some(other, spills);
     }
 
-    fn unite_some(&mut self, other: &Self, spills: &mut Spills) {
+    #[cold]
+    fn unite_many(&mut self, other: &Self, spills: &mut Spills) {
         let mut all: SmallVec<[NodeIndex; 2 * INLINE]> = SmallVec::from_slice(self.nodes(spills));
         for &node in other.nodes(spills) {
             if !all.contains(&node) {

@@ -488,7 +488,7 @@ impl Heap {
     fn unlist(&mut self, id: RangeId) {
         let Range { address, bytes, next, .. } = self.ranges[id];
         self.note_taken(id);
-        self.runs.cut((address, bytes), next);
+        self.runs.cut(self.runs.of(address), (address, bytes), next);
     }
 
     /// Counts a free range out of its kind.

@@ -12,6 +12,7 @@
 //! safety.
 
 use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
+use super::runs::Position;
 use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
@@ -40,7 +41,8 @@ pub(crate) struct Placed {
 
 /// How a search ended.
 enum Search {
-    Found(RangeId),
+    /// The first range of a place, and its run.
+    Found(RangeId, Position),
     /// There is no place.
     Nothing,
     /// Too many ranges were in vain, up to this one.
@@ -65,89 +67,79 @@ impl Heap {
             let whole = self.whole_range(bytes, timeline)?;
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
-        let first = match self.search(None, bytes, requester, proof) {
-            Search::Found(first) => first,
+        let found = match requester {
+            Requester::Capture { capture, stream, share } => {
+                let own = (!share).then_some(stream);
+                self.search(0, bytes, 0, |range| self.takes_inside(range, capture, own, proof))
+            }
+            Requester::Outside { timeline } => {
+                self.search(0, bytes, 0, |range| self.takes_outside(range, timeline))
+            }
+        };
+        let (first, run) = match found {
+            Search::Found(first, run) => (first, run),
             Search::Nothing => return None,
             Search::GaveUp(last) => self.search_on(last, bytes, requester, proof)?,
         };
-        Some(self.carve(first, bytes))
+        Some(self.carve_in(run, first, bytes))
     }
 
-    /// The first of the lowest neighbours that hold `bytes` and that the requester may take: from this
-    /// range on, or from the lowest one on.
-    #[inline]
+    /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
+    /// address or above. `takes` says of a range whether it may, or that it is not free.
+    #[inline(always)]
     fn search(
-        &self,
-        from: Option<RangeId>,
-        bytes: u64,
-        requester: Requester,
-        proof: Proof<'_>,
-    ) -> Search {
-        let mut tested = 0;
-        if let Some(from) = from {
-            let Range { address, .. } = self.ranges[from];
-            let found = self.search_run(from, u64::MAX, bytes, (requester, proof), &mut tested);
-            return match found {
-                Search::Nothing => self.search_runs(address + 1, bytes, (requester, proof), tested),
-                done => done,
-            };
-        }
-        self.search_runs(0, bytes, (requester, proof), tested)
-    }
-
-    #[inline]
-    fn search_runs(
         &self,
         from: u64,
         bytes: u64,
-        asks: (Requester, Proof<'_>),
         mut tested: usize,
+        takes: impl Fn(&Range) -> Option<bool>,
     ) -> Search {
-        for run in self.runs.of_at_least(bytes, from) {
-            match self.search_run(run.first, run.end(), bytes, asks, &mut tested) {
-                Search::Nothing => {}
-                done => return done,
+        let found = self.runs.find(bytes, from, |at, run| {
+            match self.search_run(at, (run.first, run.bytes), bytes, &mut tested, &takes) {
+                Search::Nothing => None,
+                done => Some(done),
             }
-        }
-        Search::Nothing
+        });
+        found.unwrap_or(Search::Nothing)
     }
 
-    /// The same within a run that ends at `end`, from one of its ranges on.
-    #[inline]
+    /// The same within a run, from one of its ranges on. `left` is at least what the run holds from there
+    /// on.
+    #[inline(always)]
     fn search_run(
         &self,
-        from: RangeId,
-        end: u64,
+        run: Position,
+        (from, mut left): (RangeId, u64),
         bytes: u64,
-        (requester, proof): (Requester, Proof<'_>),
         tested: &mut usize,
+        takes: impl Fn(&Range) -> Option<bool>,
     ) -> Search {
-        let (mut at, mut first, mut held) = (from, from, 0);
+        let (mut at, mut first, mut missing) = (from, from, bytes);
         loop {
             let range = &self.ranges[at];
-            if self.takes(at, range, requester, proof) {
-                held += range.bytes;
-                if held >= bytes {
-                    return Search::Found(first);
+            let Some(takes) = takes(range) else {
+                return Search::Nothing;
+            };
+            if takes {
+                if range.bytes >= missing {
+                    return Search::Found(first, run);
                 }
+                missing -= range.bytes;
             } else {
-                held = 0;
+                missing = bytes;
                 *tested += 1;
                 if *tested == TESTED {
                     return Search::GaveUp(at);
                 }
             }
-            // What is left of the run is too small.
-            if held + (end - range.end()) < bytes {
-                return Search::Nothing;
-            }
-            let Some(next) = range.next.filter(|&next| self.ranges[next].state.is_free()) else {
+            left -= range.bytes;
+            let Some(next) = range.next.filter(|_| left >= missing) else {
                 return Search::Nothing;
             };
-            at = next;
-            if held == 0 {
+            if !takes {
                 first = next;
             }
+            at = next;
         }
     }
 
@@ -159,7 +151,7 @@ impl Heap {
         bytes: u64,
         requester: Requester,
         proof: Proof<'_>,
-    ) -> Option<RangeId> {
+    ) -> Option<(RangeId, Position)> {
         let number = match requester {
             Requester::Capture { stream, .. } => stream.index(),
             Requester::Outside { timeline } => timeline?.index(),
@@ -172,8 +164,16 @@ impl Heap {
             range.address == address && range.state.is_free() && address > self.ranges[low].address
         };
         let from = self.gave_up[number].filter(is_above).map_or(low, |(id, _)| id);
-        match self.search(Some(from), bytes, requester, proof) {
-            Search::Found(first) => Some(first),
+        let address = self.ranges[from].address;
+        let (run, mut tested) = (self.runs.of(address), 0);
+        let takes = |range: &Range| self.takes(range, requester, proof);
+        // What follows in its run, however little.
+        let found = match self.search_run(run, (from, u64::MAX), bytes, &mut tested, takes) {
+            Search::Nothing => self.search(address + 1, bytes, tested, takes),
+            done => done,
+        };
+        match found {
+            Search::Found(first, run) => Some((first, run)),
             Search::Nothing => {
                 self.gave_up[number] = None;
                 None

@@ -80,15 +80,20 @@ impl State {
     }
 }
 
-/// A range of addresses.
+/// A range of addresses: two cache lines. All that a search reads lies in the first, but for the markers
+/// of the few ranges that have many.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Range {
-    pub(crate) address: u64,
     pub(crate) bytes: u64,
-    pub(crate) segment: SegmentId,
-    pub(crate) previous: Option<RangeId>,
     pub(crate) next: Option<RangeId>,
     pub(crate) state: State,
+    /// The free markers of a range that a capture gave back, and those that a block's place asked for
+    /// before the block took it.
+    markers: Line,
+    pub(crate) previous: Option<RangeId>,
+    pub(crate) segment: SegmentId,
+    pub(crate) address: u64,
     /// The last block that lay here, for explanations.
     pub(crate) block: Option<BlockNumber>,
     /// When it became idle, by the heap's count of placements: old ones are given back first.
@@ -96,6 +101,8 @@ pub(crate) struct Range {
     /// Of a stream-ordered range: what its timeline must have completed.
     pub(crate) position: u64,
 }
+
+const _: () = assert!(size_of::<Range>() == 128);
 
 impl Range {
     pub(crate) fn end(&self) -> u64 {
@@ -107,9 +114,6 @@ impl Range {
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     rows: Vec<Range>,
-    /// By row: the free markers of a range that a capture gave back, and those that a block's place asked
-    /// for before the block took it.
-    markers: Vec<Line>,
     spills: Spills,
     vacant: Vec<RangeId>,
     /// How many are free.
@@ -157,20 +161,26 @@ impl Ranges {
     /// What must precede new work in a range.
     #[inline]
     pub(crate) fn markers(&self, id: RangeId) -> &[NodeIndex] {
-        self.markers[id.index()].nodes(&self.spills)
+        self.markers_of(&self[id])
+    }
+
+    /// The same of a range that has been looked up.
+    #[inline]
+    pub(super) fn markers_of<'a>(&'a self, range: &'a Range) -> &'a [NodeIndex] {
+        range.markers.nodes(&self.spills)
     }
 
     /// Gives a range other markers.
     #[inline]
     pub(crate) fn set_markers(&mut self, id: RangeId, nodes: &[NodeIndex]) {
-        self.markers[id.index()].set(nodes, &mut self.spills);
+        self.rows[id.index()].markers.set(nodes, &mut self.spills);
     }
 
     /// Adds the markers of `from` to those of `id`.
     #[inline]
     pub(crate) fn unite_markers(&mut self, id: RangeId, from: RangeId) {
-        let more = self.markers[from.index()];
-        self.markers[id.index()].unite(&more, &mut self.spills);
+        let more = self[from].markers;
+        self.rows[id.index()].markers.unite(&more, &mut self.spills);
     }
 
     /// Puts a range between two neighbours, without markers.
@@ -182,12 +192,13 @@ impl Ranges {
         state: State,
     ) -> RangeId {
         let range = Range {
-            address,
             bytes,
-            segment,
-            previous,
             next,
             state,
+            markers: Line::default(),
+            previous,
+            segment,
+            address,
             block: None,
             since: 0,
             position: 0,
@@ -200,7 +211,6 @@ impl Ranges {
             }
             None => {
                 self.rows.push(range);
-                self.markers.push(Line::default());
                 RangeId::new(self.rows.len() - 1)
             }
         };

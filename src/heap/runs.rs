@@ -73,7 +73,7 @@ struct Head {
 }
 
 /// Where a run stands: the position of its leaf's head, and its own in the leaf.
-type Position = (usize, usize);
+pub(super) type Position = (usize, usize);
 
 /// The runs of a heap.
 #[derive(Debug, Default)]
@@ -88,30 +88,43 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// The runs of at least `bytes` that begin at `from` or above, the lowest first.
+    /// What `pick` makes of the lowest run of at least `bytes` that begins at `from` or above and that it
+    /// makes anything of.
     ///
-    /// The first costs the logarithm of the number of runs; each a step for each group of leaves that is
+    /// The first run costs the logarithm of their number; each a step for each group of leaves that is
     /// passed over, for each leaf of one group, and for each run of one leaf.
     #[inline]
-    pub(super) fn of_at_least(&self, bytes: u64, from: u64) -> impl Iterator<Item = Run> + '_ {
+    pub(super) fn find<T>(
+        &self,
+        bytes: u64,
+        from: u64,
+        mut pick: impl FnMut(Position, &Run) -> Option<T>,
+    ) -> Option<T> {
         let (mut head, mut position) = self.locate_first(from);
-        std::iter::from_fn(move || {
-            while head < self.heads.len() {
-                if position == 0 && head % GROUP == 0 && self.groups[head / GROUP] < bytes {
-                    head += GROUP;
-                    continue;
-                }
-                if self.heads[head].largest >= bytes {
-                    let runs = &self.leaf(head).runs()[position..];
-                    if let Some(found) = runs.iter().position(|run| run.bytes >= bytes) {
-                        position += found + 1;
-                        return Some(runs[found]);
+        while let Some(&Head { largest, leaf, .. }) = self.heads.get(head) {
+            if position == 0 && head % GROUP == 0 && self.groups[head / GROUP] < bytes {
+                head += GROUP;
+                continue;
+            }
+            if largest >= bytes {
+                let runs = self.leaves[leaf as usize].runs().iter().enumerate().skip(position);
+                for (position, run) in runs.filter(|(_, run)| run.bytes >= bytes) {
+                    let picked = pick((head, position), run);
+                    if picked.is_some() {
+                        return picked;
                     }
                 }
-                (head, position) = (head + 1, 0);
             }
-            None
-        })
+            (head, position) = (head + 1, 0);
+        }
+        None
+    }
+
+    /// The run in which an address lies.
+    #[inline]
+    pub(super) fn of(&self, address: u64) -> Position {
+        let (head, behind) = self.locate(address);
+        (head, behind - 1)
     }
 
     /// All runs, in address order.
@@ -147,12 +160,15 @@ impl Runs {
         }
     }
 
-    /// Takes addresses out that lie in one run. What is left of the run behind them begins with the range
+    /// Takes addresses out of the run in which they lie. What is left of the run behind them begins with the range
     /// `after`.
     #[inline]
-    pub(super) fn cut(&mut self, (address, bytes): (u64, u64), after: Option<RangeId>) {
-        let (head, position) = self.locate(address);
-        let position = position - 1;
+    pub(super) fn cut(
+        &mut self,
+        (head, position): Position,
+        (address, bytes): (u64, u64),
+        after: Option<RangeId>,
+    ) {
         let run = &mut self.leaf_mut(head).runs[position];
         let old = *run;
         let end = address + bytes;
@@ -350,7 +366,7 @@ mod tests {
                 match holder.filter(|(address, held)| at < address + held) {
                     Some((address, held)) => {
                         let bytes = bytes.min(address + held - at);
-                        runs.cut((at, bytes), Some(id(at + bytes)));
+                        runs.cut(runs.of(at), (at, bytes), Some(id(at + bytes)));
                         model.0.remove(&address);
                         if address < at {
                             model.0.insert(address, at - address);
@@ -378,7 +394,7 @@ mod tests {
                     }
                 }
                 for bytes in [1, 3, 7, 20] {
-                    let found = runs.of_at_least(bytes, at).map(|run| (run.address, run.bytes)).next();
+                    let found = runs.find(bytes, at, |_, run| Some((run.address, run.bytes)));
                     prop_assert_eq!(found, model.next(at, bytes));
                 }
             }

@@ -1,42 +1,65 @@
 //! Which free ranges a requester may take.
 
 use super::place::Requester;
-use super::range::{Range, RangeId, State};
+use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
 use super::Heap;
-use crate::capture::Proof;
+use crate::capture::{Proof, StreamIndex};
 
 impl Heap {
-    /// Whether a requester may take a free range. Each range of a capture is proven here, in the call that
-    /// takes it.
+    /// Whether a requester may take a range.
     #[inline]
     pub(super) fn may_take(&self, id: RangeId, requester: Requester, proof: Proof<'_>) -> bool {
-        self.takes(id, &self.ranges[id], requester, proof)
+        self.takes(&self.ranges[id], requester, proof) == Some(true)
     }
 
-    /// [`Heap::may_take`], where the range has been looked up.
-    #[inline(always)]
+    /// The same of a range that has been looked up. None where it is not free.
     pub(super) fn takes(
         &self,
-        id: RangeId,
-        Range { bytes, state, .. }: &Range,
+        range: &Range,
         requester: Requester,
         proof: Proof<'_>,
-    ) -> bool {
-        match (*state, requester) {
-            (
-                State::Pending { capture: of, owner, .. },
-                Requester::Capture { capture, stream, share },
-            ) => {
-                of == capture && (share || owner == stream) && proof.covers(self.ranges.markers(id))
+    ) -> Option<bool> {
+        match requester {
+            Requester::Capture { capture, stream, share } => {
+                self.takes_inside(range, capture, (!share).then_some(stream), proof)
             }
-            (State::Idle { closed, .. }, Requester::Capture { .. }) => !closed,
-            (State::Idle { graphs, .. }, Requester::Outside { .. }) => {
-                !graphs && self.may_split(*bytes)
+            Requester::Outside { timeline } => self.takes_outside(range, timeline),
+        }
+    }
+
+    /// [`Heap::takes`] for a stream of a capture: with `own` only what that stream gave back. Each range of
+    /// a capture is proven here, in the call that takes it.
+    #[inline(always)]
+    pub(super) fn takes_inside(
+        &self,
+        range: &Range,
+        capture: CaptureSlot,
+        own: Option<StreamIndex>,
+        proof: Proof<'_>,
+    ) -> Option<bool> {
+        match range.state {
+            State::Pending { capture: of, owner, .. } => {
+                let asked = of == capture && own.is_none_or(|own| own == owner);
+                Some(asked && proof.covers(self.ranges.markers_of(range)))
             }
-            (State::StreamOrdered { timeline }, Requester::Outside { timeline: asks }) => {
-                asks == Some(timeline) && self.may_split(*bytes)
+            State::Idle { closed, .. } => Some(!closed),
+            state => state.is_free().then_some(false),
+        }
+    }
+
+    /// [`Heap::takes`] for work outside captures.
+    #[inline]
+    pub(super) fn takes_outside(
+        &self,
+        range: &Range,
+        timeline: Option<TimelineId>,
+    ) -> Option<bool> {
+        match range.state {
+            State::Idle { graphs, .. } => Some(!graphs && self.may_split(range.bytes)),
+            State::StreamOrdered { timeline: of } => {
+                Some(timeline == Some(of) && self.may_split(range.bytes))
             }
-            _ => false,
+            state => state.is_free().then_some(false),
         }
     }
 
