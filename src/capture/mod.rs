@@ -270,6 +270,11 @@ impl Capture {
         matches!(self.outlook, Outlook::Early)
     }
 
+    /// Whether a programmatic edge was seen, and edges to come were taken for full.
+    pub fn is_surprised(&self) -> bool {
+        !self.is_early() && self.dag.starts()
+    }
+
     /// Changes what kind of edges is expected. The next look at each stream proves everything anew.
     pub fn set_outlook(&mut self, outlook: Outlook) {
         self.outlook = outlook;

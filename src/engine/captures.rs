@@ -84,12 +84,13 @@ impl<D: Driver> Engine<D> {
 
     /// Ends a capture whose graph the host cannot name any more, or that may be gone already: it
     /// found out about its end too late. What [`Engine::end_capture`] says holds, but the graph is
-    /// not judged ([`CaptureReport::verified`] is false): `auto` and `deny` are safe then only where no
-    /// launch was programmatic, and no dependency may have been edited by hand.
+    /// not judged ([`CaptureReport::verified`] is false): `deny` is safe then only where no launch was
+    /// programmatic, and `auto` where none was behind the last look at its stream, for with the checker
+    /// launches that were seen are judged. No dependency may have been edited by hand.
     ///
     /// # Errors
-    /// [`Error::SetBack`]: the graph must not run. As it may have run already, its memory stays a
-    /// graph's for good. [`Error::UnknownCapture`].
+    /// [`Error::SetBack`] and [`Error::Refused`]: the graph must not run. As it may have run already, its
+    /// memory stays a graph's for good. [`Error::UnknownCapture`].
     pub fn end_unjudged(&self, capture: CaptureId) -> Result<CaptureReport, Error> {
         self.change(|locked| {
             if let Some(slot) = locked.state.captures.slot(capture) {

@@ -169,6 +169,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             (None, Some((block, stream))) => Err(Error::SetBack { stream, block }),
             (None, None) if unbound => Err(Error::Unplanned { capture: id }),
+            (None, None) if graph.is_none() => self.judge_record(slot),
             (None, None) => Ok(()),
         };
         let recorded = recorded.filter(|_| self.config.find_late_uses && verdict.is_ok());
@@ -176,6 +177,20 @@ impl<D: Driver> Locked<'_, D> {
         let found =
             recorded.and_then(|(journal, graph)| uses::find(journal, self.driver, graph).ok());
         Judged { prepared, verdict, late_uses: found.unwrap_or_default() }
+    }
+
+    /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
+    /// that its proofs had taken to wait: nothing else finds them.
+    fn judge_record(&self, slot: CaptureSlot) -> Result<(), Error> {
+        let CaptureState { proof, journal, .. } = self.state.captures.get(slot);
+        let journal =
+            journal.as_ref().filter(|_| self.config.settings.check && proof.is_surprised());
+        let Some(journal) = journal else { return Ok(()) };
+        let graph = FinishedGraph::remembered(journal);
+        let (policy, foreign) = (self.config.settings.programmatic, self.config.foreign_nodes);
+        // Nothing is asked about its nodes: they may be gone.
+        let judged = check::judge(journal, policy, &graph, foreign);
+        judged.map(|_| ()).map_err(|violation| Error::Refused(Box::new(violation)))
     }
 
     fn bind(&mut self, mut judged: Judged) -> Bound {

@@ -174,6 +174,26 @@ fn without_the_checker_any_launch_may_start_early() {
     assert_ne!(blocks[2].address, blocks[3].address);
 }
 
+/// Its host found out about its end too late, and the checker has only what was seen.
+#[test]
+fn early_launches_are_found_without_the_graph() {
+    for (attempt, sound) in [(Attempt::First, false), (Attempt::Last, true)] {
+        let b = bench(Config::default());
+        let [s] = b.streams();
+        let id = b.begin(s);
+        b.engine.set_attempt(id, attempt).unwrap();
+        let blocks = work(&b, s);
+        assert_eq!(blocks[0].address == blocks[1].address, !sound);
+        let graph = b.driver.end_capture(s).unwrap();
+        b.driver.destroy_graph(graph).unwrap();
+        let ended = b.engine.end_unjudged(id);
+        match sound {
+            true => assert!(!ended.unwrap().verified),
+            false => assert!(matches!(ended, Err(Error::Refused(_))), "{ended:?}"),
+        }
+    }
+}
+
 #[test]
 fn attempts_follow_each_other_for_one_error_only() {
     let b = bench(Config::default());
