@@ -13,6 +13,7 @@ macro_rules! define_index {
             ///
             /// # Panics
             /// Panics where a table would have 2^32 rows.
+            #[inline]
             pub fn new(position: usize) -> Self {
                 Self(u32::try_from(position).expect("tables have fewer than 2^32 rows"))
             }

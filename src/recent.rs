@@ -1,6 +1,16 @@
 //! The latest answers of a map from handles to rows, without its hashing: most look-ups are for
 //! what was looked up or entered a moment ago.
 
+use crate::driver::StreamHandle;
+
+/// What a stream's row is found by. Streams mostly lie a small multiple of so many bytes apart, which
+/// would leave many in few rows.
+#[inline]
+pub(crate) fn stream_key(stream: StreamHandle) -> usize {
+    const APART_BITS: u32 = 4;
+    stream.bits().rotate_right(APART_BITS)
+}
+
 /// Some of a map's entries, in `ROWS` rows, a power of two.
 #[derive(Debug)]
 pub(crate) struct Recent<V, const ROWS: usize>(Box<[(usize, Option<V>); ROWS]>);

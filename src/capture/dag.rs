@@ -42,10 +42,15 @@ pub struct Dag {
 struct Pending {
     node: NodeHandle,
     slot: Slot,
-    /// Where its dependencies begin in `fetched`; they end at its end, or where those of the node
-    /// above it on the stack begin.
+    /// `None` where there is one, by a full edge: the node above it on the stack.
+    dependencies: Option<List>,
+}
+
+/// Dependencies in `fetched`.
+#[derive(Clone, Copy, Debug, Default)]
+struct List {
     start: usize,
-    /// The next dependency to look up.
+    /// The next one to look up.
     next: usize,
     end: usize,
 }
@@ -135,59 +140,83 @@ impl Dag {
         &mut self,
         driver: &D,
         node: NodeHandle,
-        mut journal: Option<&mut Journal>,
+        journal: Option<&mut Journal>,
     ) -> NodeIndex {
         let slot = self.places.slot(node);
-        if let Place::Mirrored(index) = self.places.get(slot) {
-            return index;
-        }
-        self.queries += 1;
-        ask(driver, node, &mut self.answer, &mut journal);
-        if let Some(index) = self.append_answer(node, slot) {
-            return index;
-        }
-        self.push(node, slot);
-        // A depth-first walk with a stack of its own: captures are deeper than the call stack.
-        loop {
-            let top = self.pending.last_mut().expect("the walk ends in the branch below");
-            if top.next < top.end {
-                let position = top.next;
-                top.next += 1;
-                let dependency = self.fetched[position].dependency.node;
-                let slot = self.places.slot(dependency);
-                match self.places.get(slot) {
-                    Place::Mirrored(index) => self.fetched[position].index = Some(index),
-                    // It would close a cycle: no driver has one, and the edge is left out, so that
-                    // less is proven.
-                    Place::Open => {}
-                    Place::Unknown => {
-                        self.queries += 1;
-                        ask(driver, dependency, &mut self.answer, &mut journal);
-                        match self.append_answer(dependency, slot) {
-                            None => self.push(dependency, slot),
-                            index => self.fetched[position].index = index,
-                        }
-                    }
-                }
-            } else {
-                let index = self.close();
-                match self.pending.last() {
-                    Some(parent) => self.fetched[parent.next - 1].index = Some(index),
-                    None => return index,
-                }
-            }
+        match self.places.get(slot) {
+            Place::Mirrored(index) => index,
+            _ => self.mirror(driver, node, slot, journal),
         }
     }
 
-    /// Appends a node with the dependencies just asked for, if they are mirrored and its edges full;
-    /// as nearly always.
-    #[inline]
+    /// Mirrors a node and everything behind it: a depth-first walk with a stack of its own, since
+    /// captures are deeper than the call stack.
+    fn mirror<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        mut node: NodeHandle,
+        mut slot: Slot,
+        mut journal: Option<&mut Journal>,
+    ) -> NodeIndex {
+        'walk: loop {
+            self.queries += 1;
+            ask(driver, node, &mut self.answer, &mut journal);
+            let mut index = match self.answer[..] {
+                // As nearly always.
+                [Dependency { node: before, edge: EdgeData::FULL }] => {
+                    self.places.set(slot, Place::Open);
+                    let place = self.places.slot(before);
+                    match self.places.get(place) {
+                        Place::Mirrored(before) => self.append_behind(node, slot, before),
+                        // It would close a cycle: no driver has one, and the edge is left out, so
+                        // that less is proven.
+                        Place::Open => self.append(node, slot),
+                        Place::Unknown => {
+                            self.pending.push(Pending { node, slot, dependencies: None });
+                            (node, slot) = (before, place);
+                            continue;
+                        }
+                    }
+                }
+                _ => match self.append_answer(node, slot) {
+                    Some(index) => index,
+                    None => {
+                        self.push(node, slot);
+                        match self.next_unknown() {
+                            Some(unknown) => {
+                                (node, slot) = unknown;
+                                continue;
+                            }
+                            None => self.close(),
+                        }
+                    }
+                },
+            };
+            // What waits for it.
+            while let Some(&top) = self.pending.last() {
+                let Some(list) = top.dependencies else {
+                    self.pending.pop();
+                    index = self.append_behind(top.node, top.slot, index);
+                    continue;
+                };
+                self.fetched[list.next - 1].index = Some(index);
+                if let Some(unknown) = self.next_unknown() {
+                    (node, slot) = unknown;
+                    continue 'walk;
+                }
+                index = self.close();
+            }
+            return index;
+        }
+    }
+
+    /// Appends a node with the dependencies just asked for, if they are mirrored and its edges full.
     fn append_answer(&mut self, node: NodeHandle, slot: Slot) -> Option<NodeIndex> {
         for dependency in &self.answer {
             let place = self.places.slot(dependency.node);
             match self.places.get(place) {
                 Place::Mirrored(target) if dependency.edge == EdgeData::FULL => {
-                    self.rows.add(target.0, Order::Full);
+                    self.rows.add_full(target.0);
                 }
                 _ => {
                     self.rows.undo();
@@ -204,13 +233,34 @@ impl Dag {
         let start = self.fetched.len();
         self.fetched
             .extend(self.answer.iter().map(|&dependency| Fetched { dependency, index: None }));
-        self.pending.push(Pending { node, slot, start, next: start, end: self.fetched.len() });
+        let list = List { start, next: start, end: self.fetched.len() };
+        self.pending.push(Pending { node, slot, dependencies: Some(list) });
+    }
+
+    /// Looks up dependencies of the node on top of the stack until one is not mirrored, nor about to
+    /// be; which is looked up then.
+    fn next_unknown(&mut self) -> Option<(NodeHandle, Slot)> {
+        let list = self.pending.last_mut()?.dependencies.as_mut()?;
+        while list.next < list.end {
+            let fetched = &mut self.fetched[list.next];
+            list.next += 1;
+            let dependency = fetched.dependency.node;
+            let slot = self.places.slot(dependency);
+            match self.places.get(slot) {
+                Place::Mirrored(index) => fetched.index = Some(index),
+                // A cycle again.
+                Place::Open => {}
+                Place::Unknown => return Some((dependency, slot)),
+            }
+        }
+        None
     }
 
     /// Appends the node on top of the stack, whose dependencies are all mirrored.
     fn close(&mut self) -> NodeIndex {
         let done = self.pending.pop().expect("called with a node on the stack");
-        for &Fetched { dependency, index } in &self.fetched[done.start..done.end] {
+        let list = done.dependencies.unwrap_or_default();
+        for &Fetched { dependency, index } in &self.fetched[list.start..list.end] {
             let order = Order::of(dependency.edge, self.programmatic);
             self.all_full &= order == Order::Full;
             self.starts |= order == Order::Start;
@@ -218,18 +268,33 @@ impl Dag {
                 self.rows.add(target.0, order);
             }
         }
-        self.fetched.truncate(done.start);
+        self.fetched.truncate(list.start);
         self.append(done.node, done.slot)
     }
 
     /// Appends a node whose edges have been entered.
-    #[inline]
     fn append(&mut self, node: NodeHandle, slot: Slot) -> NodeIndex {
-        let index = NodeIndex::new(self.handles.len());
         if self.all_full {
             self.windows.push(self.rows.open());
         }
         self.rows.end();
+        self.name(node, slot)
+    }
+
+    /// Appends a node with one full edge.
+    #[inline]
+    fn append_behind(&mut self, node: NodeHandle, slot: Slot, before: NodeIndex) -> NodeIndex {
+        if self.all_full {
+            self.windows.push_behind(before.0);
+        }
+        self.rows.push(before.0);
+        self.name(node, slot)
+    }
+
+    /// Enters the handle of the node just appended.
+    #[inline]
+    fn name(&mut self, node: NodeHandle, slot: Slot) -> NodeIndex {
+        let index = NodeIndex::new(self.handles.len());
         self.handles.push(node);
         self.places.set(slot, Place::Mirrored(index));
         index
@@ -237,6 +302,7 @@ impl Dag {
 }
 
 /// Asks for a node's dependencies: none where the driver refuses.
+#[inline]
 fn ask<D: Driver + ?Sized>(
     driver: &D,
     node: NodeHandle,

@@ -31,7 +31,7 @@ use crate::driver::{Dependency, Driver, NodeHandle, StreamHandle};
 use crate::index::{define_index, new_map, Map};
 use crate::journal::{Entry, Journal};
 use crate::policy::Programmatic;
-use crate::recent::Recent;
+use crate::recent::{stream_key, Recent};
 use dag::Dag;
 use foresight::Course;
 use order::Order;
@@ -85,7 +85,7 @@ pub struct Capture {
     dag: Dag,
     streams: Vec<Stream>,
     by_handle: Map<StreamHandle, StreamIndex>,
-    recent: Recent<StreamIndex, 32>,
+    recent: Recent<StreamIndex, 64>,
     /// The terminals of a look, by index; kept for its capacity.
     indices: Terminals,
     now: Moment,
@@ -157,7 +157,7 @@ impl Capture {
     /// Whether a stream is among those looked at of late. A quick look: false says nothing.
     #[inline]
     pub fn has_seen(&self, handle: StreamHandle) -> bool {
-        self.recent.get(handle.bits()).is_some()
+        self.recent.get(stream_key(handle)).is_some()
     }
 
     /// The driver's handle of a stream.
@@ -192,28 +192,44 @@ impl Capture {
     }
 
     /// Takes in a stream's terminals as the driver gave them just now.
+    #[inline]
     pub fn look<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         handle: StreamHandle,
         terminals: &[Dependency],
-        mut journal: Option<&mut Journal>,
+        journal: Option<&mut Journal>,
     ) -> StreamIndex {
-        let mut known = self.recent.get(handle.bits());
-        if known.is_none() {
-            known = self.stream(handle);
-            if let Some(stream) = known {
-                self.recent.put(handle.bits(), stream);
-            }
-        }
+        let known = self.recent.get(stream_key(handle));
         if let Some(stream) = known {
             let Stream { reach, stale, .. } = &self.streams[stream.index()];
             if reach.raw_terminals() == terminals && !stale {
                 return stream;
             }
         }
-        self.indices.clear();
+        self.take_in(driver, (handle, known), terminals, journal)
+    }
+
+    /// [`Capture::look`], where they may have changed.
+    fn take_in<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (handle, mut known): (StreamHandle, Option<StreamIndex>),
+        terminals: &[Dependency],
+        mut journal: Option<&mut Journal>,
+    ) -> StreamIndex {
+        if known.is_none() {
+            known = self.stream(handle);
+            if let Some(stream) = known {
+                self.recent.put(stream_key(handle), stream);
+                let Stream { reach, stale, .. } = &self.streams[stream.index()];
+                if reach.raw_terminals() == terminals && !stale {
+                    return stream;
+                }
+            }
+        }
         let seen = self.dag.len();
+        self.indices.clear();
         for terminal in terminals {
             let node = self.dag.insert(driver, terminal.node, journal.as_deref_mut());
             self.indices.push((node, self.dag.order(terminal.edge)));
@@ -232,15 +248,14 @@ impl Capture {
             anew: std::mem::take(stale),
             heed_set_back: self.heed_set_back,
         };
-        let mut lowest = usize::MAX;
-        let step = reach.advance(&self.dag, rules, terminals, &self.indices, |word, nodes| {
-            lowest = lowest.min(word * WORD + nodes.trailing_zeros() as usize);
-        });
+        let stepped = reach.step(&self.dag, rules, terminals, &self.indices);
+        let change =
+            stepped.unwrap_or_else(|| reach.advance(&self.dag, rules, terminals, &self.indices));
         *changed = now;
-        if lowest < seen {
+        if change.gained < seen {
             *learned = now;
         }
-        if step == Step::Broken {
+        if change.step == Step::Broken {
             *broken = Some(now);
         }
         stream

@@ -27,6 +27,9 @@ use crate::driver::Dependency;
 /// A stream's terminals by index, with what the edge to the next node would prove.
 pub(crate) type Terminals = Vec<(NodeIndex, Order)>;
 
+/// Of how many terminals at most [`Reach::step`] takes over the windows.
+const STEPPED: usize = 4;
+
 /// What a look at a stream found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -35,6 +38,15 @@ pub(crate) enum Step {
     /// Some of it no longer does, or an edge that proves nothing lies in between: users of blocks
     /// in use on the stream may escape their free markers.
     Broken,
+}
+
+/// What a look at a stream changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) step: Step,
+    /// The lowest node that has become proven; after a rebuild the lowest that is. The highest number
+    /// where none has.
+    pub(crate) gained: usize,
 }
 
 /// How a traversal reads the graph.
@@ -81,6 +93,8 @@ struct Found {
     lowest: NodeIndex,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
+    /// As [`Change`] has it.
+    gained: usize,
 }
 
 impl Found {
@@ -92,7 +106,12 @@ impl Found {
             missing.push(node);
             lowest = lowest.min(node);
         }
-        Self { missing, lowest, loose: SmallVec::new() }
+        Self { missing, lowest, loose: SmallVec::new(), gained: usize::MAX }
+    }
+
+    #[inline]
+    fn gain(&mut self, node: usize) {
+        self.gained = self.gained.min(node);
     }
 
     #[inline]
@@ -128,26 +147,21 @@ impl Reach {
         self.proven.contains(node.index())
     }
 
-    /// Takes over new terminals and calls `gained` for each node that is now proven and was not, some
-    /// of one word of the set at a time. After a rebuild it is called for every proven node again.
+    /// Takes over new terminals.
     ///
     /// Amortised over a capture each node and edge is visited once (with two sets twice), as long as
     /// terminals move forward; a rebuild costs the nodes behind the terminals.
-    #[inline]
     pub(crate) fn advance(
         &mut self,
         dag: &Dag,
         rules: Rules,
         raw: &[Dependency],
         terminals: &[(NodeIndex, Order)],
-        mut gained: impl FnMut(usize, Block),
-    ) -> Step {
+    ) -> Change {
         std::mem::swap(&mut self.old, &mut self.terminals);
         self.terminals.clear();
         self.raw.clear();
-        // They are one or two: a copy of memory would cost more than it copies.
-        terminals.iter().for_each(|&terminal| self.terminals.push(terminal));
-        raw.iter().for_each(|&terminal| self.raw.push(terminal));
+        self.enter(raw, terminals);
         if !self.two_sets
             && (rules.foreseen || dag.starts() || terminals.iter().any(|it| it.1 == Order::Start))
         {
@@ -161,25 +175,133 @@ impl Reach {
         self.grow(dag.len());
 
         let mut found = Found::new(&self.old, std::mem::take(&mut self.missing));
-        self.traverse(dag, rules.next, &mut found, &mut gained);
-        if !rules.heed_set_back {
-            self.missing = found.missing;
-            return Step::Forward;
-        }
+        self.traverse(dag, rules.next, &mut found);
         let mut step = Step::Forward;
-        if !found.missing.is_empty() {
-            self.forget();
-            found = Found::new(&[], found.missing);
-            self.traverse(dag, rules.next, &mut found, &mut gained);
-            if self.old.iter().any(|&(node, _)| !self.is_reached(node)) {
+        if rules.heed_set_back {
+            if !found.missing.is_empty() {
+                self.forget();
+                let gained = found.gained;
+                found = Found::new(&[], found.missing);
+                self.traverse(dag, rules.next, &mut found);
+                found.gain(gained);
+                if self.old.iter().any(|&(node, _)| !self.is_reached(node)) {
+                    step = Step::Broken;
+                }
+            }
+            if found.loose.iter().any(|&node| !self.is_reached(node)) {
                 step = Step::Broken;
             }
         }
-        if found.loose.iter().any(|&node| !self.is_reached(node)) {
-            step = Step::Broken;
-        }
         self.missing = found.missing;
-        step
+        Change { step, gained: found.gained }
+    }
+
+    /// [`Reach::advance`] where every edge is full, the old terminals are met, and all that is new lies
+    /// in the windows of the new ones: as nearly always. `None` where that is not so, or not seen at
+    /// once; then nothing has changed.
+    #[inline]
+    pub(crate) fn step(
+        &mut self,
+        dag: &Dag,
+        rules: Rules,
+        raw: &[Dependency],
+        terminals: &[(NodeIndex, Order)],
+    ) -> Option<Change> {
+        let full = dag.all_full() && !self.two_sets && rules.next == Order::Full;
+        if !full || rules.foreseen || rules.anew {
+            return None;
+        }
+        self.grow(dag.len());
+        self.skip_complete();
+        let gained = match *terminals {
+            [(terminal, Order::Full)] => {
+                let window = self.new_window(dag, terminal)?;
+                if !self.terminals.iter().all(|&(old, _)| window.contains(old)) {
+                    return None;
+                }
+                self.take_near(window)
+            }
+            _ => self.step_to_several(dag, terminals)?,
+        };
+        match (&mut self.terminals[..], &mut self.raw[..], terminals, raw) {
+            ([old], [old_raw], &[terminal], &[raw]) => (*old, *old_raw) = (terminal, raw),
+            _ => self.replace_terminals(raw, terminals),
+        }
+        Some(Change { step: Step::Forward, gained })
+    }
+
+    /// [`Reach::step`] for a few terminals; the lowest node gained.
+    fn step_to_several(&mut self, dag: &Dag, terminals: &[(NodeIndex, Order)]) -> Option<usize> {
+        let mut windows: [Option<Window<'_>>; STEPPED] = [None; STEPPED];
+        let windows = windows.get_mut(..terminals.len())?;
+        for (at, &(terminal, order)) in terminals.iter().enumerate() {
+            if order != Order::Full {
+                return None;
+            }
+            if self.proves(terminal) {
+                continue;
+            }
+            // A terminal that lies behind another is left to the traversal.
+            if windows[..at].iter().flatten().any(|it| it.contains(terminal)) {
+                return None;
+            }
+            windows[at] = Some(self.new_window(dag, terminal)?);
+        }
+        for &(old, _) in &self.terminals {
+            let met = terminals.iter().any(|&(terminal, _)| terminal == old);
+            if !met && !windows.iter().flatten().any(|it| it.contains(old)) {
+                return None;
+            }
+        }
+        let gained = windows.iter().flatten().map(|window| self.take_near(*window)).min();
+        Some(gained.unwrap_or(usize::MAX))
+    }
+
+    /// The window of a terminal that is not proven, if it begins among the full words of the set:
+    /// nothing behind it is new then.
+    #[inline]
+    fn new_window<'a>(&self, dag: &'a Dag, terminal: NodeIndex) -> Option<Window<'a>> {
+        let window = dag.window(terminal)?;
+        (window.first() <= self.complete && !self.proves(terminal)).then_some(window)
+    }
+
+    /// Takes over a window behind which nothing is new; the lowest node gained.
+    #[inline]
+    fn take_near(&mut self, window: Window<'_>) -> usize {
+        let mut gained = usize::MAX;
+        let from = self.complete;
+        let words = &mut self.proven.as_mut_slice()[from..];
+        for (at, (had, &word)) in words.iter_mut().zip(window.since(from)).enumerate() {
+            let new = word & !*had;
+            if new != 0 {
+                *had |= new;
+                gained = gained.min((from + at) * WORD + new.trailing_zeros() as usize);
+            }
+        }
+        gained
+    }
+
+    fn replace_terminals(&mut self, raw: &[Dependency], terminals: &[(NodeIndex, Order)]) {
+        self.terminals.clear();
+        self.raw.clear();
+        self.enter(raw, terminals);
+    }
+
+    /// Notes the terminals, of which there are none.
+    #[inline]
+    fn enter(&mut self, raw: &[Dependency], terminals: &[(NodeIndex, Order)]) {
+        // They are one or two: a copy of memory would cost more than it copies.
+        terminals.iter().for_each(|&terminal| self.terminals.push(terminal));
+        raw.iter().for_each(|&terminal| self.raw.push(terminal));
+    }
+
+    /// Goes on to the first word of the set that is not full.
+    #[inline]
+    fn skip_complete(&mut self) {
+        let words = self.proven.as_slice();
+        while words.get(self.complete).is_some_and(|&word| word == Block::MAX) {
+            self.complete += 1;
+        }
     }
 
     fn forget(&mut self) {
@@ -188,14 +310,20 @@ impl Reach {
         self.complete = 0;
     }
 
+    #[inline]
     fn grow(&mut self, nodes: usize) {
         if self.proven.len() < nodes {
-            // Doubling keeps the cost of growing constant per node.
-            let bits = nodes.next_power_of_two().max(256);
-            self.proven.grow(bits);
-            if self.two_sets {
-                self.reached.grow(bits);
-            }
+            self.double(nodes);
+        }
+    }
+
+    #[cold]
+    fn double(&mut self, nodes: usize) {
+        // Doubling keeps the cost of growing constant per node.
+        let bits = nodes.next_power_of_two().max(256);
+        self.proven.grow(bits);
+        if self.two_sets {
+            self.reached.grow(bits);
         }
     }
 
@@ -210,30 +338,24 @@ impl Reach {
     }
 
     /// Walks back from the terminals to what has been seen.
-    fn traverse(
-        &mut self,
-        dag: &Dag,
-        next: Order,
-        found: &mut Found,
-        gained: &mut impl FnMut(usize, Block),
-    ) {
+    fn traverse(&mut self, dag: &Dag, next: Order, found: &mut Found) {
         let near = !self.two_sets && dag.all_full();
         for position in 0..self.terminals.len() {
             let (node, order) = self.terminals[position];
             if near && order == Order::Full && !self.proves(node) {
                 if let Some(window) = dag.window(node) {
-                    self.take_window(dag, window, found, gained);
+                    self.take_window(dag, window, found);
                     continue;
                 }
             }
             match order {
                 Order::Nothing => found.loose.push(node),
-                Order::Start => self.arrive(node, false, found, gained),
-                Order::Full => self.arrive(node, next == Order::Full, found, gained),
+                Order::Start => self.arrive(node, false, found),
+                Order::Full => self.arrive(node, next == Order::Full, found),
             }
         }
         if near {
-            self.traverse_full(dag, found, gained);
+            self.traverse_full(dag, found);
             return;
         }
         while let Some(node) = self.stack.pop() {
@@ -241,8 +363,8 @@ impl Reach {
             let behind = self.proven.contains(node.index());
             for (dependency, order) in dag.dependencies(node) {
                 match order {
-                    Order::Full => self.arrive(dependency, true, found, gained),
-                    Order::Start => self.arrive(dependency, behind, found, gained),
+                    Order::Full => self.arrive(dependency, true, found),
+                    Order::Start => self.arrive(dependency, behind, found),
                     Order::Nothing => found.loose.push(dependency),
                 }
             }
@@ -252,28 +374,20 @@ impl Reach {
     /// Takes over what lies close behind a terminal, where every edge is full. What lies further
     /// behind is left to the traversal that follows.
     #[inline]
-    fn take_window(
-        &mut self,
-        dag: &Dag,
-        window: Window<'_>,
-        found: &mut Found,
-        gained: &mut impl FnMut(usize, Block),
-    ) {
+    fn take_window(&mut self, dag: &Dag, window: Window<'_>, found: &mut Found) {
         match found.missing[..] {
             [missing] if window.contains(missing) => found.missing.clear(),
             [] | [_] => {}
             _ => found.missing.retain(|&missing| !window.contains(missing)),
         }
         let first = window.first();
+        self.skip_complete();
         let words = self.proven.as_mut_slice();
-        while words.get(self.complete).is_some_and(|&word| word == Block::MAX) {
-            self.complete += 1;
-        }
         // Nothing further behind is new, nor has to be met.
         let ends = self.complete >= first && found.missing.is_empty();
         for (word, new) in window.lacking(words) {
             words[word] |= new;
-            gained(word, new);
+            found.gain(word * WORD + new.trailing_zeros() as usize);
             if ends || dag.rows().lowest(word) >= first * WORD {
                 continue;
             }
@@ -287,18 +401,13 @@ impl Reach {
             }
         }
         while let Some(node) = self.beyond.pop() {
-            self.arrive(node, true, found, gained);
+            self.arrive(node, true, found);
         }
     }
 
     /// The traversal where every edge is full, as in nearly all captures: it follows chains without
     /// the stack.
-    fn traverse_full(
-        &mut self,
-        dag: &Dag,
-        found: &mut Found,
-        gained: &mut impl FnMut(usize, Block),
-    ) {
+    fn traverse_full(&mut self, dag: &Dag, found: &mut Found) {
         let rows = dag.rows();
         let words = self.proven.as_mut_slice();
         let stack = &mut self.stack;
@@ -314,7 +423,7 @@ impl Reach {
                         continue;
                     }
                     *word |= bit;
-                    gained(dependency.index() / WORD, bit);
+                    found.gain(dependency.index());
                     if onward.is_none() {
                         onward = Some(dependency);
                     } else {
@@ -330,13 +439,7 @@ impl Reach {
     }
 
     #[inline]
-    fn arrive(
-        &mut self,
-        node: NodeIndex,
-        proven: bool,
-        found: &mut Found,
-        gained: &mut impl FnMut(usize, Block),
-    ) {
+    fn arrive(&mut self, node: NodeIndex, proven: bool, found: &mut Found) {
         let bit = node.index();
         if proven {
             if self.proven.put(bit) {
@@ -346,7 +449,7 @@ impl Reach {
             if self.two_sets && self.reached.put(bit) {
                 found.meet(node);
             }
-            gained(bit / WORD, 1 << (bit % WORD));
+            found.gain(bit);
         } else if self.reached.put(bit) {
             found.meet(node);
             return;

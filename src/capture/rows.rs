@@ -3,13 +3,17 @@
 use super::order::Order;
 use super::windows::WORD;
 
+/// Below so many targets a row is searched from its first on.
+const SHORT: usize = 8;
+
 /// Compressed sparse rows that are only appended to.
 #[derive(Debug)]
 pub(super) struct Rows {
     /// Where each row begins; the last one is open.
     starts: Vec<u32>,
-    /// The targets of each row in rising order, each once, and what its edges prove.
+    /// The targets of each row in rising order, each once.
     targets: Vec<u32>,
+    /// What the edges prove, as far as one did not prove all; those behind are [`Order::Full`].
     orders: Vec<Order>,
     /// The lowest target of the rows whose bits share a word of a set; the highest number where there
     /// is none.
@@ -39,33 +43,68 @@ impl Rows {
     /// The targets of a row and what the edges prove.
     #[inline]
     pub(super) fn edges(&self, row: usize) -> impl Iterator<Item = (u32, Order)> + '_ {
-        let edges = self.starts[row] as usize..self.starts[row + 1] as usize;
-        let orders = self.orders[edges.clone()].iter().copied();
-        self.targets[edges].iter().copied().zip(orders)
+        let first = self.starts[row] as usize;
+        let edge = move |(at, &target): (usize, &u32)| {
+            (target, self.orders.get(first + at).copied().unwrap_or(Order::Full))
+        };
+        self.targets(row).iter().enumerate().map(edge)
+    }
+
+    /// Adds a full edge to the row that is open.
+    #[inline]
+    pub(super) fn add_full(&mut self, target: u32) {
+        let start = self.start();
+        let row = &self.targets[start..];
+        if row.last().is_none_or(|&last| last < target) {
+            self.targets.push(target);
+        } else if row.len() < SHORT && self.orders.len() <= start {
+            self.add_to_short(target, start);
+        } else {
+            self.add_between(target, Order::Full);
+        }
+    }
+
+    /// Adds a full edge to the open row of a few full ones, not at its end: as where a stream has waited
+    /// for others, which come before its own node.
+    fn add_to_short(&mut self, target: u32, start: usize) {
+        let row = &self.targets[start..];
+        let place = start + row.iter().take_while(|&&it| it < target).count();
+        if self.targets[place] == target {
+            return;
+        }
+        let mut next = target;
+        for at in &mut self.targets[place..] {
+            std::mem::swap(at, &mut next);
+        }
+        self.targets.push(next);
     }
 
     /// Adds an edge to the row that is open. Of two edges to one node the stronger one counts.
-    #[inline]
     pub(super) fn add(&mut self, target: u32, order: Order) {
-        if self.open().last().is_some_and(|&last| last >= target) {
-            self.add_between(target, order);
-            return;
+        match order {
+            Order::Full => self.add_full(target),
+            _ => self.add_between(target, order),
         }
-        self.targets.push(target);
-        self.orders.push(order);
     }
 
-    /// [`Rows::add`], where the edge is not the last of its row, or is there.
+    /// [`Rows::add`], wherever in its row the edge belongs.
     fn add_between(&mut self, target: u32, order: Order) {
         let start = self.start();
         match self.open().binary_search(&target) {
             Ok(place) => {
-                let known = &mut self.orders[start + place];
-                *known = order.min(*known);
+                if let Some(known) = self.orders.get_mut(start + place) {
+                    *known = order.min(*known);
+                }
             }
             Err(place) => {
-                self.targets.insert(start + place, target);
-                self.orders.insert(start + place, order);
+                let place = start + place;
+                if order != Order::Full && self.orders.len() < place {
+                    self.orders.resize(place, Order::Full);
+                }
+                if order != Order::Full || place < self.orders.len() {
+                    self.orders.insert(place, order);
+                }
+                self.targets.insert(place, target);
             }
         }
     }
@@ -88,12 +127,27 @@ impl Rows {
     /// Panics where there would be 2^32 edges.
     #[inline]
     pub(super) fn end(&mut self) {
+        let first = self.open().first().copied();
+        self.end_with(first.unwrap_or(u32::MAX));
+    }
+
+    /// Adds a row of one full edge; none is open.
+    ///
+    /// # Panics
+    /// Panics where there would be 2^32 edges.
+    #[inline]
+    pub(super) fn push(&mut self, target: u32) {
+        self.targets.push(target);
+        self.end_with(target);
+    }
+
+    /// Ends the open row, whose first target is this one.
+    #[inline]
+    fn end_with(&mut self, first: u32) {
         let word = (self.starts.len() - 1) / WORD;
-        if word == self.lowest.len() {
-            self.lowest.push(u32::MAX);
-        }
-        if let Some(&first) = self.open().first() {
-            self.lowest[word] = first.min(self.lowest[word]);
+        match self.lowest.get_mut(word) {
+            Some(lowest) => *lowest = first.min(*lowest),
+            None => self.lowest.push(first),
         }
         let end = u32::try_from(self.targets.len()).expect("captures have fewer than 2^32 edges");
         self.starts.push(end);

@@ -70,8 +70,7 @@ impl Windows {
     /// Adds the next node; its direct predecessors have been added before.
     #[inline]
     pub(super) fn push(&mut self, predecessors: &[u32]) {
-        let node = self.nodes;
-        let word = node / WORD;
+        let word = self.nodes / WORD;
         let mut union = [0; WORDS];
         for &predecessor in predecessors {
             let predecessor = predecessor as usize;
@@ -81,22 +80,38 @@ impl Windows {
             }
             let words = &self.rows[predecessor % KEPT].0;
             if back == 0 {
-                for (union, word) in union.iter_mut().zip(words) {
-                    *union |= word;
-                }
+                union.iter_mut().zip(words).for_each(|(union, word)| *union |= word);
             } else {
-                for (union, word) in union.iter_mut().zip(&words[back..]) {
-                    *union |= word;
-                }
+                union.iter_mut().zip(&words[back..]).for_each(|(union, word)| *union |= word);
             }
         }
-        union[WORDS - 1] |= 1 << (node % WORD);
-        if self.rows.len() < KEPT {
-            self.rows.push(Words(union));
+        self.enter(union);
+    }
+
+    /// [`Windows::push`], where there is one.
+    #[inline]
+    pub(super) fn push_behind(&mut self, predecessor: u32) {
+        let at = predecessor as usize;
+        if at / WORD == self.nodes / WORD {
+            let window = self.rows[at % KEPT].0;
+            self.enter(window);
         } else {
-            self.rows[node % KEPT] = Words(union);
+            self.push(&[predecessor]);
         }
-        self.nodes += 1;
+    }
+
+    /// Keeps the next node's window, which lacks the node itself.
+    #[inline]
+    fn enter(&mut self, mut window: [Block; WORDS]) {
+        let node = self.nodes;
+        window[WORDS - 1] |= 1 << (node % WORD);
+        if self.rows.len() < KEPT {
+            self.rows.reserve_exact(KEPT - self.rows.len());
+            self.rows.push(Words(window));
+        } else {
+            self.rows[node % KEPT] = Words(window);
+        }
+        self.nodes = node + 1;
     }
 
     /// A node's window, if it is among the latest.
@@ -115,6 +130,12 @@ impl<'a> Window<'a> {
     #[inline]
     pub(super) fn first(self) -> usize {
         self.last.saturating_sub(WORDS - 1)
+    }
+
+    /// Its words from one on that is not before the first, up to the node's own.
+    #[inline]
+    pub(super) fn since(self, word: usize) -> &'a [Block] {
+        &self.words[WORDS - 1 + word - self.last..]
     }
 
     /// Its bits that a set lacks.

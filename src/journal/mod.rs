@@ -142,7 +142,7 @@ impl Journal {
     }
 
     /// Adds a fact.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, entry: Entry<'_>) {
         self.words.push(entry);
         self.count += 1;

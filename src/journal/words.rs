@@ -1,6 +1,9 @@
 //! How the facts are kept: as few words as each needs, since a capture writes millions and mostly
 //! pays for fresh memory.
 
+use std::iter::Chain;
+use std::slice::Iter;
+
 use super::nodes::{Form, Nodes};
 use super::{BlockNumber, Entry};
 use crate::driver::{CaptureId, Dependency, EdgeData, NodeHandle, StreamHandle};
@@ -35,8 +38,9 @@ const MOST: usize = 1 << 14;
 /// does not fit is written out, two words each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Words {
-    /// Each with the room that it was made with.
+    /// Each with the room that it was made with; the open one takes the next words.
     chunks: Vec<Vec<u32>>,
+    open: Vec<u32>,
     len: usize,
     streams: Streams,
     /// The first node, number and address, from which distances count.
@@ -51,16 +55,22 @@ impl Words {
         self.len * size_of::<u32>()
     }
 
-    #[inline]
+    // Each caller writes one kind of fact: inlined, nothing is left of the match.
+    #[inline(always)]
     pub fn push(&mut self, entry: Entry<'_>) {
         match entry {
             Entry::Terminals { stream, terminals } => {
                 let stream = self.streams.number(stream);
-                self.put_list(TERMINALS, None, stream, terminals);
+                if !self.put_short(TERMINALS, stream, terminals) {
+                    self.put_list(TERMINALS, None, stream, terminals);
+                }
             }
             Entry::Node { node, dependencies } => {
                 let near = self.near(node);
-                self.put_list(NODE, Some(node), near.unwrap_or(0), dependencies);
+                let written = near.is_some_and(|near| self.put_short(NODE, near, dependencies));
+                if !written {
+                    self.put_list(NODE, Some(node), near.unwrap_or(0), dependencies);
+                }
             }
             Entry::Allocate { block, stream, address, bytes } => {
                 let stream = self.streams.number(stream);
@@ -96,16 +106,17 @@ impl Words {
     #[inline]
     fn room(&mut self, words: usize) -> &mut Vec<u32> {
         self.len += words;
-        if self.chunks.last().is_none_or(|last| last.capacity() - last.len() < words) {
+        if self.open.capacity() - self.open.len() < words {
             self.add_chunk(words);
         }
-        self.chunks.last_mut().expect("there is one with room")
+        &mut self.open
     }
 
     #[cold]
     fn add_chunk(&mut self, words: usize) {
         let usual = (self.len - words).clamp(LEAST, MOST);
-        self.chunks.push(Vec::with_capacity(words.max(usual)));
+        let next = Vec::with_capacity(words.max(usual));
+        self.chunks.push(std::mem::replace(&mut self.open, next));
     }
 
     #[inline]
@@ -136,7 +147,27 @@ impl Words {
         }
     }
 
+    /// Writes a list of one node or two, as nearly all are, if nothing of it is to be written out.
     #[inline]
+    fn put_short(&mut self, kind: u32, first: u32, list: Nodes<'_>) -> bool {
+        const FULL: EdgeData = EdgeData::FULL;
+        let head = |count: u32| count << KIND_BITS | kind;
+        match list.0 {
+            Form::Plain(&[Dependency { node, edge: FULL }]) => match self.near(node) {
+                Some(node) => self.put([head(1), first, node]),
+                None => return false,
+            },
+            Form::Plain(
+                &[Dependency { node, edge: FULL }, Dependency { node: other, edge: FULL }],
+            ) => match (self.near(node), self.near(other)) {
+                (Some(node), Some(other)) => self.put([head(2), first, node, other]),
+                _ => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
     fn put_list(&mut self, kind: u32, node: Option<NodeHandle>, first: u32, list: Nodes<'_>) {
         let count = list.len();
         let head = (count as u32) << KIND_BITS | kind;
@@ -188,7 +219,8 @@ impl Words {
     }
 
     pub fn iter(&self) -> Entries<'_> {
-        Entries { of: self, chunks: self.chunks.iter(), words: [].iter() }
+        let chunks = self.chunks.iter().chain(std::slice::from_ref(&self.open));
+        Entries { of: self, chunks, words: [].iter() }
     }
 }
 
@@ -235,8 +267,8 @@ impl Streams {
 /// The facts in order.
 pub(super) struct Entries<'a> {
     of: &'a Words,
-    chunks: std::slice::Iter<'a, Vec<u32>>,
-    words: std::slice::Iter<'a, u32>,
+    chunks: Chain<Iter<'a, Vec<u32>>, Iter<'a, Vec<u32>>>,
+    words: Iter<'a, u32>,
 }
 
 impl<'a> Entries<'a> {
