@@ -98,3 +98,44 @@ impl Spills {
         NodeIndex::from_raw(row)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Lines of any length, some of which have lists elsewhere that lines share one after the other.
+        #[test]
+        fn lines_are_sets(steps in prop::collection::vec((0..6usize, 0..6usize, 0..40u32, 0..3 * INLINE), 1..200)) {
+            let mut spills = Spills::default();
+            let mut lines = [Line::default(); 6];
+            let mut sets: [BTreeSet<u32>; 6] = Default::default();
+            for (to, from, first, count) in steps {
+                if to == from {
+                    let nodes: Vec<u32> = (first..).take(count).collect();
+                    sets[to] = nodes.iter().copied().collect();
+                    let nodes: Vec<NodeIndex> = nodes.into_iter().map(NodeIndex::from_raw).collect();
+                    lines[to].set(&nodes, &mut spills);
+                } else {
+                    let (more, other) = (sets[from].clone(), lines[from]);
+                    sets[to].extend(more);
+                    lines[to].unite(&other, &mut spills);
+                }
+                for (line, set) in lines.iter().zip(&sets) {
+                    let nodes: Vec<u32> =
+                        line.nodes(&spills).iter().map(|node| node.index() as u32).collect();
+                    let distinct: BTreeSet<u32> = nodes.iter().copied().collect();
+                    prop_assert_eq!(nodes.len(), distinct.len());
+                    prop_assert_eq!(&distinct, set);
+                }
+            }
+            let spilled = sets.iter().filter(|set| set.len() > INLINE).count();
+            prop_assert!(spills.lists.len() <= 6);
+            prop_assert_eq!(spills.lists.len() - spills.vacant.len(), spilled);
+        }
+    }
+}
