@@ -114,7 +114,7 @@ impl State {
             (ACTIVE_BYTES, bytes),
         ]) & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
         if !within {
-            self.touch(heap);
+            self.ask_for_allowance(pool, Pools::is_small(heap));
         }
     }
 
@@ -140,14 +140,22 @@ impl State {
     /// Counts a block as used no more: its place is left over.
     #[inline]
     pub(super) fn count_released(&mut self, (pool, heap): (PoolId, u32), bytes: u64, counts: bool) {
+        if counts {
+            self.accounts.counter(pool, heap).take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
+        }
+        self.count_left_over((pool, heap), counts);
+    }
+
+    /// Counts what is left over in a heap, where nothing else has changed that is counted here.
+    #[inline]
+    pub(super) fn count_left_over(&mut self, (pool, heap): (PoolId, u32), counts: bool) {
         let Some(row) = self.pools.find_heap(heap).filter(|_| counts) else {
             return self.touch(heap);
         };
         let (pieces, free) = row.free_pieces();
         let counter = self.accounts.counter(pool, heap);
-        counter.take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
         if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
-            self.touch(heap);
+            self.ask_for_allowance(pool, Pools::is_small(heap));
         }
     }
 
@@ -164,6 +172,12 @@ impl State {
     /// Counts what has changed. Every call that changes anything ends with this.
     #[inline]
     pub(super) fn account(&mut self, counts: bool) {
+        if !self.accounts.touched.is_empty() || self.accounts.may_have_peaked {
+            self.account_changes(counts);
+        }
+    }
+
+    fn account_changes(&mut self, counts: bool) {
         while let Some(heap) = self.accounts.touched.pop() {
             self.count_changes(heap);
             if let Some(pool) = self.pools.find_pool(heap) {
@@ -196,7 +210,7 @@ impl State {
             memory[2] += planned.suspended();
         }
         let memory = [(SEGMENTS, memory[0]), (RESERVED, memory[1]), (SUSPENDED, memory[2])];
-        self.set_figures(pool, class(small), memory);
+        self.set_figures(pool, small, memory);
         if counts {
             let blocks = [
                 (ALLOCATIONS, live.blocks),
@@ -207,7 +221,7 @@ impl State {
                 (SPLIT, pieces as u64),
                 (SPLIT_BYTES, free),
             ];
-            self.set_figures(pool, class(small), blocks);
+            self.set_figures(pool, small, blocks);
         }
     }
 
@@ -215,14 +229,28 @@ impl State {
     fn set_figures<const N: usize>(
         &mut self,
         pool: PoolId,
-        class: usize,
+        small: bool,
         figures: [(usize, u64); N],
     ) {
-        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-        let counter = counter(counters, 2 * pool.row() + class);
-        if !counter.set(figures) {
-            *may_have_peaked |= !self.caches.peaks().allow_ahead(pool.row(), class, counter);
+        let row = 2 * pool.row() + class(small);
+        if !counter(&mut self.accounts.counters, row).set(figures) {
+            self.ask_for_allowance(pool, small);
         }
+    }
+
+    /// Asks for what a counter is missing of its allowance.
+    fn ask_for_allowance(&mut self, pool: PoolId, small: bool) {
+        let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
+        let (class, row) = (class(small), 2 * pool.row() + class(small));
+        let mut peaks = self.caches.peaks();
+        if peaks.allow_ahead(pool.row(), class, &mut counters[row]) {
+            return;
+        }
+        // What is missing here may be left over there.
+        for (row, counter) in counters.iter_mut().enumerate() {
+            peaks.take_surplus(row / 2, row % 2, counter);
+        }
+        *may_have_peaked |= !peaks.allow_ahead(pool.row(), class, &mut counters[row]);
     }
 
     /// Counts a pool that is gone out everywhere: its row will be another's. What it was in all goes

@@ -98,6 +98,7 @@ impl<D: Driver> Locked<'_, D> {
         bytes: u64,
     ) -> Result<Requester, Error> {
         let Some(capture) = self.capture_of(stream, CALL)? else {
+            self.state.caches.forget_capturing(stream);
             return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
         let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), CALL)?;
@@ -106,6 +107,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// A place among what is free, or among what has become free, or in new memory.
+    #[inline]
     pub(super) fn find(
         &mut self,
         request: &Request,
@@ -113,16 +115,27 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, stream, bytes, .. } = request;
-        let small = is_small(bytes);
         if let Requester::Outside { .. } = requester {
             self.drop_premapped_for_eager(pool)?;
             // First of all, so that free neighbours are one range when a place is chosen.
-            self.take_back_own((pool, stream), small);
+            self.take_back_own((pool, stream), is_small(bytes));
             self.poll_deferred(POLLED);
         }
-        if let Some(placed) = self.place(requester, homes, bytes) {
-            return Ok(Some(placed));
+        match self.place(requester, homes, bytes) {
+            None => self.find_more(request, homes, requester),
+            placed => Ok(placed),
         }
+    }
+
+    /// The same, where nothing that is free does.
+    #[inline(never)]
+    fn find_more(
+        &mut self,
+        request: &Request,
+        homes: Homes,
+        requester: Requester,
+    ) -> Result<Option<(u32, Placed)>, DriverError> {
+        let &Request { pool, bytes, .. } = request;
         if self.poll_deferred(POLLED) {
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
@@ -149,16 +162,20 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// A place in memory that the pool holds.
+    #[inline]
     fn place(&mut self, requester: Requester, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
-        let heaps = std::iter::once(homes.first).chain(homes.second);
         let driver = self.driver;
         self.with_proof(requester, |pools, proof| {
-            heaps.into_iter().find_map(|number| {
+            let mut place = |number| {
                 let heap = pools.heap_mut(number);
                 let placed = heap.place(bytes, requester, proof);
                 let placed = placed.or_else(|| heap.open(driver, bytes, requester, proof))?;
                 Some((number, placed))
-            })
+            };
+            match place(homes.first) {
+                None => homes.second.and_then(place),
+                placed => placed,
+            }
         })
     }
 
@@ -181,7 +198,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Runs a search with the one proof: no range that a capture gave back is taken unless the
     /// capture proves its markers for the stream that asks.
-    #[inline]
+    #[inline(always)]
     pub(super) fn with_proof<R>(
         &mut self,
         requester: Requester,
@@ -205,20 +222,20 @@ impl<D: Driver> Locked<'_, D> {
         placed: Placed,
     ) -> Block {
         let &Request { pool, stream, requested, ref frames, .. } = request;
+        let Placed { range, address, bytes, graphs } = placed;
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
             self.state.count_changes(heap);
             self.state.touch(heap);
         }
         let number = self.state.blocks.number();
-        let Placed { range, address, bytes, graphs } = placed;
         let mine = match requester {
             Requester::Capture { capture, stream: index, .. } => {
                 let capture_state = self.state.capture(capture);
                 capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
                 let since = capture_state.proof.tick();
-                let home = Home { capture: capture_state.id, slot: capture, stream: index, since };
+                let home = Home { slot: capture, stream: index, since };
                 let entry = Entry::Allocate { block: number, stream, address, bytes };
                 capture_state.write_journal(entry);
                 Some(home)
@@ -231,7 +248,7 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pools.get_mut(pool).expect("found before");
         row.add_block();
         if leased {
-            self.state.touch(heap);
+            self.state.count_left_over((pool, heap), self.config.statistics);
         } else {
             let sizes = (bytes, requested);
             self.state.count_in((pool, heap), sizes, self.config.statistics);
@@ -264,8 +281,10 @@ impl<D: Driver> Locked<'_, D> {
             id = cache.enroll(id.slot, (pool, stream), place, frames.clone());
             self.state.accounts.heard(cache.allow(&mut caches.peaks()));
         }
-        let place = (address, requested);
-        self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames.clone());
+        if self.state.history.is_some() {
+            let (place, frames) = ((address, requested), frames.clone());
+            self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames);
+        }
         Block { id, address, bytes: requested }
     }
 }
@@ -361,6 +380,6 @@ impl<D: Driver> Engine<D> {
         if is_poisoned(&self.state) {
             return Err(Error::Poisoned);
         }
-        Ok(self.config.settings.caching.then(|| self.caches.of(stream)))
+        Ok(self.caches.outside(stream).filter(|_| self.config.settings.caching))
     }
 }

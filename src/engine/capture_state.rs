@@ -144,6 +144,7 @@ impl Captures {
         self.rows.get(slot.index())?.as_ref()
     }
 
+    #[inline]
     pub(super) fn slot(&self, id: CaptureId) -> Option<CaptureSlot> {
         let row = self.rows.iter().position(|row| row.as_ref().is_some_and(|it| it.id == id));
         row.map(CaptureSlot::new)

@@ -325,7 +325,7 @@ impl<D: Driver> Locked<'_, D> {
         for row in rows.ones() {
             let Some(block) = self.state.blocks.in_row_mut(row) else { continue };
             // Else another block has the row by now.
-            if matches!(block.origin, Origin::Capture(home) if home.capture == id) {
+            if matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
                 block.roll_back();
                 if accepted {
                     block.origin = Origin::Graph;

@@ -12,7 +12,7 @@ use super::config::{Config, Flaw};
 use super::deferred::Deferred;
 use super::explain::WaitReason;
 use super::history::Action;
-use super::live_blocks::{Home, LastUse, LiveBlock, Origin, Use};
+use super::live_blocks::{Home, LastUse, LiveBlock, Origin, Standing, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::state::{Locked, State};
 use super::stream_cache::Given;
@@ -38,12 +38,13 @@ struct Ending {
 impl State {
     /// Whether a stream of the block's capture that used it may be another thread's to look at: that
     /// thread may be capturing on it.
-    fn is_another_threads(&mut self, home: Home, block: &LiveBlock) -> bool {
-        if self.captures_here(home.slot) {
-            return false;
-        }
+    #[inline]
+    fn is_another_threads(&self, home: Home, block: &LiveBlock) -> bool {
         let Self { captures, timelines, .. } = self;
         let Some(capture_state) = captures.find(home.slot) else { return false };
+        if self.captures_here(capture_state) {
+            return false;
+        }
         let own = block.last.is_none().then_some(block.stream);
         let others = block.uses.iter().filter(|used| used.last.is_none()).map(|used| used.stream);
         own.into_iter().chain(others).any(|stream| {
@@ -62,12 +63,12 @@ impl State {
 
     /// A younger capture into the block's pool that is under way: it may be the body of a
     /// conditional node of the block's capture, and the block may be in use there.
+    #[inline]
     fn nested_capture(&self, home: Home, block: &LiveBlock) -> Option<CaptureId> {
-        let mut captures = self.captures.iter();
-        let own = captures.clone().find(|capture_state| capture_state.id == home.capture)?.age;
-        captures
-            .find(|other| other.age > own && other.pools.contains(&block.pool))
-            .map(|other| other.id)
+        let own = self.captures.get(home.slot).age;
+        let mut others = self.captures.iter();
+        let nested = others.find(|it| it.age > own && it.pools.contains(&block.pool));
+        nested.map(|nested| nested.id)
     }
 }
 
@@ -107,7 +108,7 @@ impl<D: Driver> Locked<'_, D> {
             // Outside captures an event at the free covers every use.
             return self.record_stream(id, stream);
         };
-        let last = match self.look_in((home.slot, home.capture), stream) {
+        let last = match self.look_in(home.slot, stream) {
             Ok(Some(index)) => {
                 let capture = &self.state.capture(home.slot).proof;
                 LastUse {
@@ -137,50 +138,49 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        let Some(block) = self.state.blocks.remove(id) else {
+        let Some(mut block) = self.state.blocks.remove(id) else {
             return Err(Error::UnknownBlock { call: "free", block: id.number() });
         };
-        match block.origin {
-            Origin::Capture(home) if self.state.is_another_threads(home, &block) => {
-                let id = self.state.blocks.insert_left(block);
-                self.state.capture(home.slot).left.push(id);
-            }
-            _ => self.free_block(block),
+        let Origin::Capture(home) = block.origin else {
+            self.state.discount(&block, self.config.statistics);
+            self.free_of_no_capture(block);
+            return Ok(());
+        };
+        if self.state.is_another_threads(home, &block) {
+            let id = self.state.blocks.insert_left(block);
+            self.state.capture(home.slot).left.push(id);
+            return Ok(());
+        }
+        self.state.discount(&block, self.config.statistics);
+        let mut ending = Ending::default();
+        match self.ending(&block, home, &mut ending) {
+            Ok(()) => self.free_in_capture(&mut block, home, ending),
+            Err(ruined) => self.free_in_ruined(block, ruined),
         }
         Ok(())
     }
 
-    /// Frees a block that is in the tables no more.
-    pub(super) fn free_block(&mut self, mut block: LiveBlock) {
-        self.state.discount(&block, self.config.statistics);
-        match block.origin {
-            Origin::Capture(home) => {
-                let mut ending = Ending::default();
-                let looked = self.ending(&block, home, &mut ending);
-                if let Err(ruined) = looked {
-                    // Nothing of the capture will ever run: the block is as one from outside it.
-                    block.roll_back();
-                    self.abandon_invalidated(ruined);
-                    let pool = block.pool;
-                    self.free_outside(block);
-                    self.forget_graphs(pool);
-                } else {
-                    self.free_in_capture(&mut block, home, ending);
-                }
-            }
-            Origin::Outside | Origin::Past | Origin::Graph => {
-                if self.config.lacks(Flaw::OlderBlocks) {
-                    let LiveBlock { heap, range, number, graphs, origin, .. } = block;
-                    let graphs = graphs || matches!(origin, Origin::Graph);
-                    self.state.touch(heap);
-                    match self.state.pools.find_heap_mut(heap) {
-                        Some(heap) => heap.free_idle(range, graphs, number),
-                        None => self.state.pools.planned_mut(heap).free(range, None),
-                    }
-                } else {
-                    self.free_outside(block);
-                }
-            }
+    /// Frees a block of a capture of which nothing will ever run: it is as one from outside it.
+    #[cold]
+    fn free_in_ruined(&mut self, mut block: LiveBlock, ruined: StreamHandle) {
+        block.roll_back();
+        self.abandon_invalidated(ruined);
+        let pool = block.pool;
+        self.free_outside(block);
+        self.forget_graphs(pool);
+    }
+
+    /// Frees a block that no capture under way allocated.
+    fn free_of_no_capture(&mut self, block: LiveBlock) {
+        if !self.config.lacks(Flaw::OlderBlocks) {
+            return self.free_outside(block);
+        }
+        let LiveBlock { heap, range, number, graphs, origin, .. } = block;
+        let graphs = graphs || matches!(origin, Origin::Graph);
+        self.state.touch(heap);
+        match self.state.pools.find_heap_mut(heap) {
+            Some(heap) => heap.free_idle(range, graphs, number),
+            None => self.state.pools.planned_mut(heap).free(range, None),
         }
     }
 
@@ -223,7 +223,7 @@ impl<D: Driver> Locked<'_, D> {
             if let Some(last) = last {
                 if self.config.lacks(Flaw::UseAfterLastUse) {
                     // Its markers are too early; what the record says of the stream is as ever.
-                    self.look_in((home.slot, home.capture), stream)?;
+                    self.look_in(home.slot, stream)?;
                 }
                 ending.worked |= last.worked;
                 if last.broken {
@@ -232,7 +232,7 @@ impl<D: Driver> Locked<'_, D> {
                 ending.add(self.config, flaw, last.markers.iter().copied());
                 continue;
             }
-            match self.look_in((home.slot, home.capture), stream)? {
+            match self.look_in(home.slot, stream)? {
                 Some(index) => {
                     let capture = &self.state.capture(home.slot).proof;
                     ending.worked |= capture.changed_since(index, home.since);
@@ -268,15 +268,12 @@ impl<D: Driver> Locked<'_, D> {
     fn free_in_capture(&mut self, block: &mut LiveBlock, home: Home, ending: Ending) {
         let &mut LiveBlock { number, pool, heap, range, requested, stream, graphs, .. } = block;
         self.state.capture(home.slot).write_journal(Entry::Free { block: number });
-        let (address, _) = self.state.pools.extent(heap, range);
-        let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
-        self.state.record_event_from(
-            action,
-            (address, requested),
-            Some(stream),
-            pool,
-            block.frames.take(),
-        );
+        if self.state.history.is_some() {
+            let (address, _) = self.state.pools.extent(heap, range);
+            let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
+            let (place, frames) = ((address, requested), block.frames.take());
+            self.state.record_event_from(action, place, Some(stream), pool, frames);
+        }
         if let Some(reason) = ending.reason {
             self.state.touch(heap);
             self.state.pools.free_later(heap, range, number);
@@ -460,8 +457,7 @@ impl<D: Driver> Locked<'_, D> {
     /// under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, graphs, origin, uses, .. } = block;
-        let LiveBlock { bytes: _, requested, frames, gone, .. } = block;
-        self.state.touch(heap);
+        let LiveBlock { bytes, requested, frames, gone, leased, .. } = block;
         let graph = matches!(origin, Origin::Graph);
         let graphs = graphs || graph;
         let mut streams: SmallVec<[StreamHandle; 2]> =
@@ -471,14 +467,23 @@ impl<D: Driver> Locked<'_, D> {
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
         }
-        let (address, _) = self.state.pools.extent(heap, range);
         let now = own.filter(|_| streams.is_empty());
-        let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
-        self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
+        if self.state.history.is_some() {
+            let (address, _) = self.state.pools.extent(heap, range);
+            let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
+            self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
+        }
         if let Some(own) = now {
             self.state.pools.heap_mut(heap).free_stream_ordered(range, own.timeline, own.position);
+            let counts = self.config.statistics;
+            match leased {
+                // Its stream cache counted it.
+                true => self.state.count_left_over((pool, heap), counts),
+                false => self.state.count_released((pool, heap), bytes, counts),
+            }
             return;
         }
+        self.state.touch(heap);
         self.state.pools.free_later(heap, range, number);
         // Captures that were under way beside the block's own know nothing of what lay there before
         // it, or may contain its graph.
@@ -490,7 +495,7 @@ impl<D: Driver> Locked<'_, D> {
         let waiting = Deferred::new((pool, heap), range, number, graphs);
         let free = self.defer(Deferred {
             streams,
-            positions: gone.into_iter().collect(),
+            positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
             requested: Some(requested),
@@ -505,19 +510,17 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: LiveBlock) {
-        let LiveBlock { number, pool, heap, range, stream, .. } = block;
-        self.state.touch(heap);
+    pub(super) fn free_cached(&mut self, block: Standing) {
+        let Standing { number, pool, heap, range, stream } = block;
         let timeline = self.state.timelines.of(stream);
         let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {
-            self.state.pools.heap_mut(heap).free_stream_ordered(
-                range,
-                mark.timeline,
-                mark.position,
-            );
+            let Position { timeline, position } = mark;
+            self.state.pools.heap_mut(heap).free_stream_ordered(range, timeline, position);
+            self.state.count_left_over((pool, heap), self.config.statistics);
             return;
         }
+        self.state.touch(heap);
         self.state.pools.free_later(heap, range, number);
         self.state.timelines.fence(self.driver, timeline);
         let waiting = Deferred::new((pool, heap), range, number, false);

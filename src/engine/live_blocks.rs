@@ -8,7 +8,7 @@ use super::history::Frames;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
-use crate::driver::{CaptureId, StreamHandle};
+use crate::driver::StreamHandle;
 use crate::heap::{CaptureSlot, RangeId};
 use crate::journal::BlockNumber;
 
@@ -28,7 +28,6 @@ pub(super) enum Origin {
 /// A block's place in the capture that allocated it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home {
-    pub(super) capture: CaptureId,
     pub(super) slot: CaptureSlot,
     /// The block's own stream.
     pub(super) stream: StreamIndex,
@@ -72,7 +71,7 @@ pub(super) struct LiveBlock {
     pub(super) last: Option<Box<LastUse>>,
     pub(super) uses: SmallVec<[Use; 2]>,
     /// Where its own stream stood when that was retired: the handle may name another one since.
-    pub(super) gone: Option<Position>,
+    pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
     /// Who asked for it, where that is recorded.
@@ -88,6 +87,16 @@ impl LiveBlock {
             used.last = None;
         }
     }
+}
+
+/// Where a block stands, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) number: BlockNumber,
+    pub(super) pool: PoolId,
+    pub(super) heap: u32,
+    pub(super) range: RangeId,
+    pub(super) stream: StreamHandle,
 }
 
 #[derive(Debug)]
@@ -159,6 +168,16 @@ impl Blocks {
     /// The block of a row that a stream cache has on lease.
     pub(super) fn leased(&self, row: u32) -> Option<&LiveBlock> {
         self.rows.get(row as usize)?.block.as_ref()
+    }
+
+    /// Takes back what a stream cache had cached.
+    pub(super) fn end_cached(&mut self, row: u32) -> Option<Standing> {
+        let block = &mut self.rows.get_mut(row as usize)?.block;
+        let &LiveBlock { number, pool, heap, range, stream, .. } = block.as_ref()?;
+        // A copy of the whole block would cost more than the rest.
+        *block = None;
+        self.vacant.push(row);
+        Some(Standing { number, pool, heap, range, stream })
     }
 
     /// Takes back what a stream cache had on lease.

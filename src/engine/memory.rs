@@ -299,7 +299,7 @@ impl<D: Driver> Locked<'_, D> {
                 .mark(self.driver, stream)
                 .ok_or(Error::StreamInUse { stream })?;
             for block in self.state.blocks.iter_mut().filter(|block| mine(block)) {
-                block.gone = Some(gone);
+                block.gone = Some(Box::new(gone));
             }
         }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };

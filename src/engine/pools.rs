@@ -273,10 +273,12 @@ impl Pools {
     }
 
     /// A heap, if its pool is still there.
+    #[inline]
     pub(super) fn find_heap(&self, heap: u32) -> Option<&Heap> {
         self.heaps.get(heap as usize)?.as_ref()
     }
 
+    #[inline]
     pub(super) fn find_heap_mut(&mut self, heap: u32) -> Option<&mut Heap> {
         self.heaps.get_mut(heap as usize)?.as_mut()
     }
@@ -371,6 +373,7 @@ impl Pools {
     }
 
     /// Whether a pool is suspended, or a part of it.
+    #[inline]
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
         let Some(pool) = self.get(id) else { return false };
         let planned = pool.planned.as_deref().is_some_and(PlannedHeap::is_suspended);

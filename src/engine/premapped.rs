@@ -191,8 +191,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.pools.find_heap(heap).is_none_or(|heap| heap.premapped() == 0) {
             return;
         }
-        let id = self.state.capture(capture).id;
-        if !matches!(self.look_in((capture, id), stream), Ok(Some(_))) {
+        if !matches!(self.look_in(capture, stream), Ok(Some(_))) {
             self.state.keep_piece(heap, range);
         }
     }

@@ -84,7 +84,7 @@ impl<D: Driver> Locked<'_, D> {
     fn end_leases(&mut self, leases: Leases) -> bool {
         let any = !leases.is_empty();
         for lease in leases {
-            let Some(block) = self.state.blocks.end_lease(lease.row) else { continue };
+            let Some(block) = self.state.blocks.end_cached(lease.row) else { continue };
             if let Some(pool) = self.state.pools.get_mut(block.pool) {
                 pool.remove_block();
             }

@@ -85,6 +85,7 @@ impl State {
         }
     }
 
+    #[inline]
     pub(super) fn pool(&mut self, pool: PoolId, call: &'static str) -> Result<&mut Pool, Error> {
         // `ok_or` would make an error each time, and to drop one costs more than the look-up.
         match self.pools.get_mut(pool) {
@@ -105,6 +106,7 @@ impl State {
         }
     }
 
+    #[inline]
     pub(super) fn capture(&mut self, slot: CaptureSlot) -> &mut CaptureState {
         self.captures.get_mut(slot)
     }
@@ -114,6 +116,7 @@ impl State {
         let capture_state = self.captures.take(slot)?;
         for stream in capture_state.streams() {
             self.timelines.set_ended(stream, capture_state.age, capture_state.id);
+            self.caches.forget_capturing(stream);
         }
         Some(capture_state)
     }
@@ -189,19 +192,31 @@ impl State {
     ) -> Option<CaptureSlot> {
         let slot = self.captures.slot(capture)?;
         let row = self.captures.get(slot);
-        let known = row.left.is_empty() && row.pools.contains(&pool) && row.proof.has_seen(stream);
-        (known && self.captures_here(slot)).then_some(slot)
+        let known = self.captures_here(row)
+            && row.left.is_empty()
+            && row.pools.contains(&pool)
+            && row.proof.has_seen(stream);
+        known.then_some(slot)
     }
 
     /// The capturing thread's mark, as it is if that is the calling thread.
-    fn capturing_thread(&mut self, slot: CaptureSlot) -> CapturingThread {
+    #[inline]
+    fn capturing_thread(&self, row: &CaptureState) -> CapturingThread {
         let (thread, changes) = (this_thread(), self.timelines.changes());
-        CapturingThread { thread, changes, streams: self.capture(slot).proof.seen() }
+        CapturingThread { thread, changes, streams: row.proof.seen() }
     }
 
     /// Whether the calling thread may look at every stream that a capture was seen on.
-    pub(super) fn captures_here(&mut self, slot: CaptureSlot) -> bool {
-        self.capturing_thread(slot) == self.capture(slot).capturing_thread
+    #[inline]
+    pub(super) fn captures_here(&self, row: &CaptureState) -> bool {
+        self.capturing_thread(row) == row.capturing_thread
+    }
+
+    /// Whether the calling thread may look at a stream, if that is in the capture.
+    #[inline]
+    fn may_look(&self, slot: CaptureSlot, stream: StreamHandle) -> bool {
+        let row = self.captures.get(slot);
+        (self.captures_here(row) && row.proof.has_seen(stream)) || self.timelines.is_mine(stream)
     }
 
     /// After a set-back: a live block of the stream whose place is not proven any more has been
@@ -243,6 +258,7 @@ impl<D: Driver> Locked<'_, D> {
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], after what was done in the capture was rolled back; the driver's.
+    #[inline]
     pub(super) fn capture_of(
         &mut self,
         stream: StreamHandle,
@@ -262,6 +278,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Looks at a stream of a capture, which is known to use the pool from now on, on the thread that
     /// captures into it from now on. `asked` is how many bytes the stream asks for, if it does.
+    #[inline]
     pub(super) fn look_into(
         &mut self,
         stream: StreamHandle,
@@ -274,6 +291,7 @@ impl<D: Driver> Locked<'_, D> {
             return Ok((slot, self.look_and_ask(slot, stream, asked)));
         }
         self.state.assign_stream(stream);
+        self.state.caches.set_capturing(stream);
         let slot = self.enter(call, capture, pool)?;
         let index = self.look_and_ask(slot, stream, asked);
         self.take_over(slot);
@@ -370,11 +388,12 @@ impl<D: Driver> Locked<'_, D> {
     /// Takes over a capture from the thread that captured into it so far: the thread that asks for memory in
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
-        if self.state.capturing_thread(slot) != self.state.capture(slot).capturing_thread {
+        if !self.state.captures_here(self.state.captures.get(slot)) {
             for stream in self.state.capture(slot).streams() {
                 self.state.assign_stream(stream);
             }
-            self.state.capture(slot).capturing_thread = self.state.capturing_thread(slot);
+            let mark = self.state.capturing_thread(self.state.captures.get(slot));
+            self.state.capture(slot).capturing_thread = mark;
         }
         if self.state.capture(slot).left.is_empty() {
             return;
@@ -387,6 +406,7 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Takes in the terminals that the driver has just given for a stream of a capture.
+    #[inline]
     pub(super) fn look(&mut self, slot: CaptureSlot, stream: StreamHandle) -> StreamIndex {
         let State { captures, terminals, .. } = &mut *self.state;
         let capture_state = captures.get_mut(slot);
@@ -429,15 +449,17 @@ impl<D: Driver> Locked<'_, D> {
     /// The stream, where it is in a capture that is ruined.
     pub(super) fn look_in(
         &mut self,
-        (slot, id): (CaptureSlot, CaptureId),
+        slot: CaptureSlot,
         stream: StreamHandle,
     ) -> Result<Option<StreamIndex>, StreamHandle> {
         // Another thread's stream is not asked where it is: it may be capturing.
-        if !self.state.timelines.is_mine(stream) {
+        if !self.state.may_look(slot, stream) {
             return Ok(None);
         }
         match self.driver.capture_status(stream, &mut self.state.terminals) {
-            Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
+            Ok(CaptureStatus::Active { capture, .. })
+                if capture == self.state.captures.get(slot).id =>
+            {
                 Ok(Some(self.look(slot, stream)))
             }
             // If it was never seen in this capture, or that may be over, it is another that is ruined.

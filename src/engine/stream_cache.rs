@@ -27,7 +27,7 @@ use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::is_small;
 use crate::index::{new_map, Map};
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
 /// What blocks must have in common to stand in for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -542,12 +542,18 @@ fn name(cache: u32, number: u64) -> u64 {
 /// How many stream caches an engine has: streams that share one wait for each other, no more.
 const CACHES: usize = 64;
 
+/// The handle of no stream.
+const NO_STREAM: usize = usize::MAX;
+
 /// The stream caches of an engine.
 #[derive(Debug)]
 pub(super) struct StreamCaches {
     rows: Box<[Padded]>,
     /// Bits of the stream caches that were ever used.
     used: AtomicU64,
+    /// By stream cache: the handle of the stream that was last seen in a capture which has not ended
+    /// since. What says so wrongly costs time alone.
+    capturing: Box<[AtomicUsize]>,
     peaks: Mutex<Peaks>,
 }
 
@@ -562,6 +568,7 @@ impl StreamCaches {
         Self {
             rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
+            capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
             peaks: Mutex::default(),
         }
     }
@@ -575,6 +582,24 @@ impl StreamCaches {
     #[inline]
     pub(super) fn of(&self, stream: StreamHandle) -> MutexGuard<'_, StreamCache> {
         self.lock(number(stream))
+    }
+
+    /// The same, unless the stream was last seen in a capture: there it has no block for it.
+    #[inline]
+    pub(super) fn outside(&self, stream: StreamHandle) -> Option<MutexGuard<'_, StreamCache>> {
+        let number = number(stream);
+        let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
+        (!captures).then(|| self.lock(number))
+    }
+
+    /// Notes that a stream was seen in a capture.
+    pub(super) fn set_capturing(&self, stream: StreamHandle) {
+        self.capturing[number(stream) as usize].store(stream.bits(), Ordering::Relaxed);
+    }
+
+    /// Notes that a stream's capture has ended.
+    pub(super) fn forget_capturing(&self, stream: StreamHandle) {
+        self.capturing[number(stream) as usize].store(NO_STREAM, Ordering::Relaxed);
     }
 
     /// A stream cache by its number, where there is one, locked.

@@ -85,6 +85,7 @@ impl<D: Driver> Engine<D> {
 
 impl State {
     /// Refuses a pool that is unknown or suspended.
+    #[inline]
     pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.pool(pool, call)?;
         if self.pools.is_suspended(pool) {
