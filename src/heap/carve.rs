@@ -19,39 +19,36 @@ impl Heap {
         let Range { address, bytes: held, segment, previous, state, .. } = self.ranges[first];
         let mut graphs = uses_graphs(state);
         self.in_blocks += bytes;
-        if held > bytes {
+        let (range, after) = if held > bytes {
             // The block gets a row of its own, and the rest keeps its row, markers and names.
-            let rest = &mut self.ranges[first];
-            rest.address += bytes;
-            rest.bytes -= bytes;
+            self.ranges.shorten(first, bytes);
             let sides = (previous, Some(first));
             let range = self.ranges.insert((address, bytes), segment, sides, State::Allocated);
             self.ranges.unite_markers(range, first);
-            self.runs.cut(run, (address, bytes), Some(first));
-            return Placed { range, address, bytes, graphs };
-        }
-        self.note_taken(first);
-        self.ranges.set_state(first, State::Allocated);
-        let mut missing = bytes - held;
-        while missing > 0 {
-            let next = self.ranges[first].next;
-            let next = next.unwrap_or_else(|| unreachable!("the neighbours were large enough"));
-            let Range { bytes: held, state, .. } = self.ranges[next];
-            graphs |= uses_graphs(state);
-            self.ranges.unite_markers(first, next);
-            if held > missing {
-                let rest = &mut self.ranges[next];
-                rest.address += missing;
-                rest.bytes -= missing;
-                break;
+            (range, Some(first))
+        } else {
+            self.note_taken(state);
+            let mut missing = bytes - held;
+            while missing > 0 {
+                let next = self.ranges[first].next;
+                let next = next.unwrap_or_else(|| unreachable!("the neighbours were large enough"));
+                let Range { bytes: held, state, .. } = self.ranges[next];
+                graphs |= uses_graphs(state);
+                self.ranges.unite_markers(first, next);
+                if held > missing {
+                    self.ranges.shorten(next, missing);
+                    break;
+                }
+                self.note_taken(state);
+                self.absorb_next(first, next);
+                missing -= held;
             }
-            self.note_taken(next);
-            self.absorb_next(first, next);
-            missing -= held;
-        }
-        self.ranges[first].bytes = bytes;
-        self.runs.cut(run, (address, bytes), self.ranges[first].next);
-        Placed { range: first, address, bytes, graphs }
+            let range = self.ranges.set_state(first, State::Allocated);
+            range.bytes = bytes;
+            (first, range.next)
+        };
+        self.runs.cut(run, (address, bytes), after);
+        Placed { range, address, bytes, graphs }
     }
 }
 

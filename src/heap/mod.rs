@@ -329,9 +329,10 @@ impl Heap {
             return true;
         }
         self.leave(id);
-        self.ranges[id].block = Some(block);
-        self.ranges.set_state(id, State::Pending { capture, owner, graphs });
-        self.list(id);
+        let range = self.ranges.set_state(id, State::Pending { capture, owner, graphs });
+        range.block = Some(block);
+        let Range { address, bytes, previous, next, .. } = *range;
+        self.add_run(id, (address, bytes), (previous, next));
         false
     }
 
@@ -473,9 +474,7 @@ impl Heap {
     #[inline]
     fn list(&mut self, id: RangeId) {
         let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
-        let is_free = |id: Option<RangeId>| id.is_some_and(|id| self.ranges[id].state.is_free());
-        let beside = (is_free(previous), is_free(next));
-        self.runs.add((address, bytes), id, beside);
+        self.add_run(id, (address, bytes), (previous, next));
         if let State::StreamOrdered { timeline } = state {
             if self.ordered.len() <= timeline.index() {
                 self.ordered.resize(timeline.index() + 1, 0);
@@ -484,17 +483,29 @@ impl Heap {
         }
     }
 
+    #[inline]
+    fn add_run(
+        &mut self,
+        id: RangeId,
+        place: (u64, u64),
+        (previous, next): (Option<RangeId>, Option<RangeId>),
+    ) {
+        let is_free = |id: Option<RangeId>| id.is_some_and(|id| self.ranges[id].state.is_free());
+        let beside = (is_free(previous), is_free(next));
+        self.runs.add(place, id, beside);
+    }
+
     /// Takes a free range out of the runs.
     fn unlist(&mut self, id: RangeId) {
-        let Range { address, bytes, next, .. } = self.ranges[id];
-        self.note_taken(id);
+        let Range { address, bytes, next, state, .. } = self.ranges[id];
+        self.note_taken(state);
         self.runs.cut(self.runs.of(address), (address, bytes), next);
     }
 
     /// Counts a free range out of its kind.
     #[inline]
-    fn note_taken(&mut self, id: RangeId) {
-        if let State::StreamOrdered { timeline } = self.ranges[id].state {
+    fn note_taken(&mut self, state: State) {
+        if let State::StreamOrdered { timeline } = state {
             self.ordered[timeline.index()] -= 1;
         }
     }

@@ -7,7 +7,7 @@
 //! heap grows, together with a free end that it has ([`grow`](super::grow)).
 //!
 //! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
-//! after [`TESTED`] ranges that the requester may not take; a second one then begins where the
+//! after [`TRIES`] ranges that the requester may not take; a second one then begins where the
 //! requester's last search gave up, and gives up likewise. A place that both overlook costs memory, not
 //! safety.
 
@@ -17,7 +17,7 @@ use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
 /// After so many ranges that the requester may not take, a search gives up.
-const TESTED: usize = 256;
+const TRIES: usize = 256;
 
 /// Who asks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,6 @@ pub(crate) struct Placed {
 enum Search {
     /// The first range of a place, and its run.
     Found(RangeId, Position),
-    /// There is no place.
-    Nothing,
     /// Too many ranges were in vain, up to this one.
     GaveUp(RangeId),
 }
@@ -68,39 +66,38 @@ impl Heap {
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
         let found = match requester {
-            Requester::Capture { capture, stream, share } => {
-                let own = (!share).then_some(stream);
-                self.search(0, bytes, 0, |range| self.takes_inside(range, capture, own, proof))
+            Requester::Capture { capture, share: true, .. } => {
+                self.search(0, bytes, TRIES, |range| self.takes_inside(range, capture, None, proof))
+            }
+            Requester::Capture { capture, stream, share: false } => {
+                let own = Some(stream);
+                self.search(0, bytes, TRIES, |range| self.takes_inside(range, capture, own, proof))
             }
             Requester::Outside { timeline } => {
-                self.search(0, bytes, 0, |range| self.takes_outside(range, timeline))
+                self.search(0, bytes, TRIES, |range| self.takes_outside(range, timeline))
             }
         };
-        let (first, run) = match found {
+        let (first, run) = match found? {
             Search::Found(first, run) => (first, run),
-            Search::Nothing => return None,
             Search::GaveUp(last) => self.search_on(last, bytes, requester, proof)?,
         };
         Some(self.carve_in(run, first, bytes))
     }
 
     /// The first of the lowest neighbours that hold `bytes` and may be taken, in the runs that begin at an
-    /// address or above. `takes` says of a range whether it may, or that it is not free.
+    /// address or above. `takes` says of a range whether it may, or none where it is not free; after
+    /// `tries` that may not, the search gives up. None where there is no place.
     #[inline(always)]
     fn search(
         &self,
         from: u64,
         bytes: u64,
-        mut tested: usize,
+        mut tries: usize,
         takes: impl Fn(&Range) -> Option<bool>,
-    ) -> Search {
-        let found = self.runs.find(bytes, from, |at, run| {
-            match self.search_run(at, (run.first, run.bytes), bytes, &mut tested, &takes) {
-                Search::Nothing => None,
-                done => Some(done),
-            }
-        });
-        found.unwrap_or(Search::Nothing)
+    ) -> Option<Search> {
+        self.runs.find(bytes, from, |at, run| {
+            self.search_run(at, (run.first, run.bytes), bytes, &mut tries, &takes)
+        })
     }
 
     /// The same within a run, from one of its ranges on. `left` is at least what the run holds from there
@@ -111,35 +108,28 @@ impl Heap {
         run: Position,
         (from, mut left): (RangeId, u64),
         bytes: u64,
-        tested: &mut usize,
+        tries: &mut usize,
         takes: impl Fn(&Range) -> Option<bool>,
-    ) -> Search {
+    ) -> Option<Search> {
         let (mut at, mut first, mut missing) = (from, from, bytes);
         loop {
             let range = &self.ranges[at];
-            let Some(takes) = takes(range) else {
-                return Search::Nothing;
-            };
-            if takes {
+            left -= range.bytes;
+            if takes(range)? {
                 if range.bytes >= missing {
-                    return Search::Found(first, run);
+                    return Some(Search::Found(first, run));
                 }
                 missing -= range.bytes;
+                at = range.next.filter(|_| left >= missing)?;
             } else {
-                missing = bytes;
-                *tested += 1;
-                if *tested == TESTED {
-                    return Search::GaveUp(at);
+                *tries -= 1;
+                if *tries == 0 {
+                    return Some(Search::GaveUp(at));
                 }
+                missing = bytes;
+                at = range.next.filter(|_| left >= missing)?;
+                first = at;
             }
-            left -= range.bytes;
-            let Some(next) = range.next.filter(|_| left >= missing) else {
-                return Search::Nothing;
-            };
-            if !takes {
-                first = next;
-            }
-            at = next;
         }
     }
 
@@ -165,24 +155,17 @@ impl Heap {
         };
         let from = self.gave_up[number].filter(is_above).map_or(low, |(id, _)| id);
         let address = self.ranges[from].address;
-        let (run, mut tested) = (self.runs.of(address), 0);
+        let (run, mut tries) = (self.runs.of(address), TRIES);
         let takes = |range: &Range| self.takes(range, requester, proof);
         // What follows in its run, however little.
-        let found = match self.search_run(run, (from, u64::MAX), bytes, &mut tested, takes) {
-            Search::Nothing => self.search(address + 1, bytes, tested, takes),
-            done => done,
+        let found = self.search_run(run, (from, u64::MAX), bytes, &mut tries, takes);
+        let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
+        self.gave_up[number] = match found {
+            Some(Search::Found(first, run)) => return Some((first, run)),
+            Some(Search::GaveUp(last)) => Some((last, self.ranges[last].address)),
+            None => None,
         };
-        match found {
-            Search::Found(first, run) => Some((first, run)),
-            Search::Nothing => {
-                self.gave_up[number] = None;
-                None
-            }
-            Search::GaveUp(last) => {
-                self.gave_up[number] = Some((last, self.ranges[last].address));
-                None
-            }
-        }
+        None
     }
 
     /// The lowest range for a block that is too large to share one: it is given whole.

@@ -151,11 +151,20 @@ impl Ranges {
 
     /// Makes a range something else.
     #[inline]
-    pub(crate) fn set_state(&mut self, id: RangeId, state: State) {
+    pub(crate) fn set_state(&mut self, id: RangeId, state: State) -> &mut Range {
         let range = &mut self.rows[id.index()];
         self.free -= usize::from(range.state.is_free());
         self.free += usize::from(state.is_free());
         range.state = state;
+        range
+    }
+
+    /// Takes so many bytes off a range's low end; they must go to a neighbour.
+    #[inline]
+    pub(crate) fn shorten(&mut self, id: RangeId, bytes: u64) {
+        let range = &mut self.rows[id.index()];
+        range.address += bytes;
+        range.bytes -= bytes;
     }
 
     /// What must precede new work in a range.
@@ -179,8 +188,9 @@ impl Ranges {
     /// Adds the markers of `from` to those of `id`.
     #[inline]
     pub(crate) fn unite_markers(&mut self, id: RangeId, from: RangeId) {
-        let more = self[from].markers;
-        self.rows[id.index()].markers.unite(&more, &mut self.spills);
+        let rows = self.rows.get_disjoint_mut([id.index(), from.index()]);
+        let [range, from] = rows.expect("markers of one range go to another");
+        range.markers.unite(&from.markers, &mut self.spills);
     }
 
     /// Puts a range between two neighbours, without markers.

@@ -107,12 +107,15 @@ impl Runs {
                 continue;
             }
             if largest >= bytes {
-                let runs = self.leaves[leaf as usize].runs().iter().enumerate().skip(position);
-                for (position, run) in runs.filter(|(_, run)| run.bytes >= bytes) {
-                    let picked = pick((head, position), run);
-                    if picked.is_some() {
-                        return picked;
+                let runs = self.leaves[leaf as usize].runs();
+                while let Some(run) = runs.get(position) {
+                    if run.bytes >= bytes {
+                        let picked = pick((head, position), run);
+                        if picked.is_some() {
+                            return picked;
+                        }
                     }
+                    position += 1;
                 }
             }
             (head, position) = (head + 1, 0);
@@ -327,12 +330,17 @@ impl Runs {
     #[inline]
     fn lower(&mut self, head: usize, bytes: u64) {
         if self.heads[head].largest == bytes {
-            self.heads[head].largest = self.leaf(head).largest();
-            if self.groups[head / GROUP] == bytes {
-                let first = head / GROUP * GROUP;
-                let heads = self.heads[first..].iter().take(GROUP);
-                self.groups[head / GROUP] = heads.map(|head| head.largest).max().unwrap_or(0);
-            }
+            self.lower_largest(head, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn lower_largest(&mut self, head: usize, bytes: u64) {
+        self.heads[head].largest = self.leaf(head).largest();
+        if self.groups[head / GROUP] == bytes {
+            let first = head / GROUP * GROUP;
+            let heads = self.heads[first..].iter().take(GROUP);
+            self.groups[head / GROUP] = heads.map(|head| head.largest).max().unwrap_or(0);
         }
     }
 }

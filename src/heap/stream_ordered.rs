@@ -18,12 +18,12 @@ impl Heap {
         self.ranges[id].position = position;
         self.list(id);
         if let Some((next, _)) = above {
-            self.note_taken(next);
+            self.note_taken(self.ranges[next].state);
             self.absorb_next(id, next);
         }
         if let Some((previous, _)) = below {
             // The lower one goes on; the upper one's row may be in the middle of a free.
-            self.note_taken(previous);
+            self.note_taken(self.ranges[previous].state);
             self.ranges.set_state(previous, State::StreamOrdered { timeline });
             self.ranges[previous].position = position;
             self.absorb_next(previous, id);
