@@ -282,7 +282,7 @@ impl Dag {
     }
 
     /// Appends a node with one full edge.
-    #[inline]
+    #[inline(always)]
     fn append_behind(&mut self, node: NodeHandle, slot: Slot, before: NodeIndex) -> NodeIndex {
         if self.all_full {
             self.windows.push_behind(before.0);

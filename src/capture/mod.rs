@@ -228,29 +228,39 @@ impl Capture {
                 }
             }
         }
-        let seen = self.dag.len();
-        self.indices.clear();
-        for terminal in terminals {
-            let node = self.dag.insert(driver, terminal.node, journal.as_deref_mut());
-            self.indices.push((node, self.dag.order(terminal.edge)));
-        }
-        if let Some(journal) = journal {
-            journal.push(Entry::Terminals { stream: handle, terminals: terminals.into() });
-        }
         let stream = known.unwrap_or_else(|| self.enter(handle));
         let now = self.tick();
         let (next, foreseen) = self.next_edge(stream);
-        let Stream { reach, changed, broken, learned, stale, .. } =
-            &mut self.streams[stream.index()];
+        let Self { dag, streams, indices, .. } = self;
+        let seen = dag.len();
+        let mut mirror = |terminal: &Dependency| {
+            let node = dag.insert(driver, terminal.node, journal.as_deref_mut());
+            (node, dag.order(terminal.edge))
+        };
+        let only;
+        let indices = match terminals {
+            [terminal] => {
+                only = [mirror(terminal)];
+                &only[..]
+            }
+            _ => {
+                indices.clear();
+                indices.extend(terminals.iter().map(mirror));
+                &indices[..]
+            }
+        };
+        if let Some(journal) = journal {
+            journal.push(Entry::Terminals { stream: handle, terminals: terminals.into() });
+        }
+        let Stream { reach, changed, broken, learned, stale, .. } = &mut streams[stream.index()];
         let rules = Rules {
             next,
             foreseen,
             anew: std::mem::take(stale),
             heed_set_back: self.heed_set_back,
         };
-        let stepped = reach.step(&self.dag, rules, terminals, &self.indices);
-        let change =
-            stepped.unwrap_or_else(|| reach.advance(&self.dag, rules, terminals, &self.indices));
+        let stepped = reach.step(dag, rules, terminals, indices);
+        let change = stepped.unwrap_or_else(|| reach.advance(dag, rules, terminals, indices));
         *changed = now;
         if change.gained < seen {
             *learned = now;

@@ -79,10 +79,12 @@ impl Windows {
                 continue;
             }
             let words = &self.rows[predecessor % KEPT].0;
-            if back == 0 {
-                union.iter_mut().zip(words).for_each(|(union, word)| *union |= word);
-            } else {
-                union.iter_mut().zip(&words[back..]).for_each(|(union, word)| *union |= word);
+            let unite = |(union, word): (&mut Block, &Block)| *union |= word;
+            // Of fixed lengths, as mostly.
+            match back {
+                0 => union.iter_mut().zip(words).for_each(unite),
+                1 => union.iter_mut().zip(&words[1..]).for_each(unite),
+                _ => union.iter_mut().zip(&words[back..]).for_each(unite),
             }
         }
         self.enter(union);

@@ -119,7 +119,7 @@ impl Words {
         self.chunks.push(std::mem::replace(&mut self.open, next));
     }
 
-    #[inline]
+    #[inline(always)]
     fn put<const COUNT: usize>(&mut self, words: [u32; COUNT]) {
         self.room(COUNT).extend_from_slice(&words);
     }
