@@ -72,8 +72,7 @@ impl Foresight {
     #[must_use]
     pub fn learn(&self, journal: &Journal) -> Self {
         let mut sources: Map<NodeHandle, ()> = new_map();
-        for entry in journal.iter() {
-            let Entry::Node { dependencies, .. } = entry else { continue };
+        for (_, dependencies) in journal.nodes() {
             let early = dependencies.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
             sources.extend(early.map(|dependency| (dependency.node, ())));
         }

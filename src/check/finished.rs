@@ -1,7 +1,7 @@
 //! A finished graph as the driver tells it at one moment.
 
 use crate::driver::{Dependency, Driver, DriverError, EdgeData, GraphHandle, NodeHandle};
-use crate::journal::{Entry, Journal};
+use crate::journal::Journal;
 
 /// The nodes and edges of a graph. A copy, so that it can be judged while its host goes on with the
 /// graph: the driver's own object must not be read while another thread instantiates it.
@@ -36,8 +36,7 @@ impl FinishedGraph {
     /// seen: for a graph that cannot be read any more.
     pub fn remembered(journal: &Journal) -> Self {
         let mut graph = Self { nodes: Vec::new(), ends: vec![0], dependencies: Vec::new() };
-        for entry in journal.iter() {
-            let Entry::Node { node, dependencies } = entry else { continue };
+        for (node, dependencies) in journal.nodes() {
             graph.nodes.push(node);
             graph.dependencies.extend(dependencies.iter());
             graph.ends.push(graph.dependencies.len() as u32);

@@ -7,7 +7,7 @@ use super::lists::{sort, Lists};
 use super::numbers::Numbers;
 use super::violation::Violation;
 use crate::driver::{Dependency, EdgeData, NodeHandle};
-use crate::journal::{Entry, Journal};
+use crate::journal::Journal;
 use crate::policy::Programmatic;
 
 /// What an edge proves.
@@ -154,10 +154,7 @@ impl Graph {
     ) -> Result<Edits, Violation> {
         let number = |node: NodeHandle| numbers.node(node);
         let mut edits = Edits::default();
-        for entry in journal.iter() {
-            let Entry::Node { node, dependencies } = entry else {
-                continue;
-            };
+        for (node, dependencies) in journal.nodes() {
             let to = number(node)?;
             let now = finished.of(to);
             let is = |(edge, dependency): (&Edge, Dependency)| {

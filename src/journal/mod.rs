@@ -153,6 +153,11 @@ impl Journal {
         self.words.iter()
     }
 
+    /// The nodes that were asked for, in order, with what each depends on: [`Entry::Node`] alone.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeHandle, Nodes<'_>)> + '_ {
+        self.words.nodes()
+    }
+
     /// How many facts there are.
     pub fn len(&self) -> usize {
         self.count

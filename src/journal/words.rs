@@ -222,6 +222,36 @@ impl Words {
         let chunks = self.chunks.iter().chain(std::slice::from_ref(&self.open));
         Entries { of: self, chunks, words: [].iter() }
     }
+
+    /// The nodes alone, with what they depend on. Other facts are passed over, mostly unread.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeHandle, Nodes<'_>)> {
+        let mut entries = self.iter();
+        std::iter::from_fn(move || loop {
+            let first = entries.first()?;
+            let (kind, upper) = (first & (WIDE - 1), first >> KIND_BITS);
+            match first & (WIDE | kind) {
+                NODE => {
+                    let (node, dependencies) = entries.near_list(upper);
+                    return Some((Nodes::near(node, self.node.unwrap_or(0)), dependencies));
+                }
+                TERMINALS => {
+                    entries.words(1 + upper as usize);
+                }
+                ALLOCATE => {
+                    entries.words(3);
+                }
+                USE | LAST_USE => {
+                    entries.words(1);
+                }
+                OUTSIDE | FREE | SETTLED => {}
+                _ => {
+                    if let Entry::Node { node, dependencies } = entries.written_out(kind, upper) {
+                        return Some((node, dependencies));
+                    }
+                }
+            }
+        })
+    }
 }
 
 /// A distance or a size in grains, with its sign.
@@ -294,23 +324,36 @@ impl<'a> Entries<'a> {
         self.of.streams.handles[self.word() as usize]
     }
 
+    /// A word, and a list of so many nodes.
+    #[inline]
+    fn near_list(&mut self, count: u32) -> (u32, Nodes<'a>) {
+        let base = self.of.node.unwrap_or(0);
+        let first = self.word();
+        let words = self.words(count as usize);
+        (first, Nodes(Form::Near { words, base }))
+    }
+
+    /// The first word of the next fact.
+    #[inline]
+    fn first(&mut self) -> Option<u32> {
+        while self.words.len() == 0 {
+            self.words = self.chunks.next()?.iter();
+        }
+        Some(self.word())
+    }
+
     #[inline]
     fn narrow(&mut self, kind: u32, upper: u32) -> Entry<'a> {
         let number = self.of.number.unwrap_or(0).wrapping_add(u64::from(upper));
         let block = BlockNumber(number);
         match kind {
-            TERMINALS | NODE => {
-                let base = self.of.node.unwrap_or(0);
-                let first = self.word();
-                let words = self.words(upper as usize);
-                let list = Nodes(Form::Near { words, base });
-                match kind {
-                    TERMINALS => Entry::Terminals {
-                        stream: self.of.streams.handles[first as usize],
-                        terminals: list,
-                    },
-                    _ => Entry::Node { node: Nodes::near(first, base), dependencies: list },
-                }
+            TERMINALS => {
+                let (stream, terminals) = self.near_list(upper);
+                Entry::Terminals { stream: self.of.streams.handles[stream as usize], terminals }
+            }
+            NODE => {
+                let (node, dependencies) = self.near_list(upper);
+                Entry::Node { node: Nodes::near(node, self.of.node.unwrap_or(0)), dependencies }
             }
             ALLOCATE => Entry::Allocate {
                 block,
@@ -374,10 +417,7 @@ impl<'a> Iterator for Entries<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Entry<'a>> {
-        while self.words.len() == 0 {
-            self.words = self.chunks.next()?.iter();
-        }
-        let first = self.word();
+        let first = self.first()?;
         let (kind, upper) = (first & (WIDE - 1), first >> KIND_BITS);
         Some(match first & WIDE {
             0 => self.narrow(kind, upper),

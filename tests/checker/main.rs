@@ -6,4 +6,5 @@ mod common;
 
 mod check;
 mod flaws;
+mod journal;
 mod late_uses;
