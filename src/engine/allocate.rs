@@ -297,7 +297,7 @@ impl<D: Driver> Engine<D> {
     /// that no graph of the pool will ever use, and that no work uses any more or that `stream` itself
     /// used last: what it submits from now on comes after that.
     ///
-    /// Costs the logarithm of the number of free ranges, a test for each of up to 512 ranges that the
+    /// Costs the logarithm of the number of free ranges, a test for each of up to 2,048 ranges that the
     /// stream may not take, and a constant for every node that the stream has gained since it was last
     /// looked at. Outside captures a size that the stream has given back before costs no more
     /// than a look at its capture status, and nothing that other streams do slows it. Where the pool

@@ -43,6 +43,7 @@ pub(crate) use segment::unit;
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 use crate::journal::BlockNumber;
+use place::Vain;
 use range::{Range, Ranges, SegmentId};
 use runs::Runs;
 use segment::Segment;
@@ -100,8 +101,8 @@ pub(crate) struct Heap {
     has_closed: bool,
     /// How many ranges each timeline has ordered; rows appear as they are needed.
     ordered: Vec<usize>,
-    /// By stream or timeline: where its last search gave up, and that range's address then.
-    gave_up: Vec<Option<(RangeId, u64)>>,
+    /// By stream or timeline: what its searches that gave up came to.
+    vain: Vec<Vain>,
     /// Memory that is mapped nowhere and could not be released.
     orphans: Vec<MemoryHandle>,
     reserved: u64,
@@ -150,7 +151,7 @@ impl Heap {
             runs: Runs::default(),
             has_closed: false,
             ordered: Vec::new(),
-            gave_up: Vec::new(),
+            vain: Vec::new(),
             orphans: Vec::new(),
             reserved: 0,
             premapped: 0,
@@ -356,7 +357,7 @@ impl Heap {
         graphs: bool,
         hold: bool,
     ) -> Vec<(RangeId, bool)> {
-        self.gave_up.clear();
+        self.vain.clear();
         let mut held = Vec::new();
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {

@@ -1,15 +1,16 @@
 //! Where a block goes.
 //!
 //! All free ranges stand in one list of *runs*, neighbours that are all free. A block goes to the lowest
-//! address at which neighbours that the requester may take hold it, and lies at their low end. A stream of
-//! a capture may take what its capture proves for it, and what is idle; work outside captures what is
-//! idle and in no graph, and what its own stream gave back before. Where there is no such place, the
-//! heap grows, together with a free end that it has ([`grow`](super::grow)).
+//! address at which neighbours that the requester may take hold it, and lies at their low end; outside
+//! captures to the tightest of the [`COMPARED`] lowest runs with such a place. A stream of a capture may
+//! take what its capture proves for it, and what is idle; work outside captures what is idle and in no
+//! graph, and what its own stream gave back before. Where there is no such place, the heap grows, together with a free end that it has ([`grow`](super::grow)).
 //!
 //! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
 //! after [`TRIES`] ranges that the requester may not take; a second one then begins where the
-//! requester's last search gave up, and gives up likewise. A place that both overlook costs memory, not
-//! safety.
+//! requester's last search gave up, and gives up likewise. Each time that both fail halves what the
+//! requester's next searches try, down to [`FEW`]; each place that the second finds doubles it again. A
+//! place that both overlook costs memory, not safety.
 
 use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
 use super::runs::Position;
@@ -17,7 +18,13 @@ use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
 
 /// After so many ranges that the requester may not take, a search gives up.
-const TRIES: usize = 256;
+const TRIES: usize = 1024;
+
+/// The same where the requester's searches have failed again and again.
+const FEW: usize = 64;
+
+/// So many runs with a place are compared outside captures.
+const COMPARED: usize = 8;
 
 /// Who asks for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +44,15 @@ pub(crate) struct Placed {
     pub(crate) bytes: u64,
     /// Whether a finished graph uses any of it.
     pub(crate) graphs: bool,
+}
+
+/// What a requester's searches that gave up came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Vain {
+    /// The range where the last one ended, and its address then.
+    last: Option<(RangeId, u64)>,
+    /// How many more failed than found a place.
+    failures: u32,
 }
 
 /// How a search ended.
@@ -65,17 +81,16 @@ impl Heap {
             let whole = self.whole_range(bytes, timeline)?;
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
+        let tries = self.tries(requester);
         let found = match requester {
             Requester::Capture { capture, share: true, .. } => {
-                self.search(0, bytes, TRIES, |range| self.takes_inside(range, capture, None, proof))
+                self.search(0, bytes, tries, |range| self.takes_inside(range, capture, None, proof))
             }
             Requester::Capture { capture, stream, share: false } => {
                 let own = Some(stream);
-                self.search(0, bytes, TRIES, |range| self.takes_inside(range, capture, own, proof))
+                self.search(0, bytes, tries, |range| self.takes_inside(range, capture, own, proof))
             }
-            Requester::Outside { timeline } => {
-                self.search(0, bytes, TRIES, |range| self.takes_outside(range, timeline))
-            }
+            Requester::Outside { timeline } => self.search_tight(bytes, tries, timeline),
         };
         let (first, run) = match found? {
             Search::Found(first, run) => (first, run),
@@ -98,6 +113,33 @@ impl Heap {
         self.runs.find(bytes, from, |at, run| {
             self.search_run(at, (run.first, run.bytes), bytes, &mut tries, &takes)
         })
+    }
+
+    /// The same for work outside captures: of the lowest runs that hold a place, the tightest.
+    #[inline]
+    fn search_tight(
+        &self,
+        bytes: u64,
+        mut tries: usize,
+        timeline: Option<TimelineId>,
+    ) -> Option<Search> {
+        let (mut runs, mut tightest) = (COMPARED, u64::MAX);
+        let takes = |range: &Range| self.takes_outside(range, timeline);
+        let mut found = None;
+        self.runs.find(bytes, 0, |at, run| {
+            if run.bytes < tightest {
+                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)? {
+                    Search::GaveUp(last) => {
+                        found.get_or_insert(Search::GaveUp(last));
+                        return Some(());
+                    }
+                    place => (found, tightest) = (Some(place), run.bytes),
+                }
+            }
+            runs -= 1;
+            (runs == 0 || tightest == bytes).then_some(())
+        });
+        found
     }
 
     /// The same within a run, from one of its ranges on. `left` is at least what the run holds from there
@@ -142,30 +184,41 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<(RangeId, Position)> {
-        let number = match requester {
-            Requester::Capture { stream, .. } => stream.index(),
-            Requester::Outside { timeline } => timeline?.index(),
-        };
-        if self.gave_up.len() <= number {
-            self.gave_up.resize(number + 1, None);
+        let number = number(requester)?;
+        if self.vain.len() <= number {
+            self.vain.resize(number + 1, Vain::default());
         }
+        let Vain { last, failures } = self.vain[number];
         let is_above = |&(id, address): &(RangeId, u64)| {
             let range = &self.ranges[id];
             range.address == address && range.state.is_free() && address > self.ranges[low].address
         };
-        let from = self.gave_up[number].filter(is_above).map_or(low, |(id, _)| id);
+        let from = last.filter(is_above).map_or(low, |(id, _)| id);
         let address = self.ranges[from].address;
-        let (run, mut tries) = (self.runs.of(address), TRIES);
+        let (run, mut tries) = (self.runs.of(address), self.tries(requester));
         let takes = |range: &Range| self.takes(range, requester, proof);
         // What follows in its run, however little.
         let found = self.search_run(run, (from, u64::MAX), bytes, &mut tries, takes);
         let found = found.or_else(|| self.search(address + 1, bytes, tries, takes));
-        self.gave_up[number] = match found {
-            Some(Search::Found(first, run)) => return Some((first, run)),
-            Some(Search::GaveUp(last)) => Some((last, self.ranges[last].address)),
-            None => None,
+        let (last, place) = match found {
+            Some(Search::Found(first, run)) => (last, Some((first, run))),
+            Some(Search::GaveUp(last)) => (Some((last, self.ranges[last].address)), None),
+            None => (None, None),
         };
-        None
+        let failures = match place {
+            Some(_) => failures.saturating_sub(1),
+            None => failures.saturating_add(1),
+        };
+        self.vain[number] = Vain { last, failures };
+        place
+    }
+
+    /// After how many ranges that the requester may not take a search is to give up: the fewer, the more
+    /// of its latest searches failed.
+    #[inline]
+    fn tries(&self, requester: Requester) -> usize {
+        let vain = number(requester).and_then(|number| self.vain.get(number));
+        vain.map_or(TRIES, |vain| (TRIES >> vain.failures.min(16)).max(FEW))
     }
 
     /// The lowest range for a block that is too large to share one: it is given whole.
@@ -180,5 +233,14 @@ impl Heap {
             };
             takes && held >= bytes && held < bytes + slack
         })
+    }
+}
+
+/// The requester's row among searches that were in vain.
+#[inline]
+fn number(requester: Requester) -> Option<usize> {
+    match requester {
+        Requester::Capture { stream, .. } => Some(stream.index()),
+        Requester::Outside { timeline } => Some(timeline?.index()),
     }
 }
