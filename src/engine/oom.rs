@@ -228,19 +228,33 @@ impl<D: Driver> Engine<D> {
     /// Runs a request for memory; once more if it fails for want of memory and `last_resort`, which
     /// is called without the engine's lock, gave some back. What fails in the end is counted and
     /// observers are told.
+    #[inline]
     pub(super) fn request<R>(
         &self,
         mut request: impl FnMut(&mut Locked<'_, D>) -> Result<R, Error>,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<R, Error> {
-        let mut result = self.change(&mut request);
-        let is_short = |result: &Result<R, Error>| {
-            result.as_ref().is_err_and(|error| error.out_of_memory().is_some())
-        };
-        if is_short(&result) && last_resort() {
-            result = self.change(&mut request);
+        match self.change(&mut request) {
+            Ok(done) => Ok(done),
+            Err(error) => self.request_again(error, request, last_resort),
         }
-        if let Some(report) = result.as_ref().err().and_then(Error::out_of_memory) {
+    }
+
+    /// What becomes of a request that failed.
+    #[cold]
+    fn request_again<R>(
+        &self,
+        mut error: Error,
+        request: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<R, Error> {
+        if error.out_of_memory().is_some() && last_resort() {
+            match self.change(request) {
+                Ok(done) => return Ok(done),
+                Err(again) => error = again,
+            }
+        }
+        if let Some(report) = error.out_of_memory() {
             // A poisoned engine counts nothing any more.
             let _ = self.change(|locked| {
                 locked.state.count_oom(report);
@@ -248,7 +262,7 @@ impl<D: Driver> Engine<D> {
             });
             self.observers.tell(report);
         }
-        result
+        Err(error)
     }
 }
 

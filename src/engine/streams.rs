@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
 use crate::heap::TimelineId;
 use crate::index::{new_map, Map};
-use crate::recent::Recent;
+use crate::recent::{stream_key, Recent};
 
 /// A point on a timeline: reached once the position is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Timelines {
     /// The timeline of a stream, new at its first sight.
     pub(super) fn of(&mut self, stream: StreamHandle) -> TimelineId {
         if let Some(timeline) = self.known(stream) {
-            self.recent.put(stream.bits(), timeline);
+            self.recent.put(stream_key(stream), timeline);
             return timeline;
         }
         let timeline = match self.vacant.pop() {
@@ -146,7 +146,7 @@ impl Timelines {
             }
         };
         self.by_stream.insert(stream, timeline);
-        self.recent.put(stream.bits(), timeline);
+        self.recent.put(stream_key(stream), timeline);
         timeline
     }
 
@@ -206,7 +206,7 @@ impl Timelines {
     /// The timeline of a stream, if it has one.
     #[inline]
     pub(super) fn known(&self, stream: StreamHandle) -> Option<TimelineId> {
-        let known = self.recent.get(stream.bits());
+        let known = self.recent.get(stream_key(stream));
         known.or_else(|| self.by_stream.get(&stream).copied())
     }
 
@@ -402,7 +402,7 @@ impl Timelines {
         let row = &mut self.rows[timeline.index()];
         (row.retired, row.ended) = (true, None);
         self.by_stream.remove(&row.stream);
-        self.recent.forget(row.stream.bits());
+        self.recent.forget(stream_key(row.stream));
         true
     }
 
