@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// Asks for what a counter is missing of its allowance.
+    /// Asks for what the counter of a pool's small or large blocks is missing of its allowance.
     fn ask_for_allowance(&mut self, pool: PoolId, small: bool) {
         let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
         let (class, row) = (class(small), 2 * pool.row() + class(small));

@@ -127,7 +127,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// The same, where nothing that is free does.
+    /// The same, where nothing is free that will do.
     #[inline(never)]
     fn find_more(
         &mut self,

@@ -12,7 +12,7 @@ use super::config::{Config, Flaw};
 use super::deferred::Deferred;
 use super::explain::WaitReason;
 use super::history::Action;
-use super::live_blocks::{Home, LastUse, LiveBlock, Origin, Standing, Use};
+use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::state::{Locked, State};
 use super::stream_cache::Given;
@@ -510,8 +510,8 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a place that a stream cache had cached: its stream had given it back before, and did not
     /// capture then, even if it does not now.
-    pub(super) fn free_cached(&mut self, block: Standing) {
-        let Standing { number, pool, heap, range, stream } = block;
+    pub(super) fn free_cached(&mut self, block: CachedBlock) {
+        let CachedBlock { number, pool, heap, range, stream } = block;
         let timeline = self.state.timelines.of(stream);
         let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {

@@ -89,9 +89,9 @@ impl LiveBlock {
     }
 }
 
-/// Where a block stands, and whose it is.
+/// A block that a stream cache had cached: where it lies, and whose it was.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
+pub(super) struct CachedBlock {
     pub(super) number: BlockNumber,
     pub(super) pool: PoolId,
     pub(super) heap: u32,
@@ -171,13 +171,13 @@ impl Blocks {
     }
 
     /// Takes back what a stream cache had cached.
-    pub(super) fn end_cached(&mut self, row: u32) -> Option<Standing> {
+    pub(super) fn end_cached(&mut self, row: u32) -> Option<CachedBlock> {
         let block = &mut self.rows.get_mut(row as usize)?.block;
         let &LiveBlock { number, pool, heap, range, stream, .. } = block.as_ref()?;
         // A copy of the whole block would cost more than the rest.
         *block = None;
         self.vacant.push(row);
-        Some(Standing { number, pool, heap, range, stream })
+        Some(CachedBlock { number, pool, heap, range, stream })
     }
 
     /// Takes back what a stream cache had on lease.

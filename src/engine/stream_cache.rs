@@ -552,7 +552,7 @@ pub(super) struct StreamCaches {
     /// Bits of the stream caches that were ever used.
     used: AtomicU64,
     /// By stream cache: the handle of the stream that was last seen in a capture which has not ended
-    /// since. What says so wrongly costs time alone.
+    /// since. One that is out of date costs time alone: the stream is served behind the engine's lock.
     capturing: Box<[AtomicUsize]>,
     peaks: Mutex<Peaks>,
 }

@@ -4,7 +4,8 @@
 //! address at which neighbours that the requester may take hold it, and lies at their low end; outside
 //! captures to the tightest of the [`COMPARED`] lowest runs with such a place. A stream of a capture may
 //! take what its capture proves for it, and what is idle; work outside captures what is idle and in no
-//! graph, and what its own stream gave back before. Where there is no such place, the heap grows, together with a free end that it has ([`grow`](super::grow)).
+//! graph, and what its own stream gave back before. Where there is no such place, the heap grows, together
+//! with a free end that it has ([`grow`](super::grow)).
 //!
 //! Only ranges of runs that are large enough are looked at. A search from the lowest address on gives up
 //! after [`TRIES`] ranges that the requester may not take; a second one then begins where the
