@@ -4,7 +4,7 @@
 //!
 //! `--count CALL MIX SIZES STREAMS STEPS` runs one script once, with the calls of one kind in a function
 //! of their own that a profiler can find, and prints how many there were: `benches/instructions` counts
-//! their instructions.
+//! their instructions. What the pool holds in the end goes to standard error.
 
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
@@ -85,6 +85,7 @@ fn count(call: &str, script: &Script) -> u64 {
     }
     let mut meter = Counted { allocations: call == "alloc", calls: 0 };
     host.run(&script.calls, &mut meter);
+    eprintln!("{} bytes reserved", host.reserved());
     meter.calls
 }
 
