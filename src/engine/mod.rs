@@ -7,10 +7,10 @@
 //! 2. Else the engine is locked (`Engine::change`), and the request goes through
 //!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
 //!    stream is looked at, so that the capture's proof knows its latest nodes (`state`).
-//! 3. A heap of the pool (`pools`) looks for the best *place*: outside captures among ranges that
+//! 3. A heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
 //!    nothing uses any more and those that the stream itself used last; in a capture among ranges
 //!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
-//!    whether it may is asked of the proof for every range (`Locked::search` in `allocate`).
+//!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
 //! 4. Without a place, what waits is looked at (`deferred`, `streams`), and the pool grows; where
 //!    memory is short, the steps of `oom` are gone through.
 //! 5. The block is entered among the live ones (`live_blocks`), in the journals of captures

@@ -137,7 +137,7 @@ impl fmt::Display for GraphId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     pub(super) engine: u32,
-    /// The stream cache that handed it out, or [`NO_FRONT`].
+    /// The stream cache that handed it out, or [`NO_CACHE`].
     pub(super) cache: u32,
     pub(super) slot: u32,
     pub(super) number: u64,

@@ -5,7 +5,7 @@
 //! who holds every lock. So that a peak is not missed, each counts against a *allowance*: the sum of
 //! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
 //! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
-//! peak, everything is added up and a new peak is noted (see `Engine::settle`).
+//! peak, everything is added up and a new peak is noted (see `State::sum_up`).
 
 use smallvec::SmallVec;
 
