@@ -71,6 +71,18 @@ fn a_stream_has_its_own_blocks_back_as_one_of_another_size() {
 }
 
 #[test]
+fn a_block_goes_where_it_leaves_the_least_over() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let [large, _, small, _] = [8, 2, 4, 2].map(|mib| b.block(mib, s));
+    b.engine.free(large.id).unwrap();
+    b.engine.free(small.id).unwrap();
+    assert!(large.address < small.address);
+    assert_eq!(b.block(3, s).address, small.address);
+    assert_eq!(b.block(7, s).address, large.address);
+}
+
+#[test]
 fn another_stream_has_a_block_once_its_work_has_completed() {
     let b = bench(Config::default());
     let [s, t] = b.streams();
