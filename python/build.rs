@@ -5,6 +5,7 @@ use std::env;
 /// Functions that `src/glibc.rs` stands for.
 const WRAPPED: &[&str] = &[
     "dladdr",
+    "dladdr1",
     "dlclose",
     "dlerror",
     "dlopen",

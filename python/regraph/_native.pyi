@@ -26,10 +26,12 @@ def throws_out_of_memory() -> bool:
     """Whether running out of memory raises `torch.OutOfMemoryError`, not only `RuntimeError`."""
 
 def hooks() -> dict[str, int]:
-    """The addresses of the functions that PyTorch calls.
+    """The addresses of the functions that PyTorch and the native allocator call, by name."""
 
-    Keys: init, reset, memory_fraction, base_allocation, record_stream, begin_pool, end_pool,
-    release_pool.
+def is_allocator_class(table: int) -> bool:
+    """Whether a C++ class of allocators is of the kind that the loaded PyTorch has.
+
+    `table` is the address of its table of virtual functions.
     """
 
 def capture_beginning() -> None:

@@ -29,6 +29,8 @@ macro_rules! old_version {
 
 old_version! { "2.12": "pthread_setname_np" }
 
+old_version! { "2.3.3": "dladdr1" }
+
 old_version! {
     "2.2.5":
     "dladdr" "dlclose" "dlerror" "dlopen" "dlsym"

@@ -1,4 +1,5 @@
-//! The functions that PyTorch calls: its pluggable allocator's hooks.
+//! The functions that PyTorch calls: its pluggable allocator's hooks, and those of the allocator class
+//! in `regraph/torch/cxx`.
 //!
 //! Nothing of Rust's unwinds out of them. Where PyTorch can take an error it is thrown as a C++
 //! exception of PyTorch's own; where it cannot, in destructors, it is written to standard error.
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use regraph::driver::StreamHandle;
 use regraph_plugin::Error;
 
-use crate::allocator::{allocator, set_fraction};
+use crate::allocator::{allocator, fraction, set_fraction};
 use crate::{shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
@@ -53,6 +54,18 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
         ),
         ("end_pool", end_pool as extern "C-unwind" fn(c_int, PoolId) as usize),
         ("release_pool", release_pool as extern "C" fn(c_int, PoolId) as usize),
+        (
+            "allocate",
+            regraph_torch_allocate
+                as unsafe extern "C-unwind" fn(usize, c_int, *mut c_void) -> *mut c_void
+                as usize,
+        ),
+        ("free", free as extern "C" fn(*mut c_void) as usize),
+        ("memory_fraction_now", memory_fraction_now as extern "C" fn(c_int) -> f64 as usize),
+        (
+            "route_begin",
+            regraph_hook_begin_pool as extern "C" fn(c_int, u64, u64, *mut c_void) as usize,
+        ),
     ])
 }
 
@@ -91,6 +104,11 @@ pub unsafe extern "C" fn regraph_torch_free(
     tell(guarded(|| Ok(allocator()?.free(address as u64, number(device))?)));
 }
 
+/// Takes memory of any device back.
+extern "C" fn free(address: *mut c_void) {
+    tell(guarded(|| Ok(allocator()?.free_anywhere(address as u64)?)));
+}
+
 extern "C" fn init(_devices: c_int) {}
 
 extern "C" fn reset() {
@@ -99,6 +117,10 @@ extern "C" fn reset() {
 
 extern "C-unwind" fn memory_fraction(fraction: f64, device: c_int) {
     throw(guarded(|| set_fraction(number(device), fraction)));
+}
+
+extern "C" fn memory_fraction_now(device: c_int) -> f64 {
+    fraction(number(device))
 }
 
 /// What a tensor's memory is a part of: each block stands by itself.

@@ -79,6 +79,13 @@ fn throws_out_of_memory() -> bool {
     shim::throws_out_of_memory()
 }
 
+/// Whether a C++ class of allocators is of the kind that the loaded PyTorch has, by the address of its
+/// table of virtual functions.
+#[pyfunction]
+fn is_allocator_class(table: usize) -> bool {
+    shim::is_allocator(table)
+}
+
 /// The module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -88,6 +95,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(version, module)?)?;
     module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
     module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
     module.add("Refused", module.py().get_type::<errors::Refused>())?;
     captures::register(module)?;
     figures::register(module)

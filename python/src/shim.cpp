@@ -13,6 +13,7 @@
 
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <link.h>
 
 namespace {
 
@@ -93,6 +94,14 @@ const Kind& out_of_memory() {
   abi::__cxa_throw(error, kind.type, destroy);
 }
 
+// The size of the table of virtual functions that holds an address, in bytes; 0 where it is not known.
+std::size_t table_size(const void* address) {
+  Dl_info info;
+  void* entry = nullptr;
+  if (dladdr1(address, &info, &entry, RTLD_DL_SYMENT) == 0 || entry == nullptr) return 0;
+  return static_cast<const ElfW(Sym)*>(entry)->st_size;
+}
+
 using Filter = std::function<bool(void*)>;
 
 }  // namespace
@@ -137,5 +146,13 @@ const char* regraph_shim_path() {
   Dl_info info;
   return dladdr(reinterpret_cast<void*>(&regraph_shim_can_throw), &info) != 0 ? info.dli_fname
                                                                               : nullptr;
+}
+
+// Whether a class of allocators with this table of virtual functions is of the kind that the loaded
+// PyTorch has. Its class for plug-ins adds no virtual functions either, so its table is as long.
+bool regraph_shim_is_allocator(const void* table) {
+  const void* theirs =
+      find("_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
+  return theirs != nullptr && table_size(table) != 0 && table_size(table) == table_size(theirs);
 }
 }

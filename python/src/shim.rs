@@ -15,6 +15,7 @@ extern "C" {
     fn regraph_shim_filter_takes(filter: *const c_void, stream: *mut c_void) -> bool;
     fn regraph_shim_filter_drop(filter: *mut c_void);
     fn regraph_shim_path() -> *const c_char;
+    fn regraph_shim_is_allocator(table: *const c_void) -> bool;
     /// Its last argument is a `std::function`, which Rust cannot name.
     pub(crate) fn regraph_shim_begin_pool(device: c_int, pool: PoolId, filter: *mut c_void);
 }
@@ -38,6 +39,13 @@ pub(crate) fn path() -> Option<String> {
     // SAFETY: as above.
     let path = unsafe { CStr::from_ptr(path) };
     Some(path.to_string_lossy().into_owned())
+}
+
+/// Whether a class of allocators is of the kind that the loaded PyTorch has, by its table of virtual
+/// functions.
+pub(crate) fn is_allocator(table: usize) -> bool {
+    // SAFETY: looks the address up in the loader's tables, and reads nothing there.
+    unsafe { regraph_shim_is_allocator(table as *const c_void) }
 }
 
 /// A filter of PyTorch's, kept beyond the call that brought it.

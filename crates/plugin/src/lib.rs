@@ -117,6 +117,22 @@ impl<D: Driver + HostApi> Plugin<D> {
         self.known(device, address)?.free(address)
     }
 
+    /// Takes memory of any device back. See [`Engine::free`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block begins there.
+    pub fn free_anywhere(&self, address: u64) -> Result<(), Error> {
+        if address == 0 {
+            return Ok(());
+        }
+        for device in self.devices() {
+            if let Some(block) = device.blocks.remove(address) {
+                return Ok(device.engine.free(block)?);
+            }
+        }
+        Err(Error::UnknownAddress { call: "free", address })
+    }
+
     /// Says that a stream uses the block at an address. See [`Engine::record_stream`].
     ///
     /// # Errors

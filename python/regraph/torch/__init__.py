@@ -13,7 +13,7 @@ from regraph.torch.requirements import require_torch
 require_torch()
 
 # ruff: noqa: E402 -- the check above comes first.
-from regraph.torch.enabling import enable, is_enabled
+from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, Refused
 from regraph.torch.explaining import explain
 from regraph.torch.figures import (
@@ -50,6 +50,7 @@ __all__ = [
     "_dump_snapshot",
     "_record_memory_history",
     "_snapshot",
+    "backend",
     "captures",
     "enable",
     "explain",

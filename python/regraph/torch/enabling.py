@@ -1,22 +1,33 @@
 """Replaces PyTorch's allocator by regraph."""
 
 import threading
+import warnings
+from ctypes import CDLL
 from typing import Any
 
 import torch
 
 from regraph import _native
 from regraph.torch import capturing, conditions, figures, snapshots, unserved
+from regraph.torch import native as door
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
 _lock = threading.Lock()
+# "native" or "plugin" once regraph is enabled.
+_backend: str | None = None
 # PyTorch keeps a bare pointer to it in places: it must never go.
 _allocator: Any = None
 _patches = Patches()
 
 
-def enable(*, settings: str | None = None, check: bool | None = None) -> None:
+def enable(
+    *,
+    settings: str | None = None,
+    check: bool | None = None,
+    native: bool | None = None,
+    backend_name: str = "regraph",
+) -> None:
     """Makes regraph PyTorch's allocator of GPU memory until the process ends.
 
     Call it once, before anything uses CUDA. A process made by 'spawn' starts afresh and calls it
@@ -25,44 +36,97 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
     Args:
         settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable.
         check: Whether the checker examines each capture; `None` leaves that to the settings.
+        native: Whether regraph enters as an allocator class of PyTorch's own kind, which serves
+            everything that PyTorch's own allocator serves (`True`), or by PyTorch's door for
+            plug-ins, which serves less (`False`); `None` takes the first where there is a library
+            for this PyTorch or a C++ compiler, and warns where it cannot.
+        backend_name: What `torch.cuda.memory.get_allocator_backend()` says of the native allocator.
+            Programs that look for "native" there want that.
 
     Raises:
         Error: It cannot be done here or now; PyTorch stays as it was.
     """
-    global _allocator
+    global _backend
     with _lock:
-        if _allocator is not None:
+        if _backend is not None:
             raise Error("regraph is enabled already; call enable() once.")
         conditions.require_usable_torch()
-        allocator = torch.cuda.memory.CUDAPluggableAllocator(
-            _native.library_path(), "regraph_torch_allocate", "regraph_torch_free"
-        )
-        conditions.require_hooks(allocator._allocator)
-        _start(settings, check)
-        for hook, address in _native.hooks().items():
-            getattr(allocator._allocator, conditions.SETTERS[hook])(address)
-        try:
-            for part in (capturing, figures, snapshots, unserved):
-                part.install(_patches)
-            _change(allocator)
-        except BaseException:
-            _patches.undo()
-            raise
-        _allocator = allocator
+        library = None if native is False else _library(required=native is True)
+        if library is None:
+            _plug_in(settings, check)
+            _backend = "plugin"
+        else:
+            _enter(library, settings, check, backend_name)
+            _backend = "native"
     conditions.warn_of_errors()
     conditions.warn_of_other_settings()
-    unserved.turn_off()
+    if _backend == "plugin":
+        unserved.turn_off()
+
+
+def backend() -> str | None:
+    """By which door regraph has entered PyTorch: "native", "plugin", or `None` if it has not."""
+    return _backend
 
 
 def is_enabled() -> bool:
     """Whether PyTorch's GPU memory comes from regraph in this process."""
-    return _allocator is not None
+    return _backend is not None
 
 
 def require_enabled(what: str) -> None:
     """Raises `Error` unless regraph is enabled."""
     if not is_enabled():
         raise Error(f"{what} needs regraph; call regraph.torch.enable() at the program's start.")
+
+
+def _library(required: bool) -> CDLL | None:
+    """The library of the native door for this PyTorch, if there is one."""
+    try:
+        return door.load()
+    except door.Unavailable as error:
+        if required:
+            raise Error(f"The native allocator is not available: {error}.") from error
+        warnings.warn(
+            f"regraph enters PyTorch as a plug-in, without {unserved.MISSING}, because {error}.",
+            stacklevel=4,
+        )
+        return None
+
+
+def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> None:
+    _start(settings, check)
+    try:
+        for part in (capturing, figures, snapshots):
+            part.install(_patches)
+        door.install(library, name)
+    except BaseException as error:
+        _patches.undo()
+        if isinstance(error, RuntimeError):
+            raise _refused(error) from error
+        raise
+
+
+def _plug_in(settings: str | None, check: bool | None) -> None:
+    global _allocator
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(
+        _native.library_path(), "regraph_torch_allocate", "regraph_torch_free"
+    )
+    conditions.require_hooks(allocator._allocator)
+    _start(settings, check)
+    hooks = _native.hooks()
+    for hook, setter in conditions.SETTERS.items():
+        getattr(allocator._allocator, setter)(hooks[hook])
+    try:
+        for part in (capturing, figures, snapshots, unserved):
+            part.install(_patches)
+        torch.cuda.memory.change_current_allocator(allocator)
+    except BaseException as error:
+        _patches.undo()
+        if isinstance(error, RuntimeError):
+            raise _refused(error) from error
+        raise
+    _allocator = allocator
 
 
 def _start(settings: str | None, check: bool | None) -> None:
@@ -76,10 +140,7 @@ def _start(settings: str | None, check: bool | None) -> None:
         ) from error
 
 
-def _change(allocator: torch.cuda.memory.CUDAPluggableAllocator) -> None:
-    try:
-        torch.cuda.memory.change_current_allocator(allocator)
-    except RuntimeError as error:
-        if "already initialized" in str(error):
-            raise conditions.initialized() from error
-        raise Error(f"PyTorch takes no other allocator here: {error}") from error
+def _refused(error: RuntimeError) -> Error:
+    if "already initialized" in str(error):
+        return conditions.initialized()
+    return Error(f"PyTorch takes no other allocator here: {error}")

@@ -12,6 +12,11 @@ import torch
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
+#: In short, for the warning that the plug-in door is taken.
+MISSING = (
+    "torch.cuda.MemPool, CUDA graph trees (torch.compile's 'reduce-overhead'), tensors shared "
+    "between processes and cudnn.benchmark"
+)
 _POOLS = (
     "torch.cuda.MemPool works with PyTorch's own allocator only; share memory between graphs by "
     "torch.cuda.graph's pool argument, which regraph serves."

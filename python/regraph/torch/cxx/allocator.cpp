@@ -1,0 +1,156 @@
+// The allocator's blocks, and how it becomes PyTorch's.
+#include "allocator.h"
+
+#include <cstring>
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/api/include/torch/version.h>
+
+namespace regraph {
+
+Hooks hooks{};
+
+namespace {
+
+// For an interpreter that traces GPU calls.
+void trace_allocation(void* address) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA,
+                                                reinterpret_cast<std::uintptr_t>(address));
+  }
+}
+
+void trace_free(void* address) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA,
+                                                  reinterpret_cast<std::uintptr_t>(address));
+  }
+}
+
+void* allocate_on(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return nullptr;
+  void* address = hooks.allocate(bytes, device, stream);
+  trace_allocation(address);
+  return address;
+}
+
+DeviceIndex current_device() {
+  DeviceIndex device = 0;
+  C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+  return device;
+}
+
+}  // namespace
+
+void free_block(void* address) {
+  if (address == nullptr) return;
+  trace_free(address);
+  hooks.free(address);
+}
+
+void not_served(const char* what) {
+  TORCH_CHECK(false, "regraph does not serve ", what);
+}
+
+c10::DataPtr Allocator::allocate(std::size_t bytes) {
+  const DeviceIndex device = current_device();
+  void* address = allocate_on(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+  return {address, address, &free_block, c10::Device(c10::kCUDA, device)};
+}
+
+c10::DeleterFnPtr Allocator::raw_deleter() const { return &free_block; }
+
+void* Allocator::raw_alloc(std::size_t bytes) {
+  const DeviceIndex device = current_device();
+  return allocate_on(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+}
+
+void* Allocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) {
+  return allocate_on(current_device(), bytes, stream);
+}
+
+void Allocator::raw_delete(void* address) { free_block(address); }
+
+void Allocator::recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) {
+  // Memory of other processes is not the allocator's, and empty tensors have none.
+  if (block.get() == nullptr || block.get_deleter() != &free_block) return;
+  hooks.record_stream(block.get(), stream.stream());
+}
+
+void Allocator::copy_data(void* to, const void* from, std::size_t bytes) const {
+  C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+}
+
+void Allocator::init(int devices) { devices_ = devices; }
+
+bool Allocator::initialized() { return devices_ > 0; }
+
+double Allocator::getMemoryFraction(DeviceIndex device) {
+  return hooks.memory_fraction_now(device);
+}
+
+void Allocator::setMemoryFraction(double share, DeviceIndex device) {
+  hooks.memory_fraction(share, device);
+}
+
+std::string Allocator::name() { return name_; }
+
+}  // namespace regraph
+
+namespace {
+
+// One for the process: PyTorch keeps bare pointers to it.
+regraph::Allocator* installed = nullptr;
+
+template <typename Function>
+bool set(Function& function, const char* name, const char* const* names, void* const* addresses,
+         std::size_t count) {
+  for (std::size_t row = 0; row < count; ++row) {
+    if (std::strcmp(names[row], name) == 0) {
+      function = reinterpret_cast<Function>(addresses[row]);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+extern "C" {
+
+// The minor version of PyTorch that this library was built for, as "2.11".
+__attribute__((visibility("default"))) const char* regraph_native_version() {
+#define REGRAPH_TEXT(number) #number
+#define REGRAPH_NUMBER(number) REGRAPH_TEXT(number)
+  return REGRAPH_NUMBER(TORCH_VERSION_MAJOR) "." REGRAPH_NUMBER(TORCH_VERSION_MINOR);
+}
+
+// The allocator's table of virtual functions, by which its class is compared with PyTorch's.
+__attribute__((visibility("default"))) const void* regraph_native_table() {
+  const regraph::Allocator allocator("");
+  return *reinterpret_cast<const void* const*>(&allocator);
+}
+
+// Makes regraph PyTorch's allocator; null, or why it cannot be (a text that stays).
+__attribute__((visibility("default"))) const char* regraph_native_install(
+    const char* const* names, void* const* addresses, std::size_t count, const char* name) {
+  using namespace regraph;
+  if (native::get()->initialized()) return "already initialized";
+#define REGRAPH_SET(result, member, parameters)                       \
+  if (!set(hooks.member, #member, names, addresses, count)) {         \
+    return "the native half of the package lacks the function " #member; \
+  }
+  REGRAPH_HOOKS(REGRAPH_SET)
+#undef REGRAPH_SET
+  installed = new Allocator(name);
+  native::allocator.store(installed);
+  // Above what PyTorch registers itself.
+  c10::SetAllocator(c10::kCUDA, installed, 100);
+  return nullptr;
+}
+}

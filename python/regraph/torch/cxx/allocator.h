@@ -1,0 +1,90 @@
+// PyTorch's allocator of GPU memory, on regraph: one object for all devices.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "hooks.h"
+
+namespace regraph {
+
+namespace native = c10::cuda::CUDACachingAllocator;
+using c10::DeviceIndex;
+using c10::cuda::MempoolId_t;
+
+// Visible, so that the loader knows the length of its table of virtual functions.
+class __attribute__((visibility("default"))) Allocator final : public native::CUDAAllocator {
+ public:
+  // `name`: what torch.cuda.memory.get_allocator_backend() says.
+  explicit Allocator(std::string name) : name_(std::move(name)) {}
+
+  // Blocks.
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void* raw_alloc(std::size_t bytes) override;
+  void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override;
+  void raw_delete(void* address) override;
+  void recordStream(const c10::DataPtr& block, c10::cuda::CUDAStream stream) override;
+  void copy_data(void* to, const void* from, std::size_t bytes) const override;
+
+  // Memory as a whole.
+  void init(int devices) override;
+  bool initialized() override;
+  void emptyCache(MempoolId_t pool = {0, 0}) override;
+  double getMemoryFraction(DeviceIndex device) override;
+  void setMemoryFraction(double share, DeviceIndex device) override;
+  void enable(bool value) override;
+  bool isEnabled() const override;
+  void cacheInfo(DeviceIndex device, std::size_t* largest) override;
+  void* getBaseAllocation(void* address, std::size_t* bytes) override;
+  std::string name() override;
+
+  // Pools.
+  void beginAllocateToPool(DeviceIndex device, MempoolId_t pool,
+                           std::function<bool(cudaStream_t)> filter) override;
+  void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override;
+  void releasePool(DeviceIndex device, MempoolId_t pool) override;
+
+  // Graph trees.
+  std::shared_ptr<native::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                             MempoolId_t pool) override;
+  native::CheckpointDelta setCheckpointPoolState(
+      DeviceIndex device, std::shared_ptr<native::AllocatorState> state) override;
+
+  // Figures and history.
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
+  void resetAccumulatedStats(DeviceIndex device) override;
+  void resetPeakStats(DeviceIndex device) override;
+  native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override;
+  void recordHistory(bool enabled, native::CreateContextFn context, std::size_t entries,
+                     native::RecordContext when, bool clear,
+                     const std::vector<std::string>& skipped) override;
+  void attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) override;
+  void attachAllocatorTraceTracker(native::AllocatorTraceTracker tracker) override;
+  std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+
+  // Other devices and processes.
+  native::ShareableHandle shareIpcHandle(void* address) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+  void enablePeerAccess(DeviceIndex device, DeviceIndex peer) override;
+  cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device,
+                          std::size_t bytes, cudaStream_t stream, bool peers) override;
+
+ private:
+  std::string name_;
+  int devices_ = 0;
+};
+
+// Takes back a block of the allocator's: the deleter of every tensor's memory.
+void free_block(void* address);
+
+// An error that says what this build cannot do.
+[[noreturn]] void not_served(const char* what);
+
+}  // namespace regraph
