@@ -147,6 +147,67 @@ pub enum Error {
         /// The pool.
         pool: PoolLabel,
     },
+    /// A capture into the pool is under way: what lives in the pool changes with it.
+    #[error(
+        "{call}: {captures} captures into {pool} are under way; end them first, or abandon them \
+         (Engine::abandon_capture)"
+    )]
+    PoolCaptures {
+        /// The engine's call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolLabel,
+        /// Captures under way that use the pool.
+        captures: usize,
+    },
+    /// Live blocks of the pool may be in use in captures under way, into other pools.
+    #[error(
+        "{call}: {streams} streams that live blocks of {pool} are used on are in captures under way, or \
+         may be; end those first"
+    )]
+    BlocksInCapture {
+        /// The engine's call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolLabel,
+        /// How many of their streams.
+        streams: usize,
+    },
+    /// The pool's blocks cannot come back to their addresses with what they held: its memory is not
+    /// cached, or came at the end of a capture.
+    #[error(
+        "{call}: blocks of {pool} cannot be brought back to their addresses: memory of the pool comes at \
+         the end of its captures, or is not cached; use a pool whose captures have no plan \
+         (Engine::plan_capture), with caching"
+    )]
+    CannotCheckpoint {
+        /// The engine's call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolLabel,
+    },
+    /// The checkpoint was taken of another pool. Nothing has changed.
+    #[error("restore: the checkpoint is one of {of}, not of {pool}; restore it there")]
+    OtherCheckpoint {
+        /// The pool that was to be restored.
+        pool: PoolLabel,
+        /// The checkpoint's pool.
+        of: PoolId,
+    },
+    /// Memory of a block that a checkpoint names went back to the driver. Nothing has changed.
+    #[error(
+        "restore: {pool} does not hold the {bytes} bytes at {address:#x} any more, where a block of the \
+         checkpoint lay; they went back to the driver when nothing used them (Engine::empty_cache, or where \
+         memory was short); run what made the block again, and take another checkpoint"
+    )]
+    CheckpointGone {
+        /// The pool.
+        pool: PoolLabel,
+        /// Where the block lay.
+        address: u64,
+        /// What it occupied.
+        bytes: u64,
+    },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
     /// given back.
     #[error(transparent)]

@@ -21,11 +21,11 @@ use super::names::PoolId;
 use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
-use crate::heap::RangeId;
+use crate::heap::{Cut, RangeId};
 use crate::journal::{BlockNumber, Entry};
 
 /// A range that waits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Deferred {
     pub(super) pool: PoolId,
     pub(super) heap: u32,
@@ -218,6 +218,15 @@ impl Deferrals {
         self.vacant.push(number);
     }
 
+    /// The number of the one that a range is.
+    fn number_of(&self, heap: u32, range: RangeId) -> Option<u32> {
+        let mut rows = self.rows.iter();
+        let row = rows.position(|row| {
+            row.as_ref().is_some_and(|waiting| waiting.heap == heap && waiting.range == range)
+        });
+        row.map(|row| row as u32)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Deferred> {
         self.rows.iter().flatten()
     }
@@ -234,6 +243,43 @@ impl State {
     pub(super) fn may_order(&self, pool: PoolId) -> bool {
         let Some(row) = self.pools.get(pool) else { return false };
         row.captures() == 0 && !self.pools.heap(row.small()).is_uncached()
+    }
+}
+
+impl State {
+    /// A block has taken a part of a range that waits, or all of it: what is left goes on waiting for the
+    /// same. Returns whether a graph uses the memory, or may.
+    pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> bool {
+        let Cut { from, place: (address, _), below, above } = cut;
+        let Some(number) = self.deferred.number_of(heap, from) else { return false };
+        let Some(mut waiting) = self.deferred.take(number) else { return false };
+        if let Some(requested) = waiting.requested.take() {
+            self.record_event(Action::Completed, (address, requested), None, waiting.pool);
+        }
+        let graphs = waiting.graphs || waiting.captured || waiting.unclear;
+        match (below, above) {
+            (true, Some(range)) => {
+                // Records know each by its own number.
+                let block = self.blocks.number();
+                let (address, bytes) = self.pools.extent(heap, range);
+                let standing = Entry::Standing { block, address, bytes };
+                self.write_journals(waiting.pool, None, standing);
+                self.deferred.add(Deferred { range, number: block, ..waiting.clone() });
+                self.deferred.put_back(number, waiting);
+            }
+            (true, None) => self.deferred.put_back(number, waiting),
+            (false, Some(range)) => self.deferred.put_back(number, Deferred { range, ..waiting }),
+            (false, None) => {
+                if let Some(mark) = waiting.awaits() {
+                    self.timelines.unpark(mark, number);
+                }
+                self.deferred.polled.retain(|&it| it != number);
+                self.deferred.forget(number);
+                let block = waiting.number;
+                self.write_journals(waiting.pool, None, Entry::Settled { block });
+            }
+        }
+        graphs
     }
 }
 

@@ -245,31 +245,39 @@ impl State {
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();
-        let leak = |block: &super::live_blocks::LiveBlock, id, bytes, frames: Option<&Frames>| {
+        self.each_live(|id, block, bytes, frames| {
+            if !wanted(block) {
+                return;
+            }
             let known = self.pools.get(block.pool).is_some();
-            Leak {
+            live.push(Leak {
                 block: id,
                 pool: self.pools.label(block.pool),
                 address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
                 bytes,
                 stream: block.stream,
-                origin: frames.map(Frames::resolve).unwrap_or_default(),
-            }
-        };
-        for (id, block) in self.blocks.named() {
-            if !block.leased && wanted(block) {
-                live.push(leak(block, id, block.requested, block.frames.as_deref()));
-            }
+                origin: frames.map(|frames| frames.resolve()).unwrap_or_default(),
+            });
+        });
+        live.sort_by_key(|leak| leak.address);
+        live
+    }
+
+    /// Names every live block, with what was asked for in bytes, and by whom.
+    pub(super) fn each_live(
+        &self,
+        mut tell: impl FnMut(BlockId, &LiveBlock, u64, Option<&Arc<Frames>>),
+    ) {
+        for (id, block) in self.blocks.named().filter(|(_, block)| !block.leased) {
+            tell(id, block, block.requested, block.frames.as_ref());
         }
         for cache in self.caches.used() {
             for lease in cache.leases().filter(|lease| !lease.cached) {
-                let block = self.blocks.leased(lease.lease).filter(|block| wanted(block));
-                let Some(block) = block else { continue };
-                live.push(leak(block, lease.id, lease.requested, lease.frames.as_deref()));
+                if let Some(block) = self.blocks.leased(lease.lease) {
+                    tell(lease.id, block, lease.requested, lease.frames.as_ref());
+                }
             }
         }
-        live.sort_by_key(|leak| leak.address);
-        live
     }
 }
 

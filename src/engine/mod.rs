@@ -27,7 +27,7 @@
 //!
 //! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
 //! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
-//! `lifecycle` and `suspend` are about whole pools, `memory` and `reclaim` about all memory,
+//! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
 //! `explain`, `snapshot` and `history` tell about it.
 
 mod accounts;
@@ -35,6 +35,7 @@ mod allocate;
 mod attempts;
 mod capture_state;
 mod captures;
+mod checkpoints;
 mod config;
 mod deferred;
 mod end;
@@ -65,6 +66,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use attempts::Attempt;
+pub use checkpoints::{Checkpoint, Restored};
 #[cfg(feature = "flaws")]
 #[doc(hidden)]
 pub use config::Flaw;

@@ -147,6 +147,8 @@ pub(super) struct LiveLease {
     pub(super) requested: u64,
     /// Whether it was freed and can be handed out again.
     pub(super) cached: bool,
+    /// Streams that were recorded for it.
+    pub(super) uses: SmallVec<[StreamHandle; 2]>,
     pub(super) frames: Option<Arc<Frames>>,
 }
 
@@ -379,6 +381,16 @@ impl StreamCache {
         Some(self.drop_row(id.slot))
     }
 
+    /// Gives up every live block of a pool, whose host has lost them all at once.
+    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, Lease)> {
+        let of_pool = |row: &Row| {
+            row.state == RowState::Live && self.buckets[row.bucket as usize].pool == pool
+        };
+        let rows = self.rows.iter().zip(0..).filter(|(row, _)| of_pool(row));
+        let live: Vec<BlockId> = rows.map(|(row, slot)| self.id(slot, row.number)).collect();
+        live.into_iter().filter_map(|id| Some((id, self.give_up(id)?))).collect()
+    }
+
     /// Gives up what can be handed out and is of such a pool, stream and class.
     pub(super) fn drain(
         &mut self,
@@ -463,6 +475,7 @@ impl StreamCache {
             id: self.id(slot as u32, row.number),
             requested: row.requested,
             cached: row.state == RowState::Cached,
+            uses: row.uses.clone(),
             frames: row.frames.clone(),
         })
     }

@@ -49,6 +49,8 @@ pub(super) enum StreamStatus {
 #[derive(Debug)]
 struct Timeline {
     stream: StreamHandle,
+    /// Tells the streams apart that ever had the handle, or the row.
+    number: u64,
     /// The position that is open: what is freed now belongs to it.
     open: u64,
     completed: u64,
@@ -97,9 +99,16 @@ pub(super) struct Timelines {
     synchronized: u64,
     /// How often a stream has gone from one thread to another, or come to its first.
     changes: u64,
+    /// How many streams there were so far.
+    streams: u64,
 }
 
 impl Timelines {
+    /// A mark that is reached whatever its timeline does. There is one wherever a block has been.
+    pub(super) fn passed() -> Position {
+        Position { timeline: TimelineId::new(0), position: 0 }
+    }
+
     pub(super) fn new() -> Self {
         Self {
             rows: Vec::new(),
@@ -110,6 +119,7 @@ impl Timelines {
             spare: BTreeMap::new(),
             synchronized: 0,
             changes: 0,
+            streams: 0,
         }
     }
 
@@ -119,17 +129,20 @@ impl Timelines {
             self.recent.put(stream_key(stream), timeline);
             return timeline;
         }
+        self.streams += 1;
+        let number = self.streams;
         let timeline = match self.vacant.pop() {
             // Its positions go on: what still names an old one finds it completed.
             Some(timeline) => {
                 let row = &mut self.rows[timeline.index()];
-                (row.stream, row.retired) = (stream, false);
+                (row.stream, row.number, row.retired) = (stream, number, false);
                 (row.thread, row.device, row.ended) = (None, None, None);
                 timeline
             }
             None => {
                 self.rows.push(Timeline {
                     stream,
+                    number,
                     open: 1,
                     completed: 0,
                     wanted: false,
@@ -208,6 +221,11 @@ impl Timelines {
     pub(super) fn known(&self, stream: StreamHandle) -> Option<TimelineId> {
         let known = self.recent.get(stream_key(stream));
         known.or_else(|| self.by_stream.get(&stream).copied())
+    }
+
+    /// Tells a stream from those that have its handle once it was retired. None where it has no timeline.
+    pub(super) fn number(&self, stream: StreamHandle) -> Option<u64> {
+        self.known(stream).map(|timeline| self.rows[timeline.index()].number)
     }
 
     pub(super) fn stream(&self, timeline: TimelineId) -> StreamHandle {
@@ -316,6 +334,13 @@ impl Timelines {
         if !row.busy {
             row.busy = true;
             self.busy.push_back(timeline);
+        }
+    }
+
+    /// Takes back what [`Timelines::park`] has parked at a mark.
+    pub(super) fn unpark(&mut self, mark: Position, number: u32) {
+        if let Some(parked) = self.rows[mark.timeline.index()].parked.get_mut(&mark.position) {
+            parked.retain(|&it| it != number);
         }
     }
 

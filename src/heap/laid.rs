@@ -1,7 +1,7 @@
 //! A block at a place that a layout has chosen.
 
 use super::place::{Placed, Requester};
-use super::range::{Range, RangeId};
+use super::range::Range;
 use super::Heap;
 use crate::capture::Proof;
 
@@ -38,20 +38,5 @@ impl Heap {
         let first =
             if self.ranges[first].address < address { self.split(first, address) } else { first };
         Some(self.carve(first, bytes))
-    }
-
-    /// Cuts a free range in two and returns the upper part. Both stay free for whom the whole was.
-    fn split(&mut self, id: RangeId, address: u64) -> RangeId {
-        let Range { segment, next, block, since, state, .. } = self.ranges[id];
-        let upper = (address, self.ranges[id].end() - address);
-        self.ranges[id].bytes -= upper.1;
-        let rest = self.ranges.insert(upper, segment, (Some(id), next), state);
-        self.ranges.unite_markers(rest, id);
-        self.ranges[rest].block = block;
-        self.ranges[rest].since = since;
-        if next.is_none() {
-            self.segment(segment).last = Some(rest);
-        }
-        rest
     }
 }

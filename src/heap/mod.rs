@@ -5,7 +5,7 @@
 //! * [`runs`]: free neighbours by address and size.
 //! * [`place`]: where a block goes; with [`takeable`] and [`carve`].
 //! * [`stream_ordered`]: what streams gave back outside captures.
-//! * [`laid`]: a block at a place that a layout has chosen.
+//! * [`laid`]: a block at a place that a layout has chosen; [`claim`]: blocks at those of a checkpoint.
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
@@ -17,6 +17,7 @@
 //! The same calls give the same addresses: every order here is one of sizes, addresses and rows.
 
 mod carve;
+mod claim;
 mod give_back;
 mod grow;
 mod laid;
@@ -32,6 +33,7 @@ mod stream_ordered;
 mod suspend;
 mod takeable;
 
+pub(crate) use claim::{Claimed, Cut};
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Placed, Requester};

@@ -8,6 +8,7 @@ mod attempts;
 mod beside_captures;
 mod capture_costs;
 mod capture_windows;
+mod checkpoints;
 mod eager;
 mod engine_basics;
 mod faults;

@@ -1,0 +1,325 @@
+//! Checkpoints: the live blocks of a pool, to be brought back to life at their addresses.
+//!
+//! A host that records a tree of graphs in one pool goes back to the end of a graph that it recorded
+//! before, and records another one behind it. What lived in the pool at that point must live again, so
+//! that the new graph's blocks lie beside it. Restoring changes tables and no memory: what the blocks hold is
+//! what the last launch of their graphs has left there.
+
+use std::sync::Arc;
+
+use super::history::{Action, Frames};
+use super::live_blocks::{LiveBlock, Origin};
+use super::names::PoolId;
+use super::report::Block;
+use super::state::{Locked, State};
+use super::streams::{StreamStatus, Timelines};
+use super::{Engine, Error};
+use crate::driver::{Driver, StreamHandle};
+use crate::heap::Claimed;
+use crate::journal::Entry;
+
+/// The blocks that were live in a pool at some point ([`Engine::checkpoint`]).
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    pool: PoolId,
+    /// In order of addresses.
+    blocks: Vec<Kept>,
+}
+
+/// A block that was live.
+#[derive(Clone, Debug)]
+struct Kept {
+    heap: u32,
+    address: u64,
+    /// What it occupied, in bytes.
+    bytes: u64,
+    /// What was asked for, in bytes.
+    requested: u64,
+    stream: StreamHandle,
+    /// Tells that stream from later ones with its handle; none where it had been retired.
+    stream_number: Option<u64>,
+    /// Whether it belonged to a graph.
+    graph: bool,
+    frames: Option<Arc<Frames>>,
+}
+
+/// What a restoration has changed ([`Engine::restore`]).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The blocks that were live and are no more, in order of addresses; none of their names is known any
+    /// longer.
+    pub freed: Vec<Block>,
+    /// The blocks that are live now, in order of addresses, with new names. One may lie where one of
+    /// those lay that were freed.
+    pub live: Vec<Block>,
+}
+
+impl Checkpoint {
+    /// Its pool.
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+
+    /// Where its blocks lay, and what was asked for in bytes, in order of addresses.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        self.blocks.iter().map(|kept| (kept.address, kept.requested))
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// The blocks of a pool that are live now, for [`Engine::restore`]. Nothing changes.
+    ///
+    /// # Errors
+    /// [`Error::PoolCaptures`], [`Error::PoolSuspended`], [`Error::CannotCheckpoint`],
+    /// [`Error::UnknownPool`].
+    pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
+        self.change(|locked| {
+            locked.must_be_plain(pool, "checkpoint")?;
+            Ok(locked.state.checkpoint(pool))
+        })
+    }
+
+    /// Makes exactly those blocks live in a pool that were live at a checkpoint of it, at their
+    /// addresses: every block that is live now is freed, as [`Engine::free`] does, and every block of the
+    /// checkpoint is live again, under a new name. No memory is written or moved.
+    ///
+    /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
+    /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
+    /// now. So a place that the checkpoint names is taken whatever was there since. A graph that was
+    /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
+    /// output, the host launches it only where these are not wanted any more.
+    ///
+    /// A restored block belongs to the pool's graphs. When it is freed, captures of the pool may have its
+    /// place, and work outside captures may not before the last graph of the pool is released. Streams that were
+    /// recorded for it before are forgotten.
+    ///
+    /// Costs a look at each range of the pool, and what the frees cost. An error leaves everything as it was.
+    ///
+    /// # Errors
+    /// [`Error::PoolCaptures`], [`Error::PoolSuspended`], [`Error::CannotCheckpoint`],
+    /// [`Error::BlocksInCapture`], [`Error::OtherCheckpoint`], [`Error::CheckpointGone`],
+    /// [`Error::UnknownPool`].
+    pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
+        self.change(|locked| {
+            locked.must_be_plain(pool, "restore")?;
+            locked.must_be_apart(pool, "restore")?;
+            locked.state.must_fit(pool, checkpoint)?;
+            Ok(locked.restore(pool, checkpoint))
+        })
+    }
+
+    /// The blocks of a pool that have not been freed, in order of addresses.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn live_blocks(&self, pool: PoolId) -> Result<Vec<Block>, Error> {
+        let mut state = self.lock()?;
+        state.pool(pool, "live_blocks")?;
+        Ok(state.live_in(pool))
+    }
+}
+
+impl State {
+    fn checkpoint(&self, pool: PoolId) -> Checkpoint {
+        let mut blocks = Vec::new();
+        self.each_live(|_, block, requested, frames| {
+            if block.pool != pool {
+                return;
+            }
+            let (address, bytes) = self.pools.extent(block.heap, block.range);
+            let stream = block.stream;
+            blocks.push(Kept {
+                heap: block.heap,
+                address,
+                bytes,
+                requested,
+                stream,
+                stream_number: self.timelines.number(stream).filter(|_| block.gone.is_none()),
+                graph: matches!(block.origin, Origin::Graph),
+                frames: frames.cloned(),
+            });
+        });
+        blocks.sort_unstable_by_key(|kept| kept.address);
+        Checkpoint { pool, blocks }
+    }
+
+    /// The live blocks of a pool, in order of addresses.
+    fn live_in(&self, pool: PoolId) -> Vec<Block> {
+        let mut live = Vec::new();
+        self.each_live(|id, block, bytes, _| {
+            if block.pool == pool {
+                let (address, _) = self.pools.extent(block.heap, block.range);
+                live.push(Block { id, address, bytes });
+            }
+        });
+        live.sort_unstable_by_key(|block| block.address);
+        live
+    }
+
+    /// The streams that the live blocks of a pool are used on.
+    fn streams_in(&self, pool: PoolId) -> Vec<StreamHandle> {
+        let mut streams = Vec::new();
+        for block in self.blocks.iter().filter(|block| block.pool == pool) {
+            streams.push(block.stream);
+            streams.extend(block.uses.iter().map(|used| used.stream));
+        }
+        for cache in self.caches.used() {
+            for lease in cache.leases().filter(|lease| !lease.uses.is_empty()) {
+                let block = self.blocks.leased(lease.lease).filter(|block| block.pool == pool);
+                streams.extend(block.iter().flat_map(|_| lease.uses.iter().copied()));
+            }
+        }
+        streams.sort_unstable_by_key(|stream| stream.bits());
+        streams.dedup();
+        streams
+    }
+
+    /// Refuses a checkpoint of another pool, and one whose blocks have no place any more.
+    fn must_fit(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<(), Error> {
+        if checkpoint.pool != pool {
+            let (pool, of) = (self.pools.label(pool), checkpoint.pool);
+            return Err(Error::OtherCheckpoint { pool, of });
+        }
+        let heaps = self.pools.heaps_of(Some(pool)).into_iter();
+        let mut gone = heaps.filter_map(|heap| {
+            self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
+        });
+        match gone.next() {
+            Some((address, bytes)) => {
+                Err(Error::CheckpointGone { pool: self.pools.label(pool), address, bytes })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Checkpoint {
+    fn blocks_in(&self, heap: u32) -> impl Iterator<Item = &Kept> {
+        self.blocks.iter().filter(move |kept| kept.heap == heap)
+    }
+
+    /// Addresses and sizes in a heap, in order.
+    fn places_in(&self, heap: u32) -> Vec<(u64, u64)> {
+        self.blocks_in(heap).map(|kept| (kept.address, kept.bytes)).collect()
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Refuses a pool whose blocks cannot be told, or not be brought back.
+    fn must_be_plain(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
+        self.state.must_be_awake(pool, call)?;
+        let row = self.state.pool(pool, call)?;
+        let (captures, planned, small) = (row.captures(), row.planned(), row.small());
+        let pool = self.state.pools.label(pool);
+        if planned.is_some() || self.state.pools.heap(small).is_uncached() {
+            return Err(Error::CannotCheckpoint { call, pool });
+        }
+        if captures > 0 {
+            return Err(Error::PoolCaptures { call, pool, captures });
+        }
+        Ok(())
+    }
+
+    /// Refuses a pool of which a live block may be in use in a capture under way, into whichever pool: that
+    /// graph's launches are still to come.
+    fn must_be_apart(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
+        if self.state.captures.iter().next().is_none() {
+            return Ok(());
+        }
+        let State { captures, timelines, .. } = &*self.state;
+        let is_inside = |&stream: &StreamHandle| match timelines.ask(self.driver, stream) {
+            StreamStatus::Outside | StreamStatus::Barred => false,
+            StreamStatus::Inside(capture) => captures.slot(capture).is_some(),
+            StreamStatus::Unclear => true,
+        };
+        let inside = self.state.streams_in(pool).iter().filter(|&it| is_inside(it)).count();
+        if inside > 0 {
+            let pool = self.state.pools.label(pool);
+            return Err(Error::BlocksInCapture { call, pool, streams: inside });
+        }
+        Ok(())
+    }
+
+    /// After all that could refuse it: the steps below ask the driver about streams and nothing else, and
+    /// no answer stops them.
+    fn restore(&mut self, pool: PoolId, checkpoint: &Checkpoint) -> Restored {
+        let freed = self.free_all(pool);
+        let mut live = Vec::with_capacity(checkpoint.blocks.len());
+        for heap in self.state.pools.heaps_of(Some(pool)) {
+            self.state.touch(heap);
+            let places = self.state.pools.heap_mut(heap).claim(&checkpoint.places_in(heap));
+            for (kept, place) in checkpoint.blocks_in(heap).zip(places) {
+                live.push(self.revive(pool, kept, place));
+            }
+        }
+        live.sort_unstable_by_key(|block| block.address);
+        Restored { freed, live }
+    }
+
+    /// Frees every block of a pool that no capture under way uses, as its host would, and names them.
+    fn free_all(&mut self, pool: PoolId) -> Vec<Block> {
+        let mut freed = Vec::new();
+        let caches = Arc::clone(&self.state.caches);
+        for mut cache in caches.used() {
+            let given_up = cache.give_up_live(pool);
+            drop(cache);
+            for (id, lease) in given_up {
+                let Some(block) = self.state.blocks.leased(lease.row) else { continue };
+                let (address, _) = self.state.pools.extent(block.heap, block.range);
+                freed.push(Block { id, address, bytes: lease.requested });
+                self.free_lease(lease);
+            }
+        }
+        // What was freed to a stream cache just before, too.
+        self.take_back(|of, _, _| of == pool);
+        for Block { id, address, bytes } in self.state.live_in(pool) {
+            // Live until now.
+            if self.free(id).is_ok() {
+                freed.push(Block { id, address, bytes });
+            }
+        }
+        freed.sort_unstable_by_key(|block| block.address);
+        freed
+    }
+
+    /// Enters a block that has its place again.
+    fn revive(&mut self, pool: PoolId, kept: &Kept, place: Claimed) -> Block {
+        let &Kept { heap, address, bytes, requested, stream, .. } = kept;
+        let Claimed { range, mut graphs, cuts } = place;
+        for cut in cuts {
+            graphs |= self.state.cut_waiting(heap, cut);
+        }
+        let row = self.state.pools.get_mut(pool).expect("a pool that was looked at");
+        graphs |= !row.is_without_graphs();
+        row.add_block();
+        let known = self.state.timelines.number(stream);
+        let retired = kept.stream_number.is_none() || kept.stream_number != known;
+        // All that the old stream did is over by the host's word, and a new one of its handle is another.
+        let gone = retired.then(|| Box::new(Timelines::passed()));
+        let number = self.state.blocks.number();
+        // One that has begun meanwhile on a stream of the pool's blocks is in the pool now.
+        let standing = Entry::Standing { block: number, address, bytes };
+        self.state.write_journals(pool, None, standing);
+        let id = self.state.blocks.insert(LiveBlock {
+            number,
+            pool,
+            heap,
+            range,
+            requested,
+            bytes,
+            stream,
+            origin: if kept.graph && graphs { Origin::Graph } else { Origin::Past },
+            graphs,
+            last: None,
+            uses: smallvec::SmallVec::new(),
+            gone,
+            leased: false,
+            frames: kept.frames.clone(),
+        });
+        self.state.count_in((pool, heap), (bytes, requested), self.config.statistics);
+        let (place, frames) = ((address, requested), kept.frames.clone());
+        self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames);
+        Block { id, address, bytes: requested }
+    }
+}

@@ -1,0 +1,507 @@
+//! Checkpoints of a pool, and going back to them.
+
+use std::collections::BTreeMap;
+
+use crate::common::{bench, bench_on, Bench, MIB};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::engine::{Block, BlockId, Checkpoint, Config, Error, GraphId, PoolConfig};
+use regraph::plan::Options;
+use regraph::settings::Settings;
+use regraph_sim::SimConfig;
+
+fn checked() -> Config {
+    Config::default().check(true).find_late_uses(false)
+}
+
+fn live(b: &Bench) -> Vec<(u64, u64)> {
+    let live = b.engine.live_blocks(b.pool).unwrap();
+    live.iter().map(|block| (block.address, block.bytes)).collect()
+}
+
+fn places(blocks: &[Block]) -> Vec<(u64, u64)> {
+    blocks.iter().map(|block| (block.address, block.bytes)).collect()
+}
+
+/// Captures a graph: a temporary block and outputs that stay live.
+fn capture(b: &Bench, stream: StreamHandle, outputs: usize) -> (GraphId, Vec<Block>) {
+    let capture = b.begin(stream);
+    let temporary = b.allocate(stream);
+    b.launch(stream);
+    let outputs = (0..outputs).map(|_| b.allocate(stream)).collect();
+    b.launch(stream);
+    b.engine.free(temporary.id).unwrap();
+    (b.finish(stream, capture).graph, outputs)
+}
+
+#[test]
+fn what_lived_at_the_checkpoint_lives_again_where_it_lay() {
+    let b = bench(checked());
+    let [s] = b.streams();
+    let (_, first) = capture(&b, s, 2);
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    assert_eq!(checkpoint.blocks().collect::<Vec<_>>(), live(&b));
+    for block in &first {
+        b.engine.free(block.id).unwrap();
+    }
+    b.driver.complete_all();
+    // Lies where the first graph's outputs did.
+    let (_, second) = capture(&b, s, 2);
+    assert!(second.iter().any(|block| first.iter().any(|it| it.address == block.address)));
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(places(&restored.freed), places(&second));
+    assert_eq!(places(&restored.live), places(&first));
+    assert_eq!(live(&b), places(&first));
+    for block in first.iter().chain(&second) {
+        let freed = b.engine.free(block.id);
+        assert!(matches!(freed, Err(Error::UnknownBlock { .. })), "{freed:?}");
+    }
+    let (_, third) = capture(&b, s, 2);
+    for block in &third {
+        assert!(!first.iter().any(|it| it.address == block.address), "{block:?}");
+    }
+    // The second graph's outputs lay where the third's may.
+    assert_eq!(b.reserved(), 20 * MIB);
+    for block in restored.live.iter().chain(&third) {
+        b.engine.free(block.id).unwrap();
+    }
+    assert_eq!(live(&b), []);
+}
+
+/// Freed later, a restored block is the graphs' memory until the last of them goes.
+#[test]
+fn restored_blocks_are_the_graphs() {
+    let b = bench(checked());
+    let [s] = b.streams();
+    let eager = b.allocate(s);
+    let (graph, outputs) = capture(&b, s, 1);
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    b.engine.free(eager.id).unwrap();
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(places(&restored.freed), places(&outputs));
+    assert_eq!(restored.live.len(), 2);
+    for block in &restored.live {
+        b.engine.free(block.id).unwrap();
+    }
+    b.driver.complete_all();
+    b.engine.empty_cache().unwrap();
+    let held = b.reserved();
+    assert!(!places(&restored.live).contains(&(b.allocate(s).address, 4 * MIB)));
+    assert_eq!(b.reserved(), held + 4 * MIB);
+    b.engine.release_graph(graph).unwrap();
+    b.driver.complete_all();
+    assert!(places(&restored.live).contains(&(b.allocate(s).address, 4 * MIB)));
+}
+
+/// The place of a block that its stream had given back, that waits, and that others have taken.
+#[test]
+fn a_place_is_taken_whatever_is_there() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let blocks: Vec<Block> = (0..4).map(|_| b.allocate(s)).collect();
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    b.launch(s);
+    b.launch(t);
+    // In the stream's cache; ordered by the stream; waiting for another; in another block.
+    for block in &blocks {
+        b.engine.record_stream(block.id, if block.id == blocks[2].id { t } else { s }).unwrap();
+        b.engine.free(block.id).unwrap();
+    }
+    b.engine.mark_stream(s).unwrap();
+    let taken = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    assert_eq!(taken.address, blocks[3].address);
+    let large = b.engine.allocate(b.pool, 5 * MIB, t).unwrap();
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(places(&restored.freed), places(&[taken, large]));
+    assert_eq!(places(&restored.live), places(&blocks));
+    let capture = b.begin(s);
+    let other = b.allocate(s);
+    b.launch(s);
+    assert!(!places(&blocks).contains(&(other.address, 4 * MIB)));
+    b.finish(s, capture);
+}
+
+/// A block waits, and a smaller one lay in its middle at the checkpoint: what is left goes on waiting.
+#[test]
+fn what_is_left_of_a_waiting_place_goes_on_waiting() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let blocks: Vec<Block> = (0..3).map(|_| b.allocate(s)).collect();
+    let around = [blocks[0].id, blocks[2].id];
+    for id in around {
+        b.engine.free(id).unwrap();
+    }
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    b.engine.free(blocks[1].id).unwrap();
+    let whole = b.engine.allocate(b.pool, 12 * MIB, s).unwrap();
+    assert_eq!(whole.address, blocks[0].address);
+    b.engine.record_stream(whole.id, t).unwrap();
+    b.launch(t);
+    b.engine.free(whole.id).unwrap();
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(restored.freed, []);
+    assert_eq!(places(&restored.live), places(&blocks[1..2]));
+    assert_eq!(b.engine.pool_statistics(b.pool).unwrap().active, 12 * MIB);
+    let elsewhere = b.allocate(t);
+    assert!(elsewhere.address >= blocks[0].address + 12 * MIB, "t has not completed its use");
+    b.driver.complete_all();
+    assert_eq!(b.allocate(s).address, blocks[0].address);
+    assert_eq!(b.allocate(s).address, blocks[2].address);
+    assert_eq!(b.engine.pool_statistics(b.pool).unwrap().active, 16 * MIB);
+}
+
+#[test]
+fn what_cannot_be_restored_is_refused_and_nothing_changes() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let (_, outputs) = capture(&b, s, 1);
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    let eager = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    let before = live(&b);
+    let refused = |checkpoint: &Checkpoint| {
+        let error = b.engine.restore(b.pool, checkpoint).unwrap_err();
+        assert_eq!(live(&b), before, "{error}");
+        error
+    };
+
+    let under_way = b.begin(t);
+    assert!(matches!(refused(&checkpoint), Error::PoolCaptures { captures: 1, .. }));
+    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::PoolCaptures { .. })));
+    b.driver.end_capture(t).unwrap();
+    b.engine.abandon_capture(under_way).unwrap();
+
+    // A block of the pool may be in use in a capture into another one.
+    let other = b.engine.create_pool(PoolConfig::default());
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let elsewhere = b.engine.begin_capture(other, s).unwrap();
+    assert!(matches!(refused(&checkpoint), Error::BlocksInCapture { streams: 1, .. }));
+    b.driver.end_capture(s).unwrap();
+    b.engine.abandon_capture(elsewhere).unwrap();
+
+    let of_other = b.engine.checkpoint(other).unwrap();
+    assert!(matches!(refused(&of_other), Error::OtherCheckpoint { .. }));
+
+    b.engine.suspend_pool_discarding(b.pool).unwrap();
+    assert!(matches!(refused(&checkpoint), Error::PoolSuspended { .. }));
+    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::PoolSuspended { .. })));
+    b.engine.resume_pool(b.pool).unwrap();
+
+    // Every name still holds.
+    b.engine.free(eager.id).unwrap();
+    b.engine.free(outputs[0].id).unwrap();
+}
+
+#[test]
+fn memory_that_went_back_to_the_driver_is_not_restored() {
+    for expandable in [true, false] {
+        let settings = Settings::default().expandable_segments(expandable);
+        let b = bench(checked().settings(settings));
+        let [s] = b.streams();
+        let kept = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
+        let gone = b.engine.allocate(b.pool, 24 * MIB, s).unwrap();
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        b.engine.free(gone.id).unwrap();
+        b.driver.complete_all();
+        b.engine.mark_stream(s).unwrap();
+        b.driver.complete_all();
+        assert!(b.engine.empty_cache().unwrap().released > 0);
+        match b.engine.restore(b.pool, &checkpoint) {
+            Err(Error::CheckpointGone { address, bytes, .. }) => {
+                assert_eq!((address, bytes), (gone.address, 24 * MIB));
+            }
+            found => panic!("{found:?}"),
+        }
+        assert_eq!(live(&b), places(&[kept]));
+        b.engine.free(kept.id).unwrap();
+    }
+}
+
+#[test]
+fn pools_with_plans_or_without_caching_have_no_checkpoints() {
+    let b = bench(checked());
+    let [s] = b.streams();
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    let planned = b.begin(s);
+    b.engine.plan_capture(planned, Some(Options::default())).unwrap();
+    let block = b.allocate(s);
+    b.launch(s);
+    b.finish(s, planned);
+    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::CannotCheckpoint { .. })));
+    let refused = b.engine.restore(b.pool, &checkpoint);
+    assert!(matches!(refused, Err(Error::CannotCheckpoint { .. })), "{refused:?}");
+    assert_eq!(live(&b), places(&[block]));
+
+    let b = bench(checked().settings(Settings::default().caching(false)));
+    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::CannotCheckpoint { .. })));
+}
+
+/// A stream is gone, and another has its handle: the block is not taken for that one's.
+#[test]
+fn a_stream_may_be_gone_by_then() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let (_, outputs) = capture(&b, s, 1);
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    b.engine.free(outputs[0].id).unwrap();
+    b.driver.complete_all();
+    b.engine.retire_stream(s).unwrap();
+    let capture = b.begin(s);
+    b.allocate(s);
+    b.launch(s);
+    b.finish(s, capture);
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    // Behind nothing of the new stream.
+    b.launch(s);
+    b.engine.free(restored.live[0].id).unwrap();
+    let capture = b.begin(t);
+    b.allocate(t);
+    assert_eq!(b.allocate(t).address, checkpoint.blocks().next().unwrap().0);
+    b.finish(t, capture);
+}
+
+/// What the driver refuses while a pool is restored costs no block.
+#[test]
+fn every_call_may_fail_while_a_pool_is_restored() {
+    for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+        for n in 0.. {
+            let b = bench(checked());
+            let [s, t] = b.streams();
+            let (_, outputs) = capture(&b, s, 2);
+            let eager = b.engine.allocate(b.pool, 700, s).unwrap();
+            let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+            let all = places(&[eager, outputs[0], outputs[1]]);
+            b.engine.free(outputs[0].id).unwrap();
+            b.engine.free(eager.id).unwrap();
+            let late = b.engine.allocate(b.pool, 3 * MIB, t).unwrap();
+            b.engine.record_stream(late.id, s).unwrap();
+            let other = b.engine.create_pool(PoolConfig::default());
+            b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+            b.engine.begin_capture(other, t).unwrap();
+            let before = b.driver.total_calls();
+            b.driver.fail_any_nth(n, kind.clone());
+            let refused = b.engine.restore(b.pool, &checkpoint);
+            assert!(matches!(refused, Err(Error::BlocksInCapture { .. })), "{refused:?}");
+            assert_eq!(live(&b).len(), 2);
+            b.driver.end_capture(t).unwrap();
+            let under_way = b.engine.captures_of(t).unwrap();
+            b.engine.abandon_capture(under_way[0]).unwrap();
+            let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+            let made = b.driver.total_calls() - before;
+            b.driver.forget_failures();
+            assert_eq!(restored.freed.len(), 2);
+            let mut all = all;
+            all.sort_unstable();
+            assert_eq!(live(&b), all);
+            if made <= n {
+                assert!(n > 3, "the program makes calls");
+                break;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Eager {
+        stream: usize,
+        bytes: u64,
+    },
+    Free {
+        block: usize,
+    },
+    Record {
+        block: usize,
+        stream: usize,
+    },
+    Launch {
+        stream: usize,
+    },
+    /// Blocks, each with whether it is freed again, and an older block that is freed inside.
+    Capture {
+        stream: usize,
+        blocks: Vec<(u64, bool)>,
+        older: Option<usize>,
+        accepted: bool,
+    },
+    Complete,
+    EmptyCache,
+    Take,
+    Restore {
+        checkpoint: usize,
+    },
+    Release {
+        graph: usize,
+    },
+}
+
+fn sizes() -> impl Strategy<Value = u64> {
+    prop_oneof![1..2000u64, 1..3 * MIB, Just(4 * MIB), Just(9 * MIB)]
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let capture = (0..3usize, vec((sizes(), any::<bool>()), 0..5), any::<Option<u8>>(), 0..5u8);
+    prop_oneof![
+        3 => (0..3usize, sizes()).prop_map(|(stream, bytes)| Step::Eager { stream, bytes }),
+        4 => any::<prop::sample::Index>().prop_map(|it| Step::Free { block: it.index(64) }),
+        1 => (0..64usize, 0..3usize).prop_map(|(block, stream)| Step::Record { block, stream }),
+        1 => (0..3usize).prop_map(|stream| Step::Launch { stream }),
+        4 => capture.prop_map(|(stream, blocks, older, accepted)| Step::Capture {
+            stream,
+            blocks,
+            older: older.map(usize::from),
+            accepted: accepted > 0,
+        }),
+        1 => Just(Step::Complete),
+        1 => Just(Step::EmptyCache),
+        3 => Just(Step::Take),
+        4 => (0..64usize).prop_map(|checkpoint| Step::Restore { checkpoint }),
+        1 => (0..64usize).prop_map(|graph| Step::Release { graph }),
+    ]
+}
+
+/// The pool's live blocks, as a host knows them.
+#[derive(Default)]
+struct Model {
+    live: BTreeMap<u64, (u64, BlockId)>,
+}
+
+impl Model {
+    fn enter(&mut self, block: Block) {
+        let end = block.address + block.bytes;
+        let below = self.live.range(..end).next_back();
+        if let Some((&address, &(bytes, _))) = below {
+            assert!(address + bytes <= block.address, "{block:?} lies on a live block");
+        }
+        assert!(self.live.insert(block.address, (block.bytes, block.id)).is_none());
+    }
+
+    fn pick(&self, number: usize) -> Option<(u64, BlockId)> {
+        let row = number % self.live.len().max(1);
+        self.live.iter().nth(row).map(|(&address, &(_, id))| (address, id))
+    }
+
+    fn places(&self) -> Vec<(u64, u64)> {
+        self.live.iter().map(|(&address, &(bytes, _))| (address, bytes)).collect()
+    }
+}
+
+fn run(support: MemorySupport, steps: Vec<Step>) {
+    let device = SimConfig { total_bytes: 1 << 30, support };
+    let b = bench_on(device, checked());
+    let streams: [StreamHandle; 3] = b.streams();
+    let mut model = Model::default();
+    let mut checkpoints: Vec<(Checkpoint, Vec<(u64, u64)>)> = Vec::new();
+    let mut graphs: Vec<GraphId> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Eager { stream, bytes } => {
+                model.enter(b.engine.allocate(b.pool, bytes, streams[stream]).unwrap());
+                b.launch(streams[stream]);
+            }
+            Step::Free { block } => {
+                if let Some((address, id)) = model.pick(block) {
+                    b.engine.free(id).unwrap();
+                    model.live.remove(&address);
+                }
+            }
+            Step::Record { block, stream } => {
+                if let Some((_, id)) = model.pick(block) {
+                    b.engine.record_stream(id, streams[stream]).unwrap();
+                }
+            }
+            Step::Launch { stream } => b.launch(streams[stream]),
+            Step::Capture { stream, blocks, older, accepted } => {
+                let stream = streams[stream];
+                let capture = b.begin(stream);
+                b.launch(stream);
+                for (bytes, stays) in blocks {
+                    let block = b.engine.allocate(b.pool, bytes, stream).unwrap();
+                    model.enter(block);
+                    b.launch(stream);
+                    if !stays {
+                        b.engine.free(block.id).unwrap();
+                        model.live.remove(&block.address);
+                    }
+                }
+                if let Some((address, id)) = older.and_then(|older| model.pick(older)) {
+                    b.engine.free(id).unwrap();
+                    model.live.remove(&address);
+                }
+                let last = b.engine.allocate(b.pool, 2 * MIB, stream).unwrap();
+                model.enter(last);
+                if accepted {
+                    graphs.push(b.finish(stream, capture).graph);
+                } else {
+                    b.driver.end_capture(stream).unwrap();
+                    b.engine.abandon_capture(capture).unwrap();
+                }
+            }
+            Step::Complete => b.driver.complete_all(),
+            Step::EmptyCache => {
+                b.engine.empty_cache().unwrap();
+            }
+            Step::Take => {
+                checkpoints.push((b.engine.checkpoint(b.pool).unwrap(), model.places()));
+            }
+            Step::Restore { checkpoint } => {
+                let row = checkpoint % checkpoints.len().max(1);
+                let Some((checkpoint, then)) = checkpoints.get(row) else { continue };
+                match b.engine.restore(b.pool, checkpoint) {
+                    Ok(restored) => {
+                        assert_eq!(places(&restored.freed), model.places());
+                        let names = model.live.values().map(|&(_, id)| id);
+                        assert!(names.eq(restored.freed.iter().map(|block| block.id)));
+                        model.live.clear();
+                        for block in restored.live {
+                            model.enter(block);
+                        }
+                        assert_eq!(&model.places(), then);
+                    }
+                    Err(Error::CheckpointGone { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Step::Release { graph } => {
+                if !graphs.is_empty() {
+                    b.driver.complete_all();
+                    let row = graph % graphs.len();
+                    b.engine.release_graph(graphs.swap_remove(row)).unwrap();
+                }
+            }
+        }
+        assert_eq!(live(&b), model.places());
+        let figures = b.engine.pool_statistics(b.pool).unwrap();
+        assert_eq!(figures.blocks, model.live.len());
+        assert_eq!(figures.requested, model.live.values().map(|it| it.0).sum::<u64>());
+        assert!(figures.allocated <= figures.active && figures.active <= figures.reserved);
+        b.engine.snapshot().unwrap();
+    }
+    // All of it can go.
+    for (_, (_, id)) in std::mem::take(&mut model.live) {
+        b.engine.free(id).unwrap();
+    }
+    b.driver.complete_all();
+    for graph in graphs {
+        b.engine.release_graph(graph).unwrap();
+    }
+    for _ in 0..3 {
+        b.driver.complete_all();
+        b.engine.empty_cache().unwrap();
+    }
+    b.engine.destroy_pool(b.pool).unwrap();
+    assert_eq!(b.driver.used_bytes(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn programs_that_go_back(steps in vec(steps(), 1..60), mapped in any::<bool>()) {
+        let support = match mapped {
+            true => MemorySupport::Mapped { granularity: 2 * MIB },
+            false => MemorySupport::Allocated,
+        };
+        run(support, steps);
+    }
+}
