@@ -15,7 +15,7 @@ use regraph::driver::StreamHandle;
 use regraph_plugin::Error;
 
 use crate::allocator::{allocator, fraction, set_fraction};
-use crate::{shim, stacks};
+use crate::{checkpoints, shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
 #[repr(C)]
@@ -38,7 +38,7 @@ pub(crate) fn take_begun() -> Option<(u32, u64)> {
 
 /// The hooks' addresses by the names that the Python half gives them.
 pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
-    BTreeMap::from([
+    let mut addresses = BTreeMap::from([
         ("init", init as extern "C" fn(c_int) as usize),
         ("reset", reset as extern "C" fn() as usize),
         ("memory_fraction", memory_fraction as extern "C-unwind" fn(f64, c_int) as usize),
@@ -66,7 +66,9 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
             "route_begin",
             regraph_hook_begin_pool as extern "C" fn(c_int, u64, u64, *mut c_void) as usize,
         ),
-    ])
+    ]);
+    addresses.extend(checkpoints::addresses());
+    addresses
 }
 
 /// Hands out memory. PyTorch does not look whether it got any, so failures are thrown.
@@ -162,7 +164,7 @@ extern "C" fn release_pool(device: c_int, pool: PoolId) {
 }
 
 /// PyTorch's number of a device; one that is none becomes one that no device has.
-fn number(device: c_int) -> u32 {
+pub(crate) fn number(device: c_int) -> u32 {
     u32::try_from(device).unwrap_or(u32::MAX)
 }
 
@@ -203,7 +205,7 @@ fn readable(bytes: u64) -> String {
 
 /// Runs a hook; a panic in it is a failure like any other.
 #[inline]
-fn guarded<R>(hook: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+pub(crate) fn guarded<R>(hook: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
     catch_unwind(AssertUnwindSafe(hook)).unwrap_or_else(|_| {
         let message = "regraph panicked; nothing more is handed out".to_owned();
         Err(Failure { memory: false, message })
@@ -211,8 +213,14 @@ fn guarded<R>(hook: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
 }
 
 fn throw(result: Result<(), Failure>) {
-    if let Err(failure) = result {
-        shim::throw(failure.memory, failure.message);
+    or_throw(result);
+}
+
+/// What a hook came to; its failure is thrown.
+pub(crate) fn or_throw<R>(result: Result<R, Failure>) -> R {
+    match result {
+        Ok(done) => done,
+        Err(failure) => shim::throw(failure.memory, failure.message),
     }
 }
 

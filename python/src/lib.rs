@@ -1,12 +1,13 @@
 //! PyTorch on regraph: the native half of the Python package.
 //!
-//! * `hooks`, `shim`: what PyTorch calls, and what only C++ can say.
+//! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
 //! * `glibc`: old versions of glibc's functions.
 //! * `captures`, `figures`, `stacks`, `traces`: what the Python half calls, and what it stands on.
 
 mod allocator;
 mod captures;
+mod checkpoints;
 mod errors;
 mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]

@@ -13,6 +13,7 @@ mod eager;
 mod engine_basics;
 mod faults;
 mod graph_lives;
+mod graph_trees;
 mod growth;
 mod handed_over;
 mod hard_cases;

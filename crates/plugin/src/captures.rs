@@ -25,6 +25,8 @@ impl<D: Driver + HostApi> Plugin<D> {
             users: 0,
             releases: 0,
             graphs: Vec::new(),
+            eager: false,
+            checkpointed: false,
         });
         private.users += 1;
         Ok(device.routes.push(key, private.pool, filter))
@@ -39,6 +41,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
         let mut pools = device.pools();
+        let captured = pools.announced.values().any(|announced| announced.key == key);
         let mut announced = pools.announced.values_mut();
         match announced.find(|announced| announced.key == key && announced.ending) {
             Some(announced) => {
@@ -48,7 +51,10 @@ impl<D: Driver + HostApi> Plugin<D> {
             None => device.routes.remove(key),
         }
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        device.end_over(key, private.pool, &mut private.graphs)
+        let before = private.graphs.len();
+        let ended = device.end_over(key, private.pool, &mut private.graphs);
+        private.eager |= !captured && private.graphs.len() == before;
+        ended
     }
 
     /// A host's graph lets go of its pool. With the last, the pool's memory may go: when the cache is
@@ -92,7 +98,11 @@ impl<D: Driver + HostApi> Plugin<D> {
         let capture = device.engine.begin_capture(pool, stream)?;
         // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
-        let releases = pools.private.get(&key).map_or(0, |private| private.releases);
+        let private = pools.private.get(&key);
+        let releases = private.map_or(0, |private| private.releases);
+        // A checkpoint names addresses, which share memory where a capture had a plan.
+        let checkpointed = private.is_some_and(|private| private.checkpointed);
+        let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
         let announced = Announced { key, serial, capture, releases, ending: false };
         if let Some(earlier) = pools.announced.insert(stream, announced) {
             // The stream has left that capture, and the host did not say so: its filter may look at
@@ -100,11 +110,13 @@ impl<D: Driver + HostApi> Plugin<D> {
             device.routes.remove_one(earlier.serial);
         }
         drop(pools);
+        // Both move memory of the capture when it ends.
         match &self.plan {
-            // Both move memory of the capture when it ends.
-            Some(options) if alone => device.engine.plan_capture(capture, Some(options.clone()))?,
-            None if alone => device.engine.grow_ahead(capture, self.ahead)?,
-            _ => {}
+            _ if !alone || checkpointed => {}
+            Some(options) if may_plan => {
+                device.engine.plan_capture(capture, Some(options.clone()))?;
+            }
+            _ => device.engine.grow_ahead(capture, self.ahead)?,
         }
         Ok(Some(capture))
     }

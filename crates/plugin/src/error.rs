@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::PoolKey;
 use regraph::driver::DriverError;
 use regraph::engine::{self, OutOfMemory};
 
@@ -20,6 +21,18 @@ pub enum Error {
     UnknownDevice {
         /// The number.
         device: u32,
+    },
+    /// The host has begun no pool of this name, or has let go of it.
+    #[error(
+        "{call}: there is no pool named ({}, {}); begin to use it first, and keep it until the last of \
+         its graphs is gone",
+        .key.0, .key.1
+    )]
+    UnknownPool {
+        /// The plug-in's call.
+        call: &'static str,
+        /// The pool's name.
+        key: PoolKey,
     },
     /// No live block begins at an address.
     #[error(

@@ -16,6 +16,7 @@
 
 mod addresses;
 mod captures;
+mod checkpoints;
 mod device;
 mod error;
 mod figures;
@@ -26,6 +27,7 @@ mod routes;
 
 use std::sync::{Arc, OnceLock};
 
+pub use checkpoints::Restored;
 pub use error::Error;
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;

@@ -39,6 +39,10 @@ pub(super) struct Private {
     /// Claims of its graphs. Which of them its host lets go of it does not say, and all are alike: they
     /// are given back together with the last user.
     pub(super) graphs: Vec<GraphId>,
+    /// Whether its host has had eager work in it, and may take checkpoints of it then.
+    pub(super) eager: bool,
+    /// Whether its host has taken a checkpoint of it.
+    pub(super) checkpointed: bool,
 }
 
 /// A capture that its host has announced.

@@ -56,6 +56,8 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
                                                              MempoolId_t pool) override;
   native::CheckpointDelta setCheckpointPoolState(
       DeviceIndex device, std::shared_ptr<native::AllocatorState> state) override;
+  bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t pool,
+                                const std::unordered_set<void*>& expected) override;
 
   // Figures and history.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;

@@ -26,7 +26,18 @@ namespace regraph {
   HOOK(void, route_begin,                                                                     \
        (int device, std::uint64_t first, std::uint64_t second, void* filter))                 \
   HOOK(void, end_pool, (int device, std::uint64_t first, std::uint64_t second))               \
-  HOOK(void, release_pool, (int device, std::uint64_t first, std::uint64_t second))
+  HOOK(void, release_pool, (int device, std::uint64_t first, std::uint64_t second))         \
+  /* The live blocks of a pool, to be given back to `checkpoint_drop`; throws. */             \
+  HOOK(void*, checkpoint_take, (int device, std::uint64_t first, std::uint64_t second))       \
+  HOOK(void, checkpoint_drop, (void* checkpoint))                                             \
+  /* Makes the blocks of a checkpoint the live ones. `freed` is told where blocks were live   \
+     before, then `live` where they are now; throws before that, and nothing has changed. */  \
+  HOOK(void, checkpoint_restore,                                                              \
+       (int device, std::uint64_t first, std::uint64_t second, const void* checkpoint,        \
+        void* context, void (*freed)(void*, void*), void (*live)(void*, void*)))              \
+  /* Tells where blocks of a pool are live; throws. */                                        \
+  HOOK(void, pool_live, (int device, std::uint64_t first, std::uint64_t second, void* context,\
+                         void (*each)(void*, void*)))
 
 struct Hooks {
 #define REGRAPH_MEMBER(result, name, parameters) result(*name) parameters;

@@ -1,0 +1,83 @@
+//! Going back to what lived in a pool at an earlier point, as PyTorch's CUDA graph trees do.
+
+use regraph::driver::{Driver, HostApi};
+use regraph::engine::{Checkpoint, PoolId};
+
+use super::{Error, Plugin, PoolKey};
+
+/// What a restoration has changed, as its host sees it: addresses, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// Where blocks were live and are no more.
+    pub freed: Vec<u64>,
+    /// Where blocks are live now. Another one may have been freed there.
+    pub live: Vec<u64>,
+}
+
+impl<D: Driver + HostApi> Plugin<D> {
+    /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at
+    /// their end nor map ahead, which moves memory. See [`Engine::checkpoint`](regraph::engine::Engine::checkpoint).
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`]; those of [`Engine::checkpoint`](regraph::engine::Engine::checkpoint), for a
+    /// pool with a capture that had a plan among them.
+    pub fn checkpoint(&self, device: u32, key: PoolKey) -> Result<Checkpoint, Error> {
+        let pool = self.settled_pool(device, key, "checkpoint")?;
+        let checkpoint = self.device(device)?.engine.checkpoint(pool)?;
+        if let Some(private) = self.device(device)?.pools().private.get_mut(&key) {
+            private.checkpointed = true;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Goes back to a checkpoint of a pool: what is live now is freed, and what was live then is live
+    /// again at its address. See [`Engine::restore`](regraph::engine::Engine::restore), which also says
+    /// what the host promises. No other thread may ask for memory of the pool meanwhile, or free any.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`]; those of [`Engine::restore`](regraph::engine::Engine::restore).
+    pub fn restore(
+        &self,
+        device: u32,
+        key: PoolKey,
+        checkpoint: &Checkpoint,
+    ) -> Result<Restored, Error> {
+        let pool = self.settled_pool(device, key, "restore")?;
+        let device = self.device(device)?;
+        let restored = device.engine.restore(pool, checkpoint)?;
+        // All of the old ones first: another may lie there now.
+        for block in &restored.freed {
+            device.blocks.remove(block.address);
+        }
+        for block in &restored.live {
+            device.blocks.insert(block.address, block.id);
+        }
+        Ok(Restored {
+            freed: restored.freed.iter().map(|block| block.address).collect(),
+            live: restored.live.iter().map(|block| block.address).collect(),
+        })
+    }
+
+    /// Where blocks of a pool are live, in order of addresses.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn live_in_pool(&self, device: u32, key: PoolKey) -> Result<Vec<u64>, Error> {
+        const CALL: &str = "live_in_pool";
+        let device = self.device(device)?;
+        let pool = device.pools().private.get(&key).map(|private| private.pool);
+        let pool = pool.ok_or(Error::UnknownPool { call: CALL, key })?;
+        let live = device.engine.live_blocks(pool)?;
+        Ok(live.iter().map(|block| block.address).collect())
+    }
+
+    /// A pool by its name, once captures into it are ended whose end the host has not told.
+    fn settled_pool(&self, device: u32, key: PoolKey, call: &'static str) -> Result<PoolId, Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;
+        device.end_over(key, private.pool, &mut private.graphs)?;
+        Ok(private.pool)
+    }
+}

@@ -1,0 +1,215 @@
+//! The plug-in, called as PyTorch's CUDA graph trees call an allocator: graphs are recorded in one pool, and
+//! the host goes back to the end of one of them to record another behind it.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use crate::plugin::filter;
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
+use regraph::engine::{self, Checkpoint, Config};
+use regraph::settings::{PlanChoice, Settings};
+use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+
+const MIB: u64 = 1 << 20;
+const POOL: PoolKey = (0, 7);
+
+struct Trees {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+    stream: StreamHandle,
+}
+
+/// A graph that was recorded.
+struct Node {
+    outputs: Vec<u64>,
+    checkpoint: Checkpoint,
+}
+
+impl Trees {
+    fn new(config: Config) -> Self {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let shared = Arc::clone(&driver);
+        let plugin =
+            Plugin::new(config.check(true).find_late_uses(false), move |_| Ok(Arc::clone(&shared)));
+        let stream = driver.create_stream().unwrap();
+        let trees = Self { driver, plugin, stream };
+        // An empty graph keeps the pool.
+        trees.captured(|| {});
+        trees
+    }
+
+    fn allocate(&self, bytes: u64) -> u64 {
+        self.plugin.allocate(bytes, 0, self.stream).unwrap()
+    }
+
+    fn free(&self, address: u64) {
+        self.plugin.free(address, 0).unwrap();
+    }
+
+    fn launch(&self) {
+        self.driver.launch(self.stream, Work::default(), false).unwrap();
+    }
+
+    fn live(&self) -> Vec<u64> {
+        self.plugin.live_in_pool(0, POOL).unwrap()
+    }
+
+    fn reserved(&self) -> u64 {
+        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
+    }
+
+    /// Eager work in the pool (`_use_cuda_memory_pool_manager`).
+    fn eager<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.driver.complete_all();
+        self.plugin.begin_pool(0, POOL, Arc::new(|_| true)).unwrap();
+        let done = work();
+        self.plugin.end_pool(0, POOL).unwrap();
+        self.plugin.release_pool(0, POOL).unwrap();
+        done
+    }
+
+    /// A run without a graph, whose output goes at once.
+    fn warm_up(&self) {
+        self.eager(|| {
+            let [input, output] = [self.allocate(3 * MIB), self.allocate(4 * MIB)];
+            self.launch();
+            self.free(input);
+            self.free(output);
+        });
+    }
+
+    fn captured<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (filter, id) = filter(&self.driver);
+        self.plugin.begin_pool(0, POOL, filter).unwrap();
+        self.driver.begin_capture(self.stream, CaptureMode::ThreadLocal).unwrap();
+        let Ok(CaptureStatus::Active { capture, .. }) = self.driver.capture_of(self.stream) else {
+            panic!("the stream captures")
+        };
+        id.store(capture.0 as usize, Ordering::Relaxed);
+        self.plugin.capture_begun(0, self.stream, true).unwrap();
+        let done = work();
+        self.plugin.capture_ending(0, self.stream, |_, _| {}).unwrap();
+        self.driver.end_capture(self.stream).unwrap();
+        self.plugin.end_pool(0, POOL).unwrap();
+        self.plugin.capture_ended(0, self.stream).unwrap();
+        done
+    }
+
+    /// Records a graph with an input that is copied into the pool, something temporary, and outputs.
+    fn record(&self, outputs: usize) -> Node {
+        let input = self.eager(|| {
+            let input = self.allocate(2 * MIB);
+            self.launch();
+            input
+        });
+        let before = self.live();
+        let outputs: Vec<u64> = self.captured(|| {
+            let temporary = self.allocate(5 * MIB);
+            self.launch();
+            self.free(input);
+            let outputs = (0..outputs).map(|_| self.allocate(4 * MIB)).collect();
+            self.launch();
+            self.free(temporary);
+            self.launch();
+            outputs
+        });
+        let mut live: Vec<u64> = before.into_iter().filter(|&it| it != input).collect();
+        live.extend(&outputs);
+        live.sort_unstable();
+        assert_eq!(self.live(), live);
+        for (row, &address) in live.iter().enumerate() {
+            assert!(live[..row].iter().all(|&below| below + 4 * MIB <= address), "{live:x?}");
+        }
+        let checkpoint = self.plugin.checkpoint(0, POOL).unwrap();
+        Node { outputs, checkpoint }
+    }
+
+    fn go_back(&self, node: &Node) -> regraph_plugin::Restored {
+        let before = self.live();
+        let restored = self.plugin.restore(0, POOL, &node.checkpoint).unwrap();
+        assert_eq!(restored.freed, before);
+        assert_eq!(restored.live, self.live());
+        let then: Vec<u64> = node.checkpoint.blocks().map(|(address, _)| address).collect();
+        assert_eq!(restored.live, then);
+        restored
+    }
+}
+
+fn grow_a_tree(config: Config) {
+    let t = Trees::new(config);
+    t.warm_up();
+    let a = t.record(2);
+    let b = t.record(1);
+    // The tree runs again from its root: nothing of the last run is wanted.
+    for &output in a.outputs.iter().chain(&b.outputs) {
+        t.free(output);
+    }
+    assert!(t.live().is_empty());
+
+    // Behind the first graph another one is recorded.
+    let restored = t.go_back(&a);
+    assert!(restored.freed.is_empty());
+    let c = t.record(2);
+    assert!(!c.outputs.iter().any(|output| a.outputs.contains(output)));
+
+    // The first graph's outputs are live at both ends, and one of them has died since.
+    let restored = t.go_back(&b);
+    assert!(a.outputs.iter().all(|it| restored.freed.contains(it) && restored.live.contains(it)));
+    t.free(a.outputs[0]);
+    assert!(matches!(t.plugin.free(a.outputs[0], 0), Err(Error::UnknownAddress { .. })));
+    let d = t.record(3);
+    assert!(!d.outputs.contains(&a.outputs[1]) && !d.outputs.contains(&b.outputs[0]));
+
+    // A warm-up in the middle of the tree.
+    t.go_back(&c);
+    t.warm_up();
+    assert_eq!(t.live().len(), 4);
+    for address in t.live() {
+        t.free(address);
+    }
+    // The empty graph, and one more for each of the others.
+    for _ in 0..5 {
+        t.plugin.release_pool(0, POOL).unwrap();
+    }
+    for _ in 0..3 {
+        t.driver.complete_all();
+        t.plugin.empty_cache().unwrap();
+    }
+    assert_eq!(t.reserved(), 0);
+    let gone = t.plugin.checkpoint(0, POOL);
+    assert!(matches!(gone, Err(Error::UnknownPool { key: POOL, .. })), "{gone:?}");
+    let gone = t.plugin.restore(0, POOL, &a.checkpoint);
+    assert!(matches!(gone, Err(Error::UnknownPool { .. })), "{gone:?}");
+}
+
+#[test]
+fn a_tree_grows_from_the_end_of_any_graph() {
+    grow_a_tree(Config::default());
+}
+
+/// Its recording inputs lie in the pool before its first capture: no plan, also where the settings say so.
+#[test]
+fn a_tree_s_captures_have_no_plan() {
+    let config = Config::default().settings(Settings::default().plan(PlanChoice::Exact));
+    grow_a_tree(config);
+}
+
+#[test]
+fn a_pool_whose_captures_had_a_plan_has_no_checkpoints() {
+    let config = Config::default().settings(Settings::default().plan(PlanChoice::Exact));
+    let t = Trees::new(config);
+    let output = t.captured(|| {
+        let output = t.allocate(4 * MIB);
+        t.launch();
+        output
+    });
+    let refused = t.plugin.checkpoint(0, POOL);
+    let planned = matches!(
+        refused,
+        Err(Error::Engine(engine::Error::CannotCheckpoint { call: "checkpoint", .. }))
+    );
+    assert!(planned, "{refused:?}");
+    assert_eq!(t.live(), [output]);
+}
