@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::check::Violation;
 use crate::driver::{CaptureId, DriverError, StreamHandle};
-use crate::engine::{GraphId, Leak, OutOfMemory, PoolId, PoolLabel};
+use crate::engine::{GraphId, Leak, OutOfMemory, PoolId, PoolLabel, WhyNotShared};
 use crate::journal::BlockNumber;
 use crate::uses::LateUse;
 
@@ -224,6 +224,14 @@ pub enum Error {
         pool: PoolLabel,
         /// The blocks, in order of addresses.
         blocks: Vec<Leak>,
+    },
+    /// The memory of a block cannot be shared with other processes.
+    #[error("share: block {} cannot be shared: {why}", .block.0)]
+    NotShared {
+        /// The block.
+        block: BlockNumber,
+        /// Why.
+        why: WhyNotShared,
     },
     /// A stream was set back behind the users of a block whose place another block had been given
     /// on the strength of the old order. The capture was rolled back; its graph must not be

@@ -34,6 +34,13 @@ macro_rules! forward_driver {
             reserve(bytes: u64) -> $crate::driver::Result<u64>;
             unreserve(address: u64, bytes: u64) -> $crate::driver::Result<()>;
             create(bytes: u64) -> $crate::driver::Result<$crate::driver::MemoryHandle>;
+            create_exportable(bytes: u64) -> $crate::driver::Result<$crate::driver::MemoryHandle>;
+            export(memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<$crate::driver::Descriptor>;
+            import(descriptor: &$crate::driver::Descriptor) -> $crate::driver::Result<$crate::driver::MemoryHandle>;
+            export_allocation(address: u64) -> $crate::driver::Result<$crate::driver::AllocationName>;
+            open_allocation(name: &$crate::driver::AllocationName) -> $crate::driver::Result<u64>;
+            close_allocation(address: u64) -> $crate::driver::Result<()>;
+            open_to(device: u32) -> $crate::driver::Result<()>;
             release(memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<()>;
             map(address: u64, bytes: u64, memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<()>;
             set_access(address: u64, bytes: u64) -> $crate::driver::Result<()>;

@@ -113,6 +113,18 @@ pub struct CaptureId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryHandle(pub u64);
 
+/// An open file that stands for a piece of physical memory, and keeps it until it is closed.
+#[cfg(unix)]
+pub type Descriptor = std::os::fd::OwnedFd;
+
+/// No file stands for physical memory on this system.
+#[cfg(not(unix))]
+#[derive(Debug)]
+pub enum Descriptor {}
+
+/// A driver's name of an allocation for other processes (`CUipcMemHandle`).
+pub type AllocationName = [u8; 64];
+
 /// The data of an edge, as the driver reports it (`CUgraphEdgeData`).
 ///
 /// All zero is an ordinary edge: the later node starts when the earlier one has completed and its

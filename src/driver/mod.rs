@@ -15,8 +15,9 @@ pub mod cuda;
 
 pub use error::{DriverError, ErrorKind};
 pub use handle::{
-    AsStream, CaptureId, CaptureStatus, Dependency, EdgeData, EventHandle, GraphHandle,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, StreamHandle,
+    AllocationName, AsStream, CaptureId, CaptureStatus, Dependency, Descriptor, EdgeData,
+    EventHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
+    StreamHandle,
 };
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
 
@@ -143,6 +144,79 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// [`ErrorKind::OutOfMemory`] where the device has no more.
     fn create(&self, bytes: u64) -> Result<MemoryHandle>;
+
+    /// The same, of memory that other processes can map ([`Driver::export`]) and that network cards can
+    /// reach, as far as the device can do that; else it is as any other. So does the default.
+    ///
+    /// # Errors
+    /// As [`Driver::create`].
+    fn create_exportable(&self, bytes: u64) -> Result<MemoryHandle> {
+        self.create(bytes)
+    }
+
+    /// A descriptor that stands for memory which was made to be exported. It keeps the memory until it
+    /// is closed, and is not inherited by programs that the process starts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidValue`] or [`ErrorKind::NotSupported`] for memory that was not made so; so
+    /// does the default.
+    fn export(&self, memory: MemoryHandle) -> Result<Descriptor> {
+        let _ = memory;
+        Err(DriverError::new("cuMemExportToShareableHandle", 0, ErrorKind::NotSupported))
+    }
+
+    /// The memory behind a descriptor that some process has exported. The handle is released as any
+    /// other, and the memory mapped as any other, whole.
+    ///
+    /// # Errors
+    /// What the driver answers, for a descriptor of anything else too.
+    fn import(&self, descriptor: &Descriptor) -> Result<MemoryHandle> {
+        let _ = descriptor;
+        Err(DriverError::new("cuMemImportFromShareableHandle", 0, ErrorKind::NotSupported))
+    }
+
+    /// A name for what [`Driver::allocate`] gave, by which other processes can map it; `address` is where
+    /// it begins.
+    ///
+    /// # Errors
+    /// What the driver answers. The default can do no such thing.
+    fn export_allocation(&self, address: u64) -> Result<AllocationName> {
+        let _ = address;
+        Err(DriverError::new("cuIpcGetMemHandle", 0, ErrorKind::NotSupported))
+    }
+
+    /// Maps what another process has named, and returns where.
+    ///
+    /// # Errors
+    /// What the driver answers. The default can do no such thing.
+    fn open_allocation(&self, name: &AllocationName) -> Result<u64> {
+        let _ = name;
+        Err(DriverError::new("cuIpcOpenMemHandle", 0, ErrorKind::NotSupported))
+    }
+
+    /// Unmaps what [`Driver::open_allocation`] mapped.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn close_allocation(&self, address: u64) -> Result<()> {
+        let _ = address;
+        Err(DriverError::new("cuIpcCloseMemHandle", 0, ErrorKind::NotSupported))
+    }
+
+    /// Lets another device, by its ordinal, read and write what this driver gives access to from now
+    /// on, as if it had been told at the beginning, and all that [`Driver::allocate`] gave. What is
+    /// mapped already the device can touch when [`Driver::set_access`] is called for it again. Telling it
+    /// twice does nothing more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Other`] with a text where the device cannot reach this one's memory; what the driver
+    /// answers. The default knows no other device.
+    fn open_to(&self, device: u32) -> Result<()> {
+        if device == self.device() {
+            return Ok(());
+        }
+        Err(DriverError::new("cuDeviceCanAccessPeer", 0, ErrorKind::NotSupported))
+    }
 
     /// Drops the handle; the memory goes when its last mapping goes.
     ///

@@ -50,7 +50,7 @@ impl<D: Driver> Engine<D> {
             };
             // Small blocks never lie in segments of their own.
             let splitting = if small { Splitting::default() } else { splitting };
-            Plan { small, supply, splitting }
+            Plan { small, supply, splitting, exportable: settings.exportable }
         };
         let small = plan(true, SMALL_RESERVE.min(self.reserve));
         state.pools.add(config, small, plan(false, self.reserve))

@@ -27,6 +27,7 @@
 //!
 //! The state behind the lock is in parts, each with private fields: `pools`, `capture_state`,
 //! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
+//! `sharing` is about memory that other processes and devices map.
 //! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
 //! `explain`, `snapshot` and `history` tell about it.
 
@@ -54,6 +55,7 @@ mod pools;
 mod premapped;
 mod reclaim;
 mod report;
+mod sharing;
 mod snapshot;
 mod state;
 mod statistics;
@@ -79,9 +81,11 @@ pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, CaptureReport, Emptied, PoolStatistics};
+pub use sharing::{ImportId, WhyNotShared};
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
 pub use crate::error::Error;
+pub use crate::heap::{Export, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::sync::{Mutex, MutexGuard};

@@ -15,6 +15,7 @@ use super::history::Ring;
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
 use super::pools::{Graphs, Pool, Pools};
+use super::sharing::Imports;
 use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
 use super::verdicts::Verdicts;
@@ -43,6 +44,7 @@ pub(super) struct State {
     pub(super) device_bytes: Option<u64>,
     pub(super) graphs: Graphs,
     pub(super) verdicts: Verdicts,
+    pub(super) imports: Imports,
     /// Pools whose owners are gone; they are destroyed when nothing uses them.
     pub(super) leaving: Vec<PoolId>,
     /// As the configuration has it.
@@ -77,6 +79,7 @@ impl State {
             device_bytes: None,
             graphs: Graphs::new(engine),
             verdicts: Verdicts::default(),
+            imports: Imports::default(),
             leaving: Vec::new(),
             late_ends: false,
             journals: false,

@@ -100,7 +100,7 @@ impl Heap {
         if segment > limit {
             return Ok(None);
         }
-        let mut opened = Segment::open(driver, segment, shape)?;
+        let mut opened = Segment::open(driver, segment, shape, self.plan.exportable)?;
         if opened.growable {
             if let Err(error) = opened.extend(driver, least) {
                 // Its addresses are of no use now; failing to give them back loses nothing else.

@@ -9,7 +9,7 @@
 //! * [`open`]: what graphs left, opened to captures bit by bit.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
-//!   [`suspend`]: none for a while.
+//!   [`suspend`]: none for a while; [`sharing`]: for other processes and devices too.
 //!
 //! A heap decides *where*; whether a stream may is asked of the caller's [`Proof`] for every marker
 //! of every range that a block would cover, at the moment when it is placed. A heap remembers no answers.
@@ -29,6 +29,7 @@ mod premapped;
 mod range;
 mod runs;
 mod segment;
+mod sharing;
 mod stream_ordered;
 mod suspend;
 mod takeable;
@@ -41,6 +42,8 @@ pub(crate) use planned::{Others, Placement, PlannedHeap, PlannedRequester, Prepa
 pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
+pub use sharing::{Export, Shared, SharedPiece};
+pub(crate) use sharing::{Imported, Unshared};
 
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError, MemoryHandle};
@@ -66,6 +69,8 @@ pub(crate) struct Plan {
     pub(crate) small: bool,
     pub(crate) supply: Supply,
     pub(crate) splitting: Splitting,
+    /// Whether its memory is made for other processes to map.
+    pub(crate) exportable: bool,
 }
 
 /// How a heap gets memory.

@@ -64,11 +64,11 @@ impl Segment {
             drop_handles(driver, replacement, orphans);
             return Exchanged::Kept;
         }
-        self.pieces.remove(&address);
+        self.remove_piece(address);
         let memory = match replacement {
             Some(memory) => memory,
             // There is no room for both at once.
-            None if driver.release(old.memory).is_ok() => match driver.create(used) {
+            None if driver.release(old.memory).is_ok() => match self.create(driver, used) {
                 Ok(memory) => return self.put(driver, address, Piece { bytes: used, memory }),
                 Err(error) => return Exchanged::Lost(Absent::gone(used), error),
             },
@@ -241,7 +241,7 @@ impl Heap {
             if used == 0 || used > limit || segment.replacement.is_some() {
                 continue;
             }
-            if let Ok(memory) = driver.create(used) {
+            if let Ok(memory) = segment.create(driver, used) {
                 segment.replacement = Some(memory);
                 self.replacements += used;
                 limit -= used;

@@ -6,8 +6,10 @@
 //! virtual memory management, or where segments are fixed, each is got whole and given back whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::range::{RangeId, SegmentId};
+use super::sharing::Export;
 use super::suspend::Absent;
 use crate::driver::{Driver, DriverError, MemoryHandle, MemorySupport};
 
@@ -38,6 +40,10 @@ pub(crate) struct Segment {
     pub(crate) growable: bool,
     /// Whether it is one allocation of the driver's.
     allocated: bool,
+    /// Whether its pieces are made for other processes to map.
+    exportable: bool,
+    /// Pieces that other processes were shown, by address.
+    pub(super) exports: BTreeMap<u64, Arc<Export>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,25 +71,52 @@ pub(crate) fn unit(support: MemorySupport) -> u64 {
     }
 }
 
+/// Gets memory for a piece.
+pub(super) fn create<D: Driver + ?Sized>(
+    driver: &D,
+    exportable: bool,
+    bytes: u64,
+) -> Result<MemoryHandle, DriverError> {
+    if exportable {
+        driver.create_exportable(bytes)
+    } else {
+        driver.create(bytes)
+    }
+}
+
 impl Segment {
-    /// A segment that can hold at least `bytes`. One that can grow is empty at first.
-    pub(crate) fn open<D: Driver + ?Sized>(
-        driver: &D,
-        bytes: u64,
-        shape: Shape,
-    ) -> Result<Self, DriverError> {
-        let segment = |address, bytes, mapped, growable, allocated| Self {
+    /// Addresses with nothing behind them.
+    pub(super) fn reserved(address: u64, bytes: u64) -> Self {
+        Self {
             address,
             bytes,
-            mapped,
+            mapped: 0,
             premapped: 0,
             replacement: None,
             last: None,
             pieces: BTreeMap::new(),
             absent: BTreeMap::new(),
             stuck: Vec::new(),
+            growable: false,
+            allocated: false,
+            exportable: false,
+            exports: BTreeMap::new(),
+        }
+    }
+
+    /// A segment that can hold at least `bytes`. One that can grow is empty at first.
+    pub(crate) fn open<D: Driver + ?Sized>(
+        driver: &D,
+        bytes: u64,
+        shape: Shape,
+        exportable: bool,
+    ) -> Result<Self, DriverError> {
+        let segment = |address, bytes, mapped, growable, allocated| Self {
             growable,
             allocated,
+            exportable,
+            mapped,
+            ..Self::reserved(address, bytes)
         };
         match (driver.memory_support(), shape) {
             (MemorySupport::Mapped { granularity }, Shape::Growable { reserve }) => {
@@ -149,6 +182,31 @@ impl Segment {
         Ok(())
     }
 
+    /// Gets memory for a piece.
+    pub(super) fn create<D: Driver + ?Sized>(
+        &self,
+        driver: &D,
+        bytes: u64,
+    ) -> Result<MemoryHandle, DriverError> {
+        create(driver, self.exportable, bytes)
+    }
+
+    /// Takes a piece that was unmapped out of the table. What other processes have of it they keep.
+    pub(super) fn remove_piece(&mut self, address: u64) {
+        self.pieces.remove(&address);
+        self.exports.remove(&address);
+    }
+
+    /// Whether it is one allocation of the driver's.
+    pub(super) fn is_allocated(&self) -> bool {
+        self.allocated
+    }
+
+    /// Whether its pieces are made for other processes to map.
+    pub(super) fn is_exportable(&self) -> bool {
+        self.exportable
+    }
+
     /// Maps a piece at an address of the segment where nothing is mapped. On failure nothing has
     /// changed.
     pub(crate) fn map<D: Driver + ?Sized>(
@@ -163,7 +221,19 @@ impl Segment {
         if let Some(error) = refused.filter(|_| self.stuck.iter().any(stuck)) {
             return Err(error);
         }
-        let memory = driver.create(bytes)?;
+        let memory = self.create(driver, bytes)?;
+        self.attach(driver, address, bytes, memory)
+    }
+
+    /// Maps memory at an address of the segment where nothing is mapped. On failure the memory is
+    /// released, and nothing else has changed.
+    pub(super) fn attach<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        address: u64,
+        bytes: u64,
+        memory: MemoryHandle,
+    ) -> Result<(), DriverError> {
         if let Err(error) = driver.map(address, bytes, memory) {
             // The handle is lost if this fails too; the first error is the one to report.
             let _ = driver.release(memory);
@@ -230,7 +300,7 @@ impl Segment {
             if let Err(error) = driver.unmap(address, piece.bytes) {
                 return Err((first, until, error));
             }
-            self.pieces.remove(&address);
+            self.remove_piece(address);
             until = address + piece.bytes;
             if driver.release(piece.memory).is_err() {
                 orphans.push(piece.memory);

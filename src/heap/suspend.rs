@@ -6,7 +6,7 @@
 //! A piece of memory goes and comes in single steps, each of them one call of the driver. Where a
 //! call fails, the piece stands where the call before it left it, and either way goes on from there.
 
-use super::segment::{Piece, Segment};
+use super::segment::{create, Piece, Segment};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -63,6 +63,7 @@ impl Absent {
     fn raise<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        exportable: bool,
         address: u64,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<Piece, DriverError> {
@@ -70,7 +71,7 @@ impl Absent {
         loop {
             self.stage = match self.stage {
                 Stage::Gone => {
-                    let memory = driver.create(bytes)?;
+                    let memory = create(driver, exportable, bytes)?;
                     got.push((address, bytes));
                     Stage::Unmapped(memory)
                 }
@@ -102,7 +103,7 @@ impl Segment {
         for address in addresses {
             if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
                 driver.unmap(address, bytes)?;
-                self.pieces.remove(&address);
+                self.remove_piece(address);
                 self.absent.insert(address, Absent { bytes, stage: Stage::Unmapped(memory) });
             }
             let Some(absent) = self.absent.get_mut(&address) else { continue };
@@ -121,9 +122,10 @@ impl Segment {
         got: &mut Vec<(u64, u64)>,
     ) -> Result<(), DriverError> {
         self.free_stuck(driver);
+        let exportable = self.is_exportable();
         while let Some(mut first) = self.absent.first_entry() {
             let address = *first.key();
-            let piece = first.get_mut().raise(driver, address, got)?;
+            let piece = first.get_mut().raise(driver, exportable, address, got)?;
             first.remove();
             self.pieces.insert(address, piece);
         }

@@ -39,6 +39,13 @@ impl Settings {
         self
     }
 
+    /// Sets whether memory is made for other processes and network cards too.
+    #[must_use]
+    pub fn exportable(mut self, exportable: bool) -> Self {
+        self.exportable = exportable;
+        self
+    }
+
     /// Sets the most that may be held, as a share of the device's memory.
     #[must_use]
     pub fn memory_fraction(mut self, share: Option<f64>) -> Self {

@@ -72,6 +72,7 @@ pub(super) const KEYS: &[Key] = &[
          [256:1,512:2,1024:4,>:8]"
     ),
     key!("expandable_segments", Boolean, expandable_segments, BOOLEAN),
+    key!("exportable", Boolean, exportable, BOOLEAN),
     key!(
         "per_process_memory_fraction",
         Number,

@@ -11,6 +11,7 @@
 //! | `garbage_collection_threshold` | off | Above this share of the memory that may be held, free segments that were long unused are given back before the device is asked for more. Between 0 and 1, both excluded. |
 //! | `roundup_power2_divisions` | off | Sizes are rounded up to the next of this many even steps between two powers of two: one power of two for all sizes, or a list by size ([`Rounding`]). |
 //! | `expandable_segments` | `True` | Segments are reserved address ranges that grow in place. PyTorch's default is `False`. |
+//! | `exportable` | `False` | Whether memory is made so that other processes can map it and network cards can reach it; nothing else can be shared by [`Engine::share`](crate::engine::Engine::share), but memory that is not mapped. |
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
 //! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
@@ -75,6 +76,8 @@ pub struct Settings {
     pub rounding: Rounding,
     /// `expandable_segments`. Default: yes, other than in PyTorch.
     pub expandable_segments: bool,
+    /// `exportable`. Default: no.
+    pub exportable: bool,
     /// `per_process_memory_fraction`, above 0 and at most 1; `None` means no limit. What
     /// [`validate`](Settings::validate) refuses counts as the nearer bound, NaN as 0.
     pub memory_fraction: Option<f64>,
@@ -129,6 +132,7 @@ impl Default for Settings {
             garbage_collection_threshold: None,
             rounding: Rounding::default(),
             expandable_segments: true,
+            exportable: false,
             memory_fraction: None,
             memory_limit_bytes: None,
             growth_step_bytes: None,

@@ -25,6 +25,7 @@ mod picture;
 mod plugin;
 mod rules;
 mod settings;
+mod sharing;
 mod sim_driver;
 mod sim_gates;
 mod snapshot;

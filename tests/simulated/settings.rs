@@ -43,7 +43,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.max_non_split_rounding_bytes, 20 * MB);
     assert_eq!(settings.garbage_collection_threshold, None);
     assert_eq!(settings.rounding, Rounding::default());
-    assert!(settings.expandable_segments);
+    assert!(settings.expandable_segments && !settings.exportable);
     assert_eq!(settings.memory_fraction, None);
     assert_eq!(settings.memory_limit_bytes, None);
     assert_eq!(settings.plan, PlanChoice::None);
@@ -61,7 +61,7 @@ fn every_key_is_read_and_written() {
     let text = "max_split_size_mb:64,max_non_split_rounding_mb:32,\
                 garbage_collection_threshold:0.8,\
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
-                per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
+                exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
@@ -73,6 +73,7 @@ fn every_key_is_read_and_written() {
         .garbage_collection_threshold(Some(0.8))
         .rounding(rounding)
         .expandable_segments(false)
+        .exportable(true)
         .memory_fraction(Some(0.5))
         .memory_limit_bytes(Some(40 * GB))
         .growth_step_bytes(Some(0))
@@ -223,7 +224,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 18, "{message}");
+    assert_eq!(keys().len(), 19, "{message}");
 }
 
 #[test]
@@ -502,7 +503,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::option::of(1..1_u64 << 44),
         prop::option::of(1..=u64::MAX),
     );
-    let all = (sizes, shares, names, plans, any::<[bool; 4]>());
+    let all = (sizes, shares, names, plans, any::<[bool; 5]>());
     all.prop_map(|(sizes, shares, names, plans, flags)| {
         Settings::default()
             .max_split_bytes(sizes.0.map(|size| size * MB))
@@ -522,6 +523,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .check(flags[1])
             .stacks(flags[2])
             .caching(flags[3])
+            .exportable(flags[4])
     })
 }
 

@@ -1,5 +1,7 @@
 //! Devices of one simulated machine: what belongs to which, and who reaches whose memory.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::refusal::Fallible;
 use super::{SimConfig, SimDriver, State};
 use regraph::driver::StreamHandle;
@@ -19,6 +21,10 @@ impl Reach {
 
     pub(super) fn and(self, device: u32) -> Self {
         Self(self.0 | 1 << device)
+    }
+
+    pub(super) fn bits(self) -> u64 {
+        self.0
     }
 
     pub(super) fn holds(self, device: u32) -> bool {
@@ -48,7 +54,7 @@ impl SimDriver {
         };
         Self {
             device,
-            reach: Reach::of(device),
+            reach: AtomicU64::new(Reach::of(device).bits()),
             support: config.support,
             gates: self.gates.clone(),
             state: self.state.clone(),
@@ -61,12 +67,17 @@ impl SimDriver {
     /// # Panics
     /// If the machine has no such device.
     #[must_use]
-    pub fn with_peers(mut self, devices: &[u32]) -> Self {
+    pub fn with_peers(self, devices: &[u32]) -> Self {
         let known = self.lock().memory.devices();
         for &device in devices {
             assert!(device < known, "the machine has {known} devices, none of ordinal {device}");
-            self.reach = self.reach.and(device);
+            self.reach.fetch_or(Reach::of(device).bits(), Ordering::Relaxed);
         }
         self
+    }
+
+    /// Who may touch what this driver hands out now.
+    pub(super) fn reach(&self) -> Reach {
+        Reach(self.reach.load(Ordering::Relaxed))
     }
 }

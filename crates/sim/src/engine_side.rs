@@ -1,10 +1,14 @@
 //! The engine's calls: each counted, and failed where that was asked for.
 
+use std::sync::atomic::Ordering;
+
 use super::faults::Call;
 use super::{slots, SimDriver};
+#[cfg(unix)]
+use regraph::driver::Descriptor;
 use regraph::driver::{
-    CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, GraphHandle, MemoryHandle,
-    MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    AllocationName, CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, GraphHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
 
 impl Driver for SimDriver {
@@ -98,6 +102,46 @@ impl Driver for SimDriver {
         self.call(Call::Create, |state| state.memory.create(self.device, bytes))
     }
 
+    fn create_exportable(&self, bytes: u64) -> Result<MemoryHandle> {
+        self.call(Call::Create, |state| state.memory.create_exportable(self.device, bytes))
+    }
+
+    #[cfg(unix)]
+    fn export(&self, memory: MemoryHandle) -> Result<Descriptor> {
+        self.call(Call::Export, |state| state.memory.export(memory))
+    }
+
+    #[cfg(unix)]
+    fn import(&self, descriptor: &Descriptor) -> Result<MemoryHandle> {
+        self.call(Call::Import, |state| state.memory.import(self.device, descriptor))
+    }
+
+    fn export_allocation(&self, address: u64) -> Result<AllocationName> {
+        self.call(Call::ExportAllocation, |state| state.memory.name(address))
+    }
+
+    fn open_allocation(&self, name: &AllocationName) -> Result<u64> {
+        self.call(Call::OpenAllocation, |state| {
+            state.memory.open((self.device, self.reach()), name)
+        })
+    }
+
+    fn close_allocation(&self, address: u64) -> Result<()> {
+        self.call(Call::CloseAllocation, |state| state.memory.close(address))
+    }
+
+    fn open_to(&self, device: u32) -> Result<()> {
+        self.call(Call::OpenTo, |state| {
+            if device >= state.memory.devices() {
+                return Err(ErrorKind::InvalidValue.into());
+            }
+            let reach = self.reach().and(device);
+            self.reach.store(reach.bits(), Ordering::Relaxed);
+            state.memory.widen(self.device, reach);
+            Ok(())
+        })
+    }
+
     fn release(&self, memory: MemoryHandle) -> Result<()> {
         self.call(Call::Release, |state| state.memory.release(memory))
     }
@@ -108,7 +152,7 @@ impl Driver for SimDriver {
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
         self.call(Call::SetAccess, |state| {
-            state.memory.set_access((self.device, self.reach), address, bytes)
+            state.memory.set_access((self.device, self.reach()), address, bytes)
         })
     }
 
@@ -119,7 +163,7 @@ impl Driver for SimDriver {
     fn allocate(&self, bytes: u64) -> Result<u64> {
         self.call(Call::Allocate, |state| {
             state.relaxed_calls += 1;
-            state.memory.allocate((self.device, self.reach), bytes)
+            state.memory.allocate((self.device, self.reach()), bytes)
         })
     }
 

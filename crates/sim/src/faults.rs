@@ -54,6 +54,18 @@ calls! {
     SetAccess = "cuMemSetAccess";
     /// Unmapping.
     Unmap = "cuMemUnmap";
+    /// Exporting physical memory.
+    Export = "cuMemExportToShareableHandle";
+    /// Importing it.
+    Import = "cuMemImportFromShareableHandle";
+    /// Naming an allocation for other processes.
+    ExportAllocation = "cuIpcGetMemHandle";
+    /// Mapping what was named so.
+    OpenAllocation = "cuIpcOpenMemHandle";
+    /// Unmapping it.
+    CloseAllocation = "cuIpcCloseMemHandle";
+    /// Giving another device access.
+    OpenTo = "cuDeviceCanAccessPeer";
     /// Allocating.
     Allocate = "cuMemAlloc";
     /// Freeing.

@@ -85,8 +85,8 @@ impl Default for SimConfig {
 #[derive(Debug)]
 pub struct SimDriver {
     device: u32,
-    /// Who may touch its memory.
-    reach: Reach,
+    /// Who may touch its memory, as bits.
+    reach: AtomicU64,
     support: MemorySupport,
     gates: Arc<Gates>,
     /// The whole machine's.
@@ -189,7 +189,7 @@ impl SimDriver {
         state.set_all_gates();
         Self {
             device,
-            reach: Reach::of(device),
+            reach: AtomicU64::new(Reach::of(device).bits()),
             support: config.support,
             gates,
             state: Arc::new(Mutex::new(state)),

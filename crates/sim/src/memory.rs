@@ -5,12 +5,17 @@
 //! that running over the end of a range is found. Bytes are not kept; see the shadow memory.
 
 use std::collections::BTreeMap;
+#[cfg(unix)]
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::devices::Reach;
 use super::refusal::Fallible;
 use super::slots::short;
 use super::SimConfig;
-use regraph::driver::{ErrorKind, MemoryHandle, MemoryInfo, MemorySupport};
+#[cfg(unix)]
+use regraph::driver::Descriptor;
+use regraph::driver::{AllocationName, ErrorKind, MemoryHandle, MemoryInfo, MemorySupport};
 
 const FIRST_RESERVATION: u64 = 0x7f00_0000_0000;
 const FIRST_ALLOCATION: u64 = 0x6f00_0000_0000;
@@ -31,8 +36,57 @@ struct Stock {
 struct Physical {
     device: u32,
     bytes: u64,
-    released: bool,
+    /// How many handles to it are held.
+    handles: usize,
     mappings: usize,
+    exportable: bool,
+    /// What it is in the process that exported it, where that is another one.
+    origin: Option<Origin>,
+}
+
+/// What a piece of memory is called by other machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    machine: u64,
+    slot: u64,
+    bytes: u64,
+}
+
+#[cfg(unix)]
+impl Origin {
+    /// A file without a name that holds it.
+    fn write(self) -> std::io::Result<Descriptor> {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("regraph-sim-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+        std::fs::remove_file(&path)?;
+        let mut bytes = [0; 24];
+        for (place, value) in bytes.chunks_mut(8).zip([self.machine, self.slot, self.bytes]) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        file.write_all_at(&bytes, 0)?;
+        Ok(file.into())
+    }
+
+    fn read(file: &Descriptor) -> Option<Self> {
+        let mut bytes = [0; 24];
+        let file = std::fs::File::from(file.try_clone().ok()?);
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Some(Self { machine: word(&bytes, 0), slot: word(&bytes, 8), bytes: word(&bytes, 16) })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
+}
+
+/// Unlike that of any machine of this process or of another that runs beside it.
+fn new_identity() -> u64 {
+    static MACHINES: AtomicU64 = AtomicU64::new(0);
+    let number = MACHINES.fetch_add(1, Ordering::Relaxed);
+    u64::from(std::process::id()) << 32 | number & u64::from(u32::MAX)
 }
 
 #[derive(Debug)]
@@ -61,6 +115,10 @@ pub(super) struct Memory {
     /// Whole allocations are in here too, as ranges that are always accessible.
     mappings: BTreeMap<u64, Mapping>,
     allocations: BTreeMap<u64, usize>,
+    /// Allocations of other drivers that were opened by their names.
+    opened: BTreeMap<u64, usize>,
+    /// Tells machines of one process, and of several, apart.
+    identity: u64,
 }
 
 impl Memory {
@@ -74,6 +132,8 @@ impl Memory {
             physical: Vec::new(),
             mappings: BTreeMap::new(),
             allocations: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            identity: new_identity(),
         }
     }
 
@@ -125,9 +185,102 @@ impl Memory {
         Ok(MemoryHandle(slot as u64 + 1))
     }
 
+    pub(super) fn create_exportable(&mut self, device: u32, bytes: u64) -> Fallible<MemoryHandle> {
+        let memory = self.create(device, bytes)?;
+        let slot = self.held(memory)?;
+        self.physical[slot].exportable = true;
+        Ok(memory)
+    }
+
+    /// A file that names the memory. It does not keep it, other than CUDA's: imports of memory that is
+    /// gone fail.
+    #[cfg(unix)]
+    pub(super) fn export(&mut self, memory: MemoryHandle) -> Fallible<Descriptor> {
+        let slot = self.held(memory)?;
+        let Physical { bytes, exportable, .. } = self.physical[slot];
+        if !exportable {
+            return Err(ErrorKind::InvalidValue.into());
+        }
+        let origin = Origin { machine: self.identity, slot: slot as u64, bytes };
+        origin.write().map_err(|error| ErrorKind::Other(error.to_string()).into())
+    }
+
+    #[cfg(unix)]
+    pub(super) fn import(&mut self, device: u32, file: &Descriptor) -> Fallible<MemoryHandle> {
+        let origin = Origin::read(file).ok_or(ErrorKind::InvalidValue)?;
+        self.whole_granules(device, &[], origin.bytes)?;
+        let known = |it: &Physical| it.origin == Some(origin) && it.handles + it.mappings > 0;
+        let slot = if origin.machine == self.identity {
+            usize::try_from(origin.slot).map_err(|_| ErrorKind::InvalidValue)?
+        } else {
+            // Another machine's memory: here it takes none of any device.
+            self.physical.iter().position(known).unwrap_or_else(|| {
+                let bytes = origin.bytes;
+                let origin = Some(origin);
+                let new =
+                    Physical { device, bytes, handles: 0, mappings: 0, exportable: true, origin };
+                self.physical.push(new);
+                self.physical.len() - 1
+            })
+        };
+        let physical = self.physical.get_mut(slot).ok_or(ErrorKind::InvalidValue)?;
+        let gone = physical.origin.is_none() && physical.handles + physical.mappings == 0;
+        if gone || !physical.exportable {
+            return Err(ErrorKind::InvalidValue.into());
+        }
+        physical.handles += 1;
+        Ok(MemoryHandle(slot as u64 + 1))
+    }
+
+    /// A name of an allocation, for drivers of the same machine.
+    pub(super) fn name(&mut self, address: u64) -> Fallible<AllocationName> {
+        let slot = *self.allocations.get(&address).ok_or(ErrorKind::InvalidValue)?;
+        let mut name = [0; 64];
+        name[..8].copy_from_slice(&self.identity.to_le_bytes());
+        name[8..16].copy_from_slice(&(slot as u64).to_le_bytes());
+        Ok(name)
+    }
+
+    pub(super) fn open(
+        &mut self,
+        (_, reach): (u32, Reach),
+        name: &AllocationName,
+    ) -> Fallible<u64> {
+        let (machine, slot) = (word(name, 0), word(name, 8));
+        let slot = usize::try_from(slot).ok().filter(|_| machine == self.identity);
+        let slot = slot.filter(|slot| self.allocations.values().any(|it| it == slot));
+        let slot = slot.ok_or(ErrorKind::InvalidValue)?;
+        let bytes = self.physical[slot].bytes;
+        let address = self.next_allocation(bytes)?;
+        self.physical[slot].mappings += 1;
+        self.opened.insert(address, slot);
+        self.mappings.insert(address, Mapping { bytes, physical: slot, access: Some(reach) });
+        Ok(address)
+    }
+
+    pub(super) fn close(&mut self, address: u64) -> Fallible<()> {
+        let slot = self.opened.remove(&address).ok_or(ErrorKind::InvalidValue)?;
+        self.mappings.remove(&address);
+        self.physical[slot].mappings -= 1;
+        self.drop_if_gone(slot);
+        Ok(())
+    }
+
+    /// Lets more devices touch every allocation of one.
+    pub(super) fn widen(&mut self, device: u32, reach: Reach) {
+        for (address, &slot) in &self.allocations {
+            if self.physical[slot].device != device {
+                continue;
+            }
+            if let Some(mapping) = self.mappings.get_mut(address) {
+                mapping.access = Some(reach);
+            }
+        }
+    }
+
     pub(super) fn release(&mut self, memory: MemoryHandle) -> Fallible<()> {
         let slot = self.held(memory)?;
-        self.physical[slot].released = true;
+        self.physical[slot].handles -= 1;
         self.drop_if_gone(slot);
         Ok(())
     }
@@ -186,24 +339,34 @@ impl Memory {
             return Err(ErrorKind::InvalidValue.into());
         }
         let bytes = bytes.checked_next_multiple_of(GRANULE).ok_or(ErrorKind::OutOfMemory)?;
-        let address = self.next_allocation;
-        let next = address
-            .checked_add(bytes)
-            .and_then(|end| end.checked_add(GUARD))
-            .ok_or(ErrorKind::OutOfMemory)?;
         let physical = self.take(device, bytes)?;
-        self.next_allocation = next;
+        let address = match self.next_allocation(bytes) {
+            Ok(address) => address,
+            Err(refusal) => {
+                self.physical[physical].handles = 0;
+                self.drop_if_gone(physical);
+                return Err(refusal);
+            }
+        };
         self.physical[physical].mappings = 1;
-        self.physical[physical].released = true;
+        self.physical[physical].handles = 0;
         self.allocations.insert(address, physical);
         self.mappings.insert(address, Mapping { bytes, physical, access: Some(reach) });
+        Ok(address)
+    }
+
+    /// Addresses for an allocation, never given out twice.
+    fn next_allocation(&mut self, bytes: u64) -> Fallible<u64> {
+        let address = self.next_allocation;
+        let end = address.checked_add(bytes).and_then(|end| end.checked_add(GUARD));
+        self.next_allocation = end.ok_or(ErrorKind::OutOfMemory)?;
         Ok(address)
     }
 
     pub(super) fn free(&mut self, address: u64) -> Fallible<()> {
         let slot = self.allocations.remove(&address).ok_or(ErrorKind::InvalidValue)?;
         self.mappings.remove(&address);
-        self.physical[slot].mappings = 0;
+        self.physical[slot].mappings -= 1;
         self.drop_if_gone(slot);
         Ok(())
     }
@@ -267,7 +430,8 @@ impl Memory {
         let end = address + bytes;
         let mut reached = address;
         for (start, mapping) in self.mappings.range(address..end) {
-            if *start != reached || self.allocations.contains_key(start) {
+            let whole = self.allocations.contains_key(start) || self.opened.contains_key(start);
+            if *start != reached || whole {
                 break;
             }
             reached += mapping.bytes;
@@ -292,7 +456,9 @@ impl Memory {
             return Err(ErrorKind::OutOfMemory.into());
         }
         stock.used += bytes;
-        self.physical.push(Physical { device, bytes, released: false, mappings: 0 });
+        let new =
+            Physical { device, bytes, handles: 1, mappings: 0, exportable: false, origin: None };
+        self.physical.push(new);
         Ok(self.physical.len() - 1)
     }
 
@@ -300,13 +466,14 @@ impl Memory {
         let slot = usize::try_from(memory.0)
             .ok()
             .and_then(|number| number.checked_sub(1))
-            .filter(|slot| self.physical.get(*slot).is_some_and(|it| !it.released));
+            .filter(|slot| self.physical.get(*slot).is_some_and(|it| it.handles > 0));
         slot.ok_or_else(|| ErrorKind::InvalidValue.into())
     }
 
     fn drop_if_gone(&mut self, slot: usize) {
         let physical = &self.physical[slot];
-        if physical.released && physical.mappings == 0 {
+        let gone = physical.handles == 0 && physical.mappings == 0;
+        if gone && physical.origin.is_none() {
             self.stocks[physical.device as usize].used -= physical.bytes;
         }
     }

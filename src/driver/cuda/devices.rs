@@ -4,9 +4,9 @@
 //! A stream's device is asked for by its context. `cuStreamGetDevice` would say the same, but is
 //! refused for a stream that captures.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use cudarc::driver::CudaContext;
 
@@ -18,14 +18,37 @@ use super::symbols::Symbols;
 use super::CudaDriver;
 
 /// What a driver object knows of other devices.
-#[derive(Default)]
 pub(super) struct Neighbours {
     /// Their primary contexts, which live as long as events in them may.
     contexts: Mutex<BTreeMap<u32, Arc<CudaContext>>>,
     /// Those that may touch this device's memory.
-    peers: BTreeMap<u32, Arc<CudaContext>>,
-    /// Whether their contexts were given access to whole allocations.
-    opened: Mutex<bool>,
+    peers: Mutex<Peers>,
+    /// Who may touch what is mapped: this device, and its peers.
+    access: RwLock<Vec<AccessDesc>>,
+}
+
+#[derive(Default)]
+struct Peers {
+    /// By ordinal, with whether the context was given access to whole allocations.
+    contexts: BTreeMap<u32, (Arc<CudaContext>, bool)>,
+    /// Whether there may be whole allocations.
+    allocates: bool,
+}
+
+impl Neighbours {
+    /// Those of a device that no other one may touch the memory of.
+    pub(super) fn of(device: i32) -> Self {
+        Self {
+            contexts: Mutex::default(),
+            peers: Mutex::default(),
+            access: RwLock::new(vec![AccessDesc::read_write(device)]),
+        }
+    }
+
+    /// Who may touch what is mapped.
+    pub(super) fn access(&self) -> RwLockReadGuard<'_, Vec<AccessDesc>> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Retains a device's primary context. The calling thread keeps the context that it had, if any.
@@ -51,12 +74,24 @@ impl CudaDriver {
     /// # Errors
     /// [`ErrorKind::Other`] with a text, where a device cannot reach this one's memory; what the
     /// driver answers.
-    pub fn with_peers(mut self, ordinals: &[u32]) -> Result<Self> {
+    pub fn with_peers(self, ordinals: &[u32]) -> Result<Self> {
         for &ordinal in ordinals {
-            if ordinal == self.device() || self.neighbours.peers.contains_key(&ordinal) {
-                continue;
-            }
-            let context = self.neighbour(ordinal)?;
+            self.add_peer(ordinal)?;
+        }
+        if self.support == MemorySupport::Allocated {
+            self.open_to_peers()?;
+        }
+        Ok(self)
+    }
+
+    /// Gives one more device access to all memory that is handed out from now on.
+    pub(super) fn add_peer(&self, ordinal: u32) -> Result<()> {
+        if ordinal == self.device() {
+            return Ok(());
+        }
+        let context = self.neighbour(ordinal)?;
+        let mut peers = self.peers();
+        if let Entry::Vacant(vacant) = peers.contexts.entry(ordinal) {
             let peer = context.cu_device();
             let mut reaches = 0;
             // SAFETY: writes one int; takes no other pointers.
@@ -64,13 +99,19 @@ impl CudaDriver {
             if reaches == 0 {
                 return Err(out_of_reach(ordinal, self.device()));
             }
-            self.neighbours.peers.insert(ordinal, context);
-            self.access.push(AccessDesc::read_write(peer));
+            vacant.insert((context, false));
+            let mut access = self.neighbours.access.write().unwrap_or_else(PoisonError::into_inner);
+            access.push(AccessDesc::read_write(peer));
         }
-        if self.support == MemorySupport::Allocated {
-            self.open_to_peers()?;
+        if peers.allocates {
+            self.open_all(&mut peers)?;
         }
-        Ok(self)
+        Ok(())
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        // No step leaves the table half changed.
+        self.neighbours.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device that a stream belongs to, whichever it is.
@@ -116,24 +157,21 @@ impl CudaDriver {
     /// Gives the peers' contexts access to what `cuMemAlloc` gives; mapped memory has access of its
     /// own. Not before it is needed: from then on every allocation is mapped for all of them.
     pub(super) fn open_to_peers(&self) -> Result<()> {
-        let Neighbours { peers, opened, .. } = &*self.neighbours;
-        if peers.is_empty() {
-            return Ok(());
-        }
-        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if *opened {
-            return Ok(());
-        }
-        let _relaxed = self.enter()?;
-        for context in peers.values() {
+        let mut peers = self.peers();
+        peers.allocates = true;
+        self.open_all(&mut peers)
+    }
+
+    fn open_all(&self, peers: &mut Peers) -> Result<()> {
+        for (context, opened) in peers.contexts.values_mut().filter(|(_, opened)| !opened) {
+            let _relaxed = self.enter()?;
             let _current = Current::enter(&self.symbols, context.cu_ctx().cast())?;
             // SAFETY: both contexts are alive; no flags are defined.
             match unsafe { (self.symbols.enable_peer_access)(self.raw_context(), 0) } {
-                0 | raw::PEER_ACCESS_ALREADY_ENABLED => {}
+                0 | raw::PEER_ACCESS_ALREADY_ENABLED => *opened = true,
                 code => return Err(failure(&self.symbols, "cuCtxEnablePeerAccess", code)),
             }
         }
-        *opened = true;
         Ok(())
     }
 }

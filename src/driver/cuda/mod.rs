@@ -7,6 +7,7 @@
 //! - `devices`: other devices' streams, and access for their kernels;
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
+//! - `sharing`: memory that other processes, devices and network cards can map;
 //! - `host`: [`HostApi`](super::HostApi).
 //!
 //! # The calling thread
@@ -28,6 +29,7 @@ mod inspection;
 mod kept;
 mod pointers;
 mod raw;
+mod sharing;
 mod symbols;
 
 use std::ffi::{c_char, c_void, CStr};
@@ -38,16 +40,20 @@ use std::sync::Arc;
 
 use ::cudarc::driver::CudaContext;
 
+#[cfg(unix)]
+use super::Descriptor;
 use super::{
-    CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle, GraphHandle,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle,
+    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result,
+    StreamHandle,
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
 use guard::{Current, Entered, Relaxed};
 use inspection::Inspection;
 use kept::Kept;
-use raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
+use raw::{AllocationProp, Pointer, RawEdge};
+use sharing::Sharing;
 use symbols::Symbols;
 
 /// The predecessors that one query can return without asking again. Few nodes have more.
@@ -61,8 +67,7 @@ pub struct CudaDriver {
     context: ManuallyDrop<Arc<CudaContext>>,
     device: i32,
     support: MemorySupport,
-    /// Who may touch what is mapped: this device, and its peers.
-    access: Vec<AccessDesc>,
+    sharing: Sharing,
     neighbours: ManuallyDrop<Neighbours>,
     kept: Kept,
 }
@@ -118,12 +123,13 @@ impl CudaDriver {
             context: ManuallyDrop::new(context),
             device,
             support: MemorySupport::Allocated,
-            access: vec![AccessDesc::read_write(device)],
-            neighbours: ManuallyDrop::default(),
+            sharing: Sharing::default(),
+            neighbours: ManuallyDrop::new(Neighbours::of(device)),
             kept: Kept::default(),
         };
         if driver.attribute(raw::ATTRIBUTE_VIRTUAL_MEMORY)? != 0 {
             driver.support = MemorySupport::Mapped { granularity: driver.granularity()? };
+            driver.sharing = Sharing::of(&driver);
         }
         Ok(driver)
     }
@@ -493,6 +499,36 @@ impl Driver for CudaDriver {
         Ok(MemoryHandle(handle))
     }
 
+    fn create_exportable(&self, bytes: u64) -> Result<MemoryHandle> {
+        self.create_for_export(bytes)
+    }
+
+    #[cfg(unix)]
+    fn export(&self, memory: MemoryHandle) -> Result<Descriptor> {
+        self.export_descriptor(memory)
+    }
+
+    #[cfg(unix)]
+    fn import(&self, descriptor: &Descriptor) -> Result<MemoryHandle> {
+        self.import_descriptor(descriptor)
+    }
+
+    fn export_allocation(&self, address: u64) -> Result<AllocationName> {
+        self.name_allocation(address)
+    }
+
+    fn open_allocation(&self, name: &AllocationName) -> Result<u64> {
+        self.open_named(name)
+    }
+
+    fn close_allocation(&self, address: u64) -> Result<()> {
+        self.close_named(address)
+    }
+
+    fn open_to(&self, device: u32) -> Result<()> {
+        self.add_peer(device)
+    }
+
     fn release(&self, memory: MemoryHandle) -> Result<()> {
         let _relaxed = self.enter()?;
         // SAFETY: the handle is one that `create` gave, which the caller gives up.
@@ -506,7 +542,8 @@ impl Driver for CudaDriver {
     }
 
     fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
-        let (access, count) = (self.access.as_ptr(), self.access.len());
+        let allowed = self.neighbours.access();
+        let (access, count) = (allowed.as_ptr(), allowed.len());
         let _relaxed = self.enter()?;
         // SAFETY: reads so many access descriptions; the driver refuses what is not mapped.
         unsafe { self.symbols.memory_set_access(address, bytes as usize, access, count) }

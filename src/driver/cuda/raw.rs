@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
-use super::super::{Dependency, EdgeData, NodeHandle};
+use super::super::{AllocationName, Dependency, EdgeData, NodeHandle};
 
 /// Any opaque handle of the driver.
 pub(super) type Pointer = *mut c_void;
@@ -29,6 +29,19 @@ pub(super) const STREAM_NON_BLOCKING: u32 = 1;
 pub(super) const EVENT_DISABLE_TIMING: u32 = 2;
 
 pub(super) const ATTRIBUTE_VIRTUAL_MEMORY: u32 = 102;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`
+pub(super) const ATTRIBUTE_DESCRIPTORS: u32 = 103;
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`
+pub(super) const ATTRIBUTE_RDMA: u32 = 110;
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`
+pub(super) const ATTRIBUTE_FABRIC: u32 = 128;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(super) const HANDLE_DESCRIPTOR: u32 = 1;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`
+pub(super) const HANDLE_FABRIC: u32 = 8;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`
+pub(super) const IPC_LAZY_PEER_ACCESS: u32 = 1;
 
 const LOCATION_DEVICE: u32 = 1;
 const ALLOCATION_PINNED: u32 = 1;
@@ -112,7 +125,17 @@ impl AllocationProp {
             reserved: [0; 4],
         }
     }
+
+    /// The same, of memory that can be exported in these ways, and reached by network cards.
+    pub fn exportable(ordinal: i32, handle_types: u32, rdma: bool) -> Self {
+        Self { handle_types, rdma_capable: rdma.into(), ..Self::pinned(ordinal) }
+    }
 }
+
+/// `CUipcMemHandle`, which is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct IpcHandle(pub AllocationName);
 
 /// `CUmemAccessDesc`
 #[repr(C)]

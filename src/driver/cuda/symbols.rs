@@ -11,7 +11,7 @@ use libloading::Library;
 
 use super::super::{DriverError, ErrorKind, Result};
 use super::error::failure;
-use super::raw::{AccessDesc, AllocationProp, Pointer, RawEdge};
+use super::raw::{AccessDesc, AllocationProp, IpcHandle, Pointer, RawEdge};
 
 macro_rules! symbols {
     ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {
@@ -136,6 +136,20 @@ symbols! {
         access: *const AccessDesc,
         count: usize,
     );
+    memory_export = "cuMemExportToShareableHandle"(
+        shareable: *mut c_void,
+        handle: u64,
+        kind: u32,
+        flags: u64,
+    );
+    memory_import = "cuMemImportFromShareableHandle"(
+        handle: *mut u64,
+        shareable: *mut c_void,
+        kind: u32,
+    );
+    ipc_get = "cuIpcGetMemHandle"(handle: *mut IpcHandle, address: u64);
+    ipc_open = "cuIpcOpenMemHandle_v2"(address: *mut u64, handle: IpcHandle, flags: u32);
+    ipc_close = "cuIpcCloseMemHandle"(address: u64);
     memory_unmap = "cuMemUnmap"(address: u64, bytes: usize);
     memory_allocate = "cuMemAlloc_v2"(address: *mut u64, bytes: usize);
     memory_free = "cuMemFree_v2"(address: u64);

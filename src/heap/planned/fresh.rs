@@ -263,9 +263,9 @@ impl PlannedHeap {
     ) -> Result<u64, DriverError> {
         if self.capture_of(capture).room() < bytes {
             let shape = Shape::Growable { reserve: RESERVE };
-            let segment = match Segment::open(driver, bytes, shape) {
+            let segment = match Segment::open(driver, bytes, shape, false) {
                 // Addresses are scarce there.
-                Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes })?,
+                Err(_) => Segment::open(driver, bytes, Shape::Growable { reserve: bytes }, false)?,
                 Ok(segment) => segment,
             };
             let planned = self.capture_of(capture);

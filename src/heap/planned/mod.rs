@@ -167,6 +167,16 @@ impl Bindings {
     }
 }
 
+impl PlannedHeap {
+    /// Everything that is mapped: address and size.
+    pub(super) fn laid(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.bindings.captures.iter().flat_map(|planned| {
+            let bound = planned.bound.iter().filter(|bound| bound.there);
+            bound.map(|bound| (bound.address, bound.bytes)).chain(planned.scratch.mapped())
+        })
+    }
+}
+
 impl PlannedCapture {
     fn new(capture: CaptureId, unit: u64) -> Self {
         Self {

@@ -22,6 +22,11 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
+    /// Where it lies: address and size.
+    pub(super) fn mapped(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.mapped.iter().copied()
+    }
+
     /// Whether it lies behind any addresses.
     pub(super) fn is_mapped(&self) -> bool {
         !self.mapped.is_empty()

@@ -1,0 +1,158 @@
+//! Memory that other processes and other devices map, and memory of theirs that is mapped here.
+//!
+//! The engine sees no work of other processes. Who shares a block keeps it until that work has
+//! completed, as with work that the engine was not told of: its addresses and its physical memory
+//! may be another block's afterwards. The physical memory itself stays for as long as another process
+//! maps it, whatever becomes of it here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::names::{BlockId, NO_CACHE};
+use super::state::Locked;
+use super::{Engine, Error};
+use crate::driver::{Descriptor, Driver};
+use crate::heap::{Imported, Shared, Unshared};
+
+/// Why a block cannot be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhyNotShared {
+    /// Its memory was not made for that.
+    NotExportable,
+    /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
+    Planned,
+    /// There is no memory behind it now.
+    Suspended,
+}
+
+impl fmt::Display for WhyNotShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotExportable => {
+                "its memory was not made for other processes; set exportable:True before it is \
+                 allocated"
+            }
+            Self::Planned => {
+                "its capture gets its memory at its end; set plan:none for captures whose blocks are \
+                 shared"
+            }
+            Self::Suspended => "its pool is suspended; resume it first (Engine::resume_pool)",
+        })
+    }
+}
+
+/// Memory that [`Engine::import`] has mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImportId {
+    engine: u32,
+    number: u64,
+}
+
+/// Others' memory that is mapped here, and the devices that all memory was opened to.
+#[derive(Debug, Default)]
+pub(super) struct Imports {
+    mapped: BTreeMap<u64, Imported>,
+    next: u64,
+    peers: Vec<u32>,
+}
+
+impl<D: Driver> Engine<D> {
+    /// Says where a block lies, for other processes that are to map its memory, and exports what was not
+    /// exported yet. Whole pieces are shared, with all that lies on them. Memory that is mapped must
+    /// have been made for it (`exportable` in [`Settings`](crate::settings::Settings)).
+    ///
+    /// The block must live until the other processes have finished with it, which the engine does not see.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], [`Error::NotShared`]; the driver's.
+    pub fn share(&self, block: BlockId) -> Result<Shared, Error> {
+        let mine = block.engine == self.number;
+        self.change(|locked| locked.share(block, mine))
+    }
+
+    /// Maps memory that another process has exported, one piece behind the other; each has its size in
+    /// bytes. Returns where. Devices that this one's memory is open to may touch it too. It is in
+    /// no figure and under no limit, and stays mapped until [`Engine::close_import`], beyond the engine's end.
+    ///
+    /// # Errors
+    /// The driver's. Nothing is mapped then.
+    pub fn import(&self, pieces: &[(u64, &Descriptor)]) -> Result<(ImportId, u64), Error> {
+        self.change(|locked| {
+            let imported = Imported::map(locked.driver, pieces)?;
+            let address = imported.address();
+            let imports = &mut locked.state.imports;
+            let number = imports.next;
+            imports.next += 1;
+            imports.mapped.insert(number, imported);
+            Ok((ImportId { engine: self.number, number }, address))
+        })
+    }
+
+    /// Unmaps what [`Engine::import`] mapped. No work may use it any more, and no graph that will be
+    /// launched. Of an import that is gone nothing happens.
+    ///
+    /// # Errors
+    /// The driver's. The import is gone all the same; addresses that could not be unmapped are not used
+    /// again.
+    pub fn close_import(&self, import: ImportId) -> Result<(), Error> {
+        let mine = import.engine == self.number;
+        self.change(|locked| {
+            let imports = &mut locked.state.imports;
+            let imported = mine.then(|| imports.mapped.remove(&import.number)).flatten();
+            Ok(imported.map_or(Ok(()), |imported| imported.unmap(locked.driver))?)
+        })
+    }
+
+    /// Lets another device, by its ordinal, read and write all memory of this engine: what is there and
+    /// what comes later. Doing it again does nothing.
+    ///
+    /// # Errors
+    /// The driver's, where the other device cannot reach this one's memory for instance. Doing it again
+    /// goes on.
+    pub fn open_to(&self, device: u32) -> Result<(), Error> {
+        self.change(|locked| locked.open_to(device))
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    fn share(&mut self, id: BlockId, mine: bool) -> Result<Shared, Error> {
+        let unknown = || Error::UnknownBlock { call: "share", block: id.number() };
+        let leased = mine && id.cache != NO_CACHE;
+        let block = if leased {
+            let caches = Arc::clone(&self.state.caches);
+            let row = caches.get(id.cache).and_then(|cache| cache.live(id));
+            row.and_then(|row| self.state.blocks.leased(row))
+        } else {
+            self.state.blocks.get_mut(id).map(|block| &*block)
+        };
+        let block = block.ok_or_else(unknown)?;
+        let (heap, range) = (block.heap, block.range);
+        let not_shared = |why| Error::NotShared { block: id.number(), why };
+        // Its piece stays as it is from now on, which may show in the figures.
+        self.state.touch(heap);
+        let Some(heap) = self.state.pools.find_heap_mut(heap) else {
+            return Err(not_shared(WhyNotShared::Planned));
+        };
+        heap.share(self.driver, range).map_err(|unshared| match unshared {
+            Unshared::Plain => not_shared(WhyNotShared::NotExportable),
+            Unshared::Absent => not_shared(WhyNotShared::Suspended),
+            Unshared::Refused(error) => error.into(),
+        })
+    }
+
+    fn open_to(&mut self, device: u32) -> Result<(), Error> {
+        if self.state.imports.peers.contains(&device) {
+            return Ok(());
+        }
+        self.driver.open_to(device)?;
+        let pools = &self.state.pools;
+        pools.heaps().try_for_each(|heap| heap.grant(self.driver))?;
+        pools.iter_planned().try_for_each(|heap| heap.grant(self.driver))?;
+        let imports = &mut self.state.imports;
+        imports.mapped.values().try_for_each(|imported| imported.grant(self.driver))?;
+        imports.peers.push(device);
+        Ok(())
+    }
+}

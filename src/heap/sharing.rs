@@ -1,0 +1,238 @@
+//! What of a heap's memory other processes and other devices may map.
+//!
+//! Another process maps whole pieces, so a block comes with all that lies on its pieces. An export keeps
+//! the physical memory until it is closed, as a mapping of another process does. So the segment that
+//! holds a piece holds its export, and drops it when the piece goes: who else held it would keep memory
+//! from the driver.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::planned::PlannedHeap;
+use super::segment::Segment;
+use super::{Heap, RangeId};
+use crate::driver::{Descriptor, Driver, DriverError, ErrorKind, MemorySupport};
+
+/// A piece of physical memory that other processes may map.
+///
+/// It belongs to the memory that it stands for, and closes its descriptor when that goes back to the
+/// driver. Others hold it weakly, since an open descriptor keeps the memory.
+pub struct Export {
+    descriptor: Descriptor,
+    serial: u64,
+    closing: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Export {
+    fn new(descriptor: Descriptor) -> Self {
+        static SERIALS: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Self { descriptor, serial, closing: OnceLock::new() }
+    }
+
+    /// Stands for the memory in every process that has a copy of it.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// A number that no other export of this process has or had; never 0.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Has a function called before the descriptor is closed. There is one at most: returns whether this
+    /// is it. It may be called with the engine's lock held, and must not call the engine.
+    pub fn before_close(&self, closing: impl Fn() + Send + Sync + 'static) -> bool {
+        self.closing.set(Box::new(closing)).is_ok()
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        if let Some(closing) = self.closing.get() {
+            closing();
+        }
+    }
+}
+
+impl std::fmt::Debug for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Export").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+/// A piece of physical memory that a block lies on.
+#[derive(Clone, Debug)]
+pub struct SharedPiece {
+    /// Its size.
+    pub bytes: u64,
+    /// What stands for it.
+    pub export: Arc<Export>,
+}
+
+/// Where a block lies, for another process that is to map it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Shared {
+    /// On pieces of physical memory, one behind the other.
+    Pieces {
+        /// From the beginning of the first piece to the block, in bytes.
+        offset: u64,
+        /// All that the block touches.
+        pieces: Vec<SharedPiece>,
+    },
+    /// In an allocation of the driver's, which has names of its own for other processes
+    /// ([`Driver::export_allocation`]).
+    Allocation {
+        /// Where the allocation begins.
+        address: u64,
+        /// From there to the block, in bytes.
+        offset: u64,
+    },
+}
+
+/// Memory of another process, or of another allocator, that is mapped here. It is in no heap: the
+/// engine hands nothing of it out.
+#[derive(Debug)]
+pub(crate) struct Imported(Segment);
+
+impl Imported {
+    /// Maps pieces one behind the other. On failure nothing has changed.
+    pub(crate) fn map<D: Driver + ?Sized>(
+        driver: &D,
+        pieces: &[(u64, &Descriptor)],
+    ) -> Result<Self, DriverError> {
+        let unit = match driver.memory_support() {
+            MemorySupport::Mapped { granularity } => granularity,
+            MemorySupport::Allocated => return Err(refused(ErrorKind::NotSupported)),
+        };
+        let total = pieces.iter().try_fold(0u64, |sum, &(bytes, _)| {
+            sum.checked_add(bytes).filter(|_| bytes > 0 && bytes.is_multiple_of(unit))
+        });
+        let total = total.filter(|&bytes| bytes > 0);
+        let total = total.ok_or_else(|| refused(ErrorKind::InvalidValue))?;
+        let mut segment = Segment::reserved(driver.reserve(total)?, total);
+        for &(bytes, descriptor) in pieces {
+            let at = segment.address + segment.mapped;
+            let memory = driver.import(descriptor);
+            let mapped = memory.and_then(|memory| segment.attach(driver, at, bytes, memory));
+            if let Err(error) = mapped {
+                // The first error is the one to report; what the driver keeps is lost.
+                let _ = segment.close(driver);
+                return Err(error);
+            }
+            segment.mapped += bytes;
+        }
+        Ok(Self(segment))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address
+    }
+
+    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        self.0.grant(driver)
+    }
+
+    /// Unmaps all of it. No work may use it any more.
+    ///
+    /// # Errors
+    /// The driver's, the first; what it refused is lost.
+    pub(crate) fn unmap<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        self.0.close(driver)
+    }
+}
+
+fn refused(kind: ErrorKind) -> DriverError {
+    DriverError::new("cuMemImportFromShareableHandle", 0, kind)
+}
+
+/// Why memory cannot be shared.
+#[derive(Debug)]
+pub(crate) enum Unshared {
+    /// It was not made for that.
+    Plain,
+    /// There is no memory behind it now.
+    Absent,
+    /// The driver refused.
+    Refused(DriverError),
+}
+
+impl Segment {
+    fn share<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        (address, bytes): (u64, u64),
+    ) -> Result<Shared, Unshared> {
+        if self.is_allocated() {
+            return Ok(Shared::Allocation {
+                address: self.address,
+                offset: address - self.address,
+            });
+        }
+        if !self.is_exportable() {
+            return Err(Unshared::Plain);
+        }
+        let end = address + bytes;
+        let first = self.pieces.range(..=address).next_back().map(|(&start, _)| start);
+        let start = first.ok_or(Unshared::Absent)?;
+        let (mut reached, mut pieces) = (start, Vec::new());
+        for (&at, piece) in self.pieces.range(start..end) {
+            if at != reached {
+                break;
+            }
+            let export = match self.exports.get(&at) {
+                Some(export) => Arc::clone(export),
+                None => {
+                    let descriptor = driver.export(piece.memory).map_err(Unshared::Refused)?;
+                    let export = Arc::new(Export::new(descriptor));
+                    self.exports.insert(at, Arc::clone(&export));
+                    export
+                }
+            };
+            pieces.push(SharedPiece { bytes: piece.bytes, export });
+            reached = at + piece.bytes;
+        }
+        if reached < end {
+            return Err(Unshared::Absent);
+        }
+        Ok(Shared::Pieces { offset: address - start, pieces })
+    }
+
+    fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        self.pieces.iter().try_for_each(|(&address, piece)| driver.set_access(address, piece.bytes))
+    }
+}
+
+impl Heap {
+    /// Exports the pieces that a range lies on, those that are not yet. They are not exchanged for others
+    /// from now on.
+    pub(crate) fn share<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        range: RangeId,
+    ) -> Result<Shared, Unshared> {
+        if self.is_suspended() {
+            return Err(Unshared::Absent);
+        }
+        self.keep_premapped(Some(range));
+        let place = self.extent(range);
+        let segment = self.ranges[range].segment;
+        self.segment(segment).share(driver, place)
+    }
+
+    /// Gives the devices that the driver was told of access to all that is mapped.
+    ///
+    /// # Errors
+    /// The driver's. Then some of it may have been given.
+    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        self.segments.iter().flatten().try_for_each(|segment| segment.grant(driver))
+    }
+}
+
+impl PlannedHeap {
+    /// As [`Heap::grant`].
+    pub(crate) fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        self.laid().try_for_each(|(address, bytes)| driver.set_access(address, bytes))
+    }
+}

@@ -1,0 +1,410 @@
+//! Blocks that other processes and other devices map: engines on one simulated machine stand for the
+//! processes.
+
+use std::sync::Arc;
+
+use crate::common::{bench, bench_on, Bench, MIB};
+use regraph::driver::{Descriptor, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::engine::{
+    Block, Config, Engine, Error, ImportId, PoolConfig, Shared, SharedPiece, WhyNotShared,
+};
+use regraph::settings::{PlanChoice, Settings};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+fn exportable() -> Config {
+    Config::default().settings(Settings::default().exportable(true))
+}
+
+/// Another process on the same device.
+fn other(b: &Bench) -> Engine<Arc<SimDriver>> {
+    Engine::new(b.driver.clone(), exportable())
+}
+
+fn pieces(b: &Bench, block: Block) -> (u64, Vec<SharedPiece>) {
+    match b.engine.share(block.id).unwrap() {
+        Shared::Pieces { offset, pieces } => (offset, pieces),
+        shared => panic!("{shared:?}"),
+    }
+}
+
+/// What is sent: sizes and descriptors, as copies in the other process.
+fn sent(pieces: &[SharedPiece]) -> Vec<(u64, Descriptor)> {
+    let copy = |piece: &SharedPiece| piece.export.descriptor().try_clone().unwrap();
+    pieces.iter().map(|piece| (piece.bytes, copy(piece))).collect()
+}
+
+fn import(
+    engine: &Engine<Arc<SimDriver>>,
+    sent: &[(u64, Descriptor)],
+) -> Result<(ImportId, u64), Error> {
+    let pieces: Vec<_> = sent.iter().map(|(bytes, descriptor)| (*bytes, descriptor)).collect();
+    engine.import(&pieces)
+}
+
+fn write(b: &Bench, stream: StreamHandle, (address, bytes): (u64, u64), tag: u64) {
+    let outputs = [Tagged { address, bytes, tag }];
+    b.driver.launch(stream, Work { outputs: &outputs, ..Work::default() }, false).unwrap();
+}
+
+fn holds(b: &Bench, (address, bytes): (u64, u64), tag: u64) -> bool {
+    b.driver.synchronize().unwrap();
+    b.driver.read_tags(address, bytes).unwrap().iter().all(|&found| found == tag)
+}
+
+#[test]
+fn another_process_reads_and_writes_a_block() {
+    let b = bench(exportable());
+    let [s, t] = b.streams();
+    let first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    let second = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
+    write(&b, s, (second.address, second.bytes), 7);
+    let (offset, pieces) = pieces(&b, second);
+    let theirs = other(&b);
+    let (id, address) = import(&theirs, &sent(&pieces)).unwrap();
+    let there = (address + offset, second.bytes);
+    assert!(holds(&b, there, 7), "they see what was written here");
+    write(&b, t, there, 8);
+    assert!(holds(&b, (second.address, second.bytes), 8), "and the other way");
+    let all: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    assert_eq!(b.driver.behind(address, all), b.driver.behind(second.address - offset, all));
+    assert!(!theirs.owns(address), "nothing of it is handed out there");
+    assert_eq!(theirs.statistics().unwrap().all.reserved_bytes.current, 0);
+    theirs.close_import(id).unwrap();
+    theirs.close_import(id).unwrap();
+    assert_eq!(b.driver.behind(address, all), None);
+    b.engine.free(first.id).unwrap();
+    b.engine.free(second.id).unwrap();
+}
+
+#[test]
+fn a_piece_is_exported_once() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let blocks: [Block; 2] =
+        std::array::from_fn(|_| b.engine.allocate(b.pool, 3 * MIB, s).unwrap());
+    let serials = |block| {
+        let (_, pieces) = pieces(&b, block);
+        pieces.iter().map(|piece| piece.export.serial()).collect::<Vec<_>>()
+    };
+    let [one, two] = blocks.map(serials);
+    assert_eq!(one, serials(blocks[0]));
+    assert_eq!(one[0], two[0], "both lie on the first piece");
+    assert_eq!(two.len(), 2);
+    assert_eq!(b.driver.calls(Call::Export), 2);
+    // A block of the stream cache is shared as any other.
+    b.engine.free(blocks[0].id).unwrap();
+    let again = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    assert_eq!(again.address, blocks[0].address);
+    assert_eq!(serials(again), one);
+    assert!(matches!(b.engine.share(blocks[0].id), Err(Error::UnknownBlock { .. })));
+}
+
+#[test]
+fn what_is_unmapped_here_lives_on_there() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    write(&b, s, (block.address, block.bytes), 3);
+    b.driver.synchronize().unwrap();
+    let (offset, shared) = pieces(&b, block);
+    let export = Arc::downgrade(&shared[0].export);
+    let theirs = other(&b);
+    let (id, address) = import(&theirs, &sent(&shared)).unwrap();
+    drop(shared);
+    b.engine.free(block.id).unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, 0);
+    assert!(export.upgrade().is_none(), "the descriptor is closed with the piece");
+    assert!(b.driver.used_bytes() > 0, "the memory is theirs now");
+    assert!(holds(&b, (address + offset, block.bytes), 3));
+    let next = b.allocate(s);
+    write(&b, s, (next.address, next.bytes), 4);
+    assert!(holds(&b, (address + offset, block.bytes), 3), "new memory, other contents");
+    theirs.close_import(id).unwrap();
+    b.engine.free(next.id).unwrap();
+    b.driver.synchronize().unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.driver.used_bytes(), 0);
+}
+
+#[test]
+fn the_other_order_of_ends() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let (_, shared) = pieces(&b, block);
+    let sent = sent(&shared);
+    let theirs = other(&b);
+    let (first, one) = import(&theirs, &sent).unwrap();
+    let (second, two) = import(&theirs, &sent).unwrap();
+    assert_ne!(one, two, "each import has addresses of its own");
+    theirs.close_import(first).unwrap();
+    assert!(b.driver.behind(two, 4 * MIB).is_some());
+    theirs.close_import(second).unwrap();
+    write(&b, s, (block.address, block.bytes), 9);
+    assert!(holds(&b, (block.address, block.bytes), 9));
+    // An import that is left stays with the driver.
+    import(&theirs, &sent).unwrap();
+    drop(theirs);
+    drop(shared);
+    b.engine.free(block.id).unwrap();
+    b.driver.synchronize().unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.driver.used_bytes(), 4 * MIB);
+}
+
+#[test]
+fn memory_that_was_not_made_for_it_is_refused() {
+    let b = bench(Config::default());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let error = b.engine.share(block.id).unwrap_err();
+    assert!(matches!(error, Error::NotShared { why: WhyNotShared::NotExportable, .. }));
+    assert!(error.to_string().contains("exportable:True"), "{error}");
+    assert_eq!(b.driver.calls(Call::Export), 0);
+}
+
+#[test]
+fn suspended_memory_is_refused_and_new_memory_is_another() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let (_, before) = pieces(&b, block);
+    let (serial, export) = (before[0].export.serial(), Arc::downgrade(&before[0].export));
+    drop(before);
+    b.driver.synchronize().unwrap();
+    b.engine.suspend_pool_discarding(b.pool).unwrap();
+    assert!(export.upgrade().is_none(), "or the memory would not go");
+    assert_eq!(b.driver.used_bytes(), 0);
+    let error = b.engine.share(block.id).unwrap_err();
+    assert!(matches!(error, Error::NotShared { why: WhyNotShared::Suspended, .. }));
+    b.engine.resume_pool(b.pool).unwrap();
+    let (_, after) = pieces(&b, block);
+    assert_ne!(after[0].export.serial(), serial);
+}
+
+#[test]
+fn memory_that_comes_at_the_end_of_a_capture_is_refused() {
+    let settings = Settings::default().exportable(true).plan(PlanChoice::Exact);
+    let b = bench(Config::default().settings(settings));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let block = b.allocate(s);
+    let refused = |error: Error| {
+        assert!(matches!(error, Error::NotShared { why: WhyNotShared::Planned, .. }));
+        assert!(error.to_string().contains("plan:none"), "{error}");
+    };
+    refused(b.engine.share(block.id).unwrap_err());
+    b.launch(s);
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    refused(b.engine.share(block.id).unwrap_err());
+}
+
+#[test]
+fn a_shared_piece_is_not_exchanged_at_the_end() {
+    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
+    let b = bench(Config::default().settings(settings));
+    let [s] = b.streams();
+    let capture = b.begin(s);
+    let blocks: [Block; 4] = std::array::from_fn(|_| {
+        let block = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+        b.launch(s);
+        block
+    });
+    let held = b.driver.used_bytes();
+    assert!(held > 32 * MIB, "something was mapped ahead");
+    let behind = |block: Block| b.driver.behind(block.address, block.bytes).unwrap();
+    let before = behind(blocks[3]);
+    let (offset, shared) = pieces(&b, blocks[3]);
+    let theirs = other(&b);
+    let (_, address) = import(&theirs, &sent(&shared)).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    b.engine.end_capture(capture, graph).unwrap();
+    assert_eq!(behind(blocks[3]), before, "its memory has not moved");
+    assert_eq!(b.driver.behind(address + offset, blocks[3].bytes), Some(before));
+    assert_eq!(b.driver.used_bytes(), held);
+    assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, held);
+}
+
+#[test]
+fn whole_allocations_go_by_their_own_names() {
+    let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
+    let uncached = Config::default().settings(Settings::default().caching(false));
+    for (device, config) in
+        [(plain, Config::default()), (SimConfig::default(), uncached), (plain, exportable())]
+    {
+        let b = bench_on(device, config);
+        let [s] = b.streams();
+        let _first = b.engine.allocate(b.pool, 600 << 10, s).unwrap();
+        let block = b.engine.allocate(b.pool, 700 << 10, s).unwrap();
+        let shared = b.engine.share(block.id).unwrap();
+        let Shared::Allocation { address, offset } = shared else { panic!("{shared:?}") };
+        assert_eq!(address + offset, block.address);
+        let name = b.driver.export_allocation(address).unwrap();
+        let there = b.driver.open_allocation(&name).unwrap() + offset;
+        write(&b, s, (there, block.bytes), 5);
+        assert!(holds(&b, (block.address, block.bytes), 5));
+        b.driver.close_allocation(there - offset).unwrap();
+    }
+}
+
+#[test]
+fn every_call_of_an_import_may_fail() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let _first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    let block = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
+    let sent = sent(&pieces(&b, block).1);
+    assert_eq!(sent.len(), 2);
+    let theirs = other(&b);
+    let mut n = 0;
+    loop {
+        let used = b.driver.used_bytes();
+        let before = b.driver.total_calls();
+        b.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+        match import(&theirs, &sent) {
+            Err(Error::Driver(error)) => assert_eq!(error.kind, ErrorKind::InvalidValue),
+            Err(error) => panic!("{error}"),
+            Ok((id, address)) => {
+                let imported = b.driver.total_calls() - before;
+                let closed = theirs.close_import(id);
+                b.driver.forget_failures();
+                assert!(n >= imported || closed.is_ok());
+                if closed.is_err() {
+                    // Whichever call failed, the import is gone.
+                    theirs.close_import(id).unwrap();
+                } else {
+                    assert_eq!(b.driver.behind(address, 2 * MIB), None);
+                    assert!(n > 10);
+                    break;
+                }
+            }
+        }
+        assert_eq!(b.driver.used_bytes(), used);
+        n += 1;
+    }
+    assert!(b.driver.behind(block.address, block.bytes).is_some());
+}
+
+#[test]
+fn an_export_that_fails_leaves_the_block_as_it_is() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let _first = b.engine.allocate(b.pool, 3 * MIB, s).unwrap();
+    let block = b.engine.allocate(b.pool, 5 * MIB, s).unwrap();
+    for n in 0..2 {
+        b.driver.fail_nth(Call::Export, n, ErrorKind::Other("too many open files".to_owned()));
+        let error = b.engine.share(block.id).unwrap_err();
+        assert!(error.to_string().contains("too many open files"), "{error}");
+        // What was exported before that stays so.
+    }
+    assert_eq!(pieces(&b, block).1.len(), 2);
+}
+
+#[test]
+fn nonsense_is_not_imported() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let shared = pieces(&b, block).1;
+    let descriptor = || shared[0].export.descriptor().try_clone().unwrap();
+    let other_file: Descriptor = std::fs::File::open("/dev/null").unwrap().into();
+    let reserved = b.driver.calls(Call::Reserve);
+    for pieces in [vec![], vec![(0, descriptor())], vec![(MIB, descriptor())]] {
+        assert!(import(&b.engine, &pieces).is_err());
+    }
+    let too_many = [(u64::MAX - 2 * MIB + 1, descriptor()), (2 * MIB, descriptor())];
+    assert!(import(&b.engine, &too_many).is_err());
+    assert_eq!(b.driver.calls(Call::Reserve), reserved, "refused before the driver");
+    assert!(import(&b.engine, &[(2 * MIB, descriptor())]).is_err(), "another size");
+    assert!(import(&b.engine, &[(4 * MIB, other_file)]).is_err());
+    assert_eq!(b.driver.calls(Call::Reserve), b.driver.calls(Call::Unreserve) + reserved);
+}
+
+/// Two devices, and an engine on the first.
+fn two_devices(config: Config) -> (Bench, Arc<SimDriver>) {
+    let b = bench(config);
+    let second = Arc::new(b.driver.add_device(SimConfig::default()));
+    (b, second)
+}
+
+#[test]
+fn another_device_touches_what_is_there_and_what_comes() {
+    let plan = Settings::default().exportable(true).plan(PlanChoice::Exact);
+    for config in [exportable(), Config::default(), Config::default().settings(plan)] {
+        let (b, second) = two_devices(config);
+        let [s] = b.streams();
+        let capture = b.begin(s);
+        let captured = b.allocate(s);
+        b.launch(s);
+        let graph = b.driver.end_capture(s).unwrap();
+        b.engine.end_capture(capture, graph).unwrap();
+        let before = b.allocate(s);
+        let reaches = |block: Block| second.behind(block.address, block.bytes).is_some();
+        assert!(!reaches(before) && !reaches(captured));
+        b.engine.open_to(1).unwrap();
+        assert!(reaches(before) && reaches(captured));
+        let after = b.engine.allocate(b.pool, 64 * MIB, s).unwrap();
+        assert!(reaches(after));
+        let calls = b.driver.total_calls();
+        b.engine.open_to(1).unwrap();
+        assert_eq!(b.driver.total_calls(), calls, "once is enough");
+    }
+}
+
+#[test]
+fn imports_are_opened_to_other_devices_too() {
+    let (b, second) = two_devices(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    let sent = sent(&pieces(&b, block).1);
+    let theirs = other(&b);
+    let (_, early) = import(&theirs, &sent).unwrap();
+    theirs.open_to(1).unwrap();
+    let (_, late) = import(&theirs, &sent).unwrap();
+    for address in [early, late] {
+        assert!(second.behind(address, block.bytes).is_some());
+    }
+}
+
+#[test]
+fn access_that_fails_is_given_the_next_time() {
+    let mut n = 0;
+    loop {
+        let (b, second) = two_devices(exportable());
+        let [s] = b.streams();
+        let blocks: [Block; 3] =
+            std::array::from_fn(|n| b.engine.allocate(b.pool, (5 + n as u64) * MIB, s).unwrap());
+        b.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+        let opened = b.engine.open_to(1);
+        b.driver.forget_failures();
+        b.engine.open_to(1).unwrap();
+        for block in blocks {
+            assert!(second.behind(block.address, block.bytes).is_some());
+        }
+        if opened.is_ok() {
+            break;
+        }
+        n += 1;
+    }
+    assert_eq!(n, 4, "asking, and a call for each piece");
+    let (b, _) = two_devices(exportable());
+    assert!(b.engine.open_to(7).is_err(), "there is no such device");
+}
+
+#[test]
+fn whole_allocations_are_opened_at_once() {
+    let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
+    let b = bench_on(plain, Config::default());
+    let second = Arc::new(b.driver.add_device(plain));
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    assert!(second.behind(block.address, block.bytes).is_none());
+    b.engine.open_to(1).unwrap();
+    assert!(second.behind(block.address, block.bytes).is_some());
+    let pool = b.engine.create_pool(PoolConfig::default());
+    let next = b.engine.allocate(pool, 5 * MIB, s).unwrap();
+    assert!(second.behind(next.address, next.bytes).is_some());
+}
