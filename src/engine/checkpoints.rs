@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
-use super::names::PoolId;
+use super::names::{BlockId, PoolId};
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::{StreamStatus, Timelines};
 use super::{Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
-use crate::journal::Entry;
 
 /// The blocks that were live in a pool at some point ([`Engine::checkpoint`]).
 #[derive(Clone, Debug)]
@@ -81,8 +80,8 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Makes exactly those blocks live in a pool that were live at a checkpoint of it, at their
-    /// addresses: every block that is live now is freed, as [`Engine::free`] does, and every block of the
-    /// checkpoint is live again, under a new name. No memory is written or moved.
+    /// addresses: every block that is live now is freed, and every block of the checkpoint is live again,
+    /// under a new name. No memory is written or moved.
     ///
     /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
     /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
@@ -91,10 +90,12 @@ impl<D: Driver> Engine<D> {
     /// output, the host launches it only where these are not wanted any more.
     ///
     /// A restored block belongs to the pool's graphs. When it is freed, captures of the pool may have its
-    /// place, and work outside captures may not before the last graph of the pool is released. Streams that were
-    /// recorded for it before are forgotten.
+    /// place, and work outside captures may not before the last graph of the pool is released. The same holds at
+    /// once for the place of a block that was freed by this. Streams that were recorded for either are
+    /// forgotten.
     ///
-    /// Costs a look at each range of the pool, and what the frees cost. An error leaves everything as it was.
+    /// Costs a look at each range of the pool, and asks the driver nothing, unless a capture into another
+    /// pool is under way. An error leaves everything as it was.
     ///
     /// # Errors
     /// [`Error::PoolCaptures`], [`Error::PoolSuspended`], [`Error::CannotCheckpoint`],
@@ -241,13 +242,13 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    /// After all that could refuse it: the steps below ask the driver about streams and nothing else, and
-    /// no answer stops them.
+    /// After all that could refuse it: the driver is asked nothing from here on.
     fn restore(&mut self, pool: PoolId, checkpoint: &Checkpoint) -> Restored {
-        let freed = self.free_all(pool);
+        let heaps = self.state.pools.heaps_of(Some(pool));
+        heaps.iter().for_each(|&heap| self.state.touch(heap));
+        let freed = self.end_all(pool);
         let mut live = Vec::with_capacity(checkpoint.blocks.len());
-        for heap in self.state.pools.heaps_of(Some(pool)) {
-            self.state.touch(heap);
+        for heap in heaps {
             let places = self.state.pools.heap_mut(heap).claim(&checkpoint.places_in(heap));
             for (kept, place) in checkpoint.blocks_in(heap).zip(places) {
                 live.push(self.revive(pool, kept, place));
@@ -257,30 +258,44 @@ impl<D: Driver> Locked<'_, D> {
         Restored { freed, live }
     }
 
-    /// Frees every block of a pool that no capture under way uses, as its host would, and names them.
-    fn free_all(&mut self, pool: PoolId) -> Vec<Block> {
-        let mut freed = Vec::new();
+    /// Ends every block of a pool that no capture under way uses, and names them.
+    fn end_all(&mut self, pool: PoolId) -> Vec<Block> {
+        let mut ended = Vec::new();
         let caches = Arc::clone(&self.state.caches);
+        let mut leases = Vec::new();
         for mut cache in caches.used() {
-            let given_up = cache.give_up_live(pool);
-            drop(cache);
-            for (id, lease) in given_up {
-                let Some(block) = self.state.blocks.leased(lease.row) else { continue };
-                let (address, _) = self.state.pools.extent(block.heap, block.range);
-                freed.push(Block { id, address, bytes: lease.requested });
-                self.free_lease(lease);
+            leases.extend(cache.give_up_live(pool));
+        }
+        for (id, lease) in leases {
+            let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };
+            // Its stream cache counted it.
+            if let Some(pool) = self.state.pools.get_mut(pool) {
+                pool.remove_block();
             }
+            block.requested = lease.requested;
+            ended.push(self.end_block(id, block));
         }
         // What was freed to a stream cache just before, too.
         self.take_back(|of, _, _| of == pool);
-        for Block { id, address, bytes } in self.state.live_in(pool) {
-            // Live until now.
-            if self.free(id).is_ok() {
-                freed.push(Block { id, address, bytes });
-            }
+        for Block { id, .. } in self.state.live_in(pool) {
+            let Some(block) = self.state.blocks.remove(id) else { continue };
+            self.state.discount(&block, self.config.statistics);
+            ended.push(self.end_block(id, block));
         }
-        freed.sort_unstable_by_key(|block| block.address);
-        freed
+        ended.sort_unstable_by_key(|block| block.address);
+        ended
+    }
+
+    /// Gives a block's place to the pool's graphs, if there are any. What the block's streams have done with
+    /// it precedes all that comes, by the host's word.
+    fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
+        let LiveBlock { number, pool, heap, range, requested, stream, graphs, frames, .. } = block;
+        let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
+        let (address, _) = self.state.pools.extent(heap, range);
+        let place = (address, requested);
+        self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
+        self.state.pools.heap_mut(heap).free_idle(range, graphs || has_graphs, number);
+        Block { id, address, bytes: requested }
     }
 
     /// Enters a block that has its place again.
@@ -298,9 +313,6 @@ impl<D: Driver> Locked<'_, D> {
         // All that the old stream did is over by the host's word, and a new one of its handle is another.
         let gone = retired.then(|| Box::new(Timelines::passed()));
         let number = self.state.blocks.number();
-        // One that has begun meanwhile on a stream of the pool's blocks is in the pool now.
-        let standing = Entry::Standing { block: number, address, bytes };
-        self.state.write_journals(pool, None, standing);
         let id = self.state.blocks.insert(LiveBlock {
             number,
             pool,

@@ -247,8 +247,8 @@ impl State {
 }
 
 impl State {
-    /// A block has taken a part of a range that waits, or all of it: what is left goes on waiting for the
-    /// same. Returns whether a graph uses the memory, or may.
+    /// A block has taken a part of a range that waits, or all of it, in a pool that no capture under way uses:
+    /// what is left goes on waiting for the same. Returns whether a graph uses the memory, or may.
     pub(super) fn cut_waiting(&mut self, heap: u32, cut: Cut) -> bool {
         let Cut { from, place: (address, _), below, above } = cut;
         let Some(number) = self.deferred.number_of(heap, from) else { return false };
@@ -259,12 +259,9 @@ impl State {
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         match (below, above) {
             (true, Some(range)) => {
-                // Records know each by its own number.
-                let block = self.blocks.number();
-                let (address, bytes) = self.pools.extent(heap, range);
-                let standing = Entry::Standing { block, address, bytes };
-                self.write_journals(waiting.pool, None, standing);
-                self.deferred.add(Deferred { range, number: block, ..waiting.clone() });
+                // Records of captures to come know each by its own number.
+                let own = self.blocks.number();
+                self.deferred.add(Deferred { range, number: own, ..waiting.clone() });
                 self.deferred.put_back(number, waiting);
             }
             (true, None) => self.deferred.put_back(number, waiting),
@@ -275,8 +272,6 @@ impl State {
                 }
                 self.deferred.polled.retain(|&it| it != number);
                 self.deferred.forget(number);
-                let block = waiting.number;
-                self.write_journals(waiting.pool, None, Entry::Settled { block });
             }
         }
         graphs

@@ -15,7 +15,7 @@ use super::history::Action;
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::state::{Locked, State};
-use super::stream_cache::{Given, Lease};
+use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, NodeIndex};
@@ -189,12 +189,7 @@ impl<D: Driver> Locked<'_, D> {
         let unknown = Error::UnknownBlock { call: "free", block: id.number() };
         let caches = Arc::clone(&self.state.caches);
         let lease = caches.get(id.cache).and_then(|mut cache| cache.give_up(id));
-        self.free_lease(lease.ok_or(unknown)?);
-        Ok(())
-    }
-
-    /// Frees a live block that a stream cache has given up.
-    pub(super) fn free_lease(&mut self, lease: Lease) {
+        let lease = lease.ok_or(unknown)?;
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
         block.requested = lease.requested;
@@ -211,6 +206,7 @@ impl<D: Driver> Locked<'_, D> {
         } else {
             self.free_outside(block);
         }
+        Ok(())
     }
 
     /// Looks at every stream that used a block and gathers its free markers; the error names a

@@ -49,7 +49,9 @@ fn what_lived_at_the_checkpoint_lives_again_where_it_lay() {
     // Lies where the first graph's outputs did.
     let (_, second) = capture(&b, s, 2);
     assert!(second.iter().any(|block| first.iter().any(|it| it.address == block.address)));
+    let calls = b.driver.total_calls();
     let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(b.driver.total_calls(), calls, "there is nothing that could fail");
     assert_eq!(places(&restored.freed), places(&second));
     assert_eq!(places(&restored.live), places(&first));
     assert_eq!(live(&b), places(&first));
@@ -260,7 +262,8 @@ fn a_stream_may_be_gone_by_then() {
     b.finish(t, capture);
 }
 
-/// What the driver refuses while a pool is restored costs no block.
+/// Where a stream is not known to be in no capture, nothing is restored; what the driver refuses then costs
+/// no block.
 #[test]
 fn every_call_may_fail_while_a_pool_is_restored() {
     for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
@@ -294,7 +297,7 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             all.sort_unstable();
             assert_eq!(live(&b), all);
             if made <= n {
-                assert!(n > 3, "the program makes calls");
+                assert!(n > 1, "two streams are asked where they are");
                 break;
             }
         }

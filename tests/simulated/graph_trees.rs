@@ -213,3 +213,28 @@ fn a_pool_whose_captures_had_a_plan_has_no_checkpoints() {
     assert!(planned, "{refused:?}");
     assert_eq!(t.live(), [output]);
 }
+
+/// What a tree copied into the pool before a capture, and freed in it, is the graphs' from then on.
+#[test]
+fn a_recording_input_s_memory_goes_to_later_captures_alone() {
+    let t = Trees::new(Config::default());
+    let input = t.eager(|| {
+        let input = t.allocate(4 * MIB);
+        t.launch();
+        input
+    });
+    t.captured(|| {
+        t.launch();
+        t.free(input);
+        assert_ne!(t.allocate(4 * MIB), input, "it waits for the capture's end");
+        t.launch();
+    });
+    let output = t.live()[0];
+    t.eager(|| {
+        let warm = t.allocate(4 * MIB);
+        assert_ne!(warm, input);
+        t.free(warm);
+    });
+    t.captured(|| assert_eq!(t.allocate(4 * MIB), input));
+    assert_eq!(t.live(), [input.min(output), input.max(output)]);
+}
