@@ -101,6 +101,8 @@ def compile_library(output: Path, torch_headers: Path, cuda_headers: Path) -> No
     Raises:
         Unavailable: There is no C++ compiler, or it fails.
     """
+    # The headers use C++20 from PyTorch 2.14 on.
+    standard = "c++20" if minor_version() >= (2, 14) else "c++17"
     compiler = os.environ.get("CXX") or next(
         (found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None
     )
@@ -117,7 +119,7 @@ def compile_library(output: Path, torch_headers: Path, cuda_headers: Path) -> No
         _run(
             [
                 compiler,
-                *("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+                *(f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
                 *("-isystem", str(torch_headers), "-isystem", str(cuda_headers)),
                 *(str(source) for source in sorted(SOURCES.glob("*.cpp"))),
                 *(f"-L{scratch}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda"),

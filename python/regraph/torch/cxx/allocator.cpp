@@ -7,7 +7,6 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
-#include <torch/csrc/api/include/torch/version.h>
 
 namespace regraph {
 

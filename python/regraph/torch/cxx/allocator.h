@@ -9,8 +9,12 @@
 #include <vector>
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include "hooks.h"
+
+// The version of PyTorch as one number: 2.11 is 211.
+#define REGRAPH_TORCH (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
 
 namespace regraph {
 
@@ -36,7 +40,11 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
   // Memory as a whole.
   void init(int devices) override;
   bool initialized() override;
+#if REGRAPH_TORCH >= 208
   void emptyCache(MempoolId_t pool = {0, 0}) override;
+#else
+  void emptyCache() override;
+#endif
   double getMemoryFraction(DeviceIndex device) override;
   void setMemoryFraction(double share, DeviceIndex device) override;
   void enable(bool value) override;
@@ -63,13 +71,28 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
+#if REGRAPH_TORCH >= 211
   native::SnapshotInfo snapshot(MempoolId_t pool, bool traces) override;
   void recordHistory(bool enabled, native::CreateContextFn context, std::size_t entries,
                      native::RecordContext when, bool clear,
                      const std::vector<std::string>& skipped) override;
+#elif REGRAPH_TORCH >= 208
+  native::SnapshotInfo snapshot(MempoolId_t pool) override;
+  void recordHistory(bool enabled, native::CreateContextFn context, std::size_t entries,
+                     native::RecordContext when, bool clear) override;
+#else
+  native::SnapshotInfo snapshot() override;
+  void recordHistory(bool enabled, native::CreateContextFn context, std::size_t entries,
+                     native::RecordContext when) override;
+#endif
   void attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) override;
+#if REGRAPH_TORCH >= 212
+  void attachOomRejectionObserver(native::OomRejectionObserver observer) override;
+#endif
   void attachAllocatorTraceTracker(native::AllocatorTraceTracker tracker) override;
+#if REGRAPH_TORCH >= 210
   std::vector<native::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+#endif
 
   // Other devices and processes.
   native::ShareableHandle shareIpcHandle(void* address) override;
@@ -79,6 +102,11 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
                           std::size_t bytes, cudaStream_t stream, bool peers) override;
 
  private:
+  native::SnapshotInfo snapshot_of(MempoolId_t pool, bool traces);
+  void record_history(bool enabled, native::CreateContextFn context, std::size_t entries,
+                      native::RecordContext when, bool clear,
+                      const std::vector<std::string>& skipped);
+
   std::string name_;
   int devices_ = 0;
 };

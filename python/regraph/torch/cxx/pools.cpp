@@ -20,7 +20,11 @@ void Allocator::releasePool(DeviceIndex device, MempoolId_t pool) {
   hooks.release_pool(device, pool.first, pool.second);
 }
 
+#if REGRAPH_TORCH >= 208
 void Allocator::emptyCache(MempoolId_t) { hooks.reset(); }
+#else
+void Allocator::emptyCache() { hooks.reset(); }
+#endif
 
 void Allocator::enable(bool value) {
   if (!value) not_served("torch.cuda.caching_allocator_enable(False)");
