@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use crate::common::{bench, bench_on, Bench, MIB};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{
+    CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
+};
 use regraph::engine::{Block, BlockId, Checkpoint, Config, Error, GraphId, PoolConfig};
 use regraph::plan::Options;
 use regraph::settings::Settings;
 use regraph_sim::SimConfig;
+use regraph_tagged::{Program, Tagged, Work};
 
 fn checked() -> Config {
     Config::default().check(true).find_late_uses(false)
@@ -389,9 +392,21 @@ impl Model {
     }
 }
 
+/// Blocks, figures and history agree with each other.
+fn judge_history(b: &Bench) {
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!(
+        all.reserved_bytes.current,
+        all.active_bytes.current + all.inactive_split_bytes.current
+    );
+    let snapshot = b.engine.snapshot().unwrap();
+    regraph_trace::snapshot::validate(&snapshot).unwrap();
+    regraph_trace::snapshot::validate_history(&snapshot).unwrap();
+}
+
 fn run(support: MemorySupport, steps: Vec<Step>) {
     let device = SimConfig { total_bytes: 1 << 30, support };
-    let b = bench_on(device, checked());
+    let b = bench_on(device, checked().settings(Settings::default().history(10_000)));
     let streams: [StreamHandle; 3] = b.streams();
     let mut model = Model::default();
     let mut checkpoints: Vec<(Checkpoint, Vec<(u64, u64)>)> = Vec::new();
@@ -478,7 +493,7 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
         assert_eq!(figures.blocks, model.live.len());
         assert_eq!(figures.requested, model.live.values().map(|it| it.0).sum::<u64>());
         assert!(figures.allocated <= figures.active && figures.active <= figures.reserved);
-        b.engine.snapshot().unwrap();
+        judge_history(&b);
     }
     // All of it can go.
     for (_, (_, id)) in std::mem::take(&mut model.live) {
@@ -494,6 +509,183 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
     }
     b.engine.destroy_pool(b.pool).unwrap();
     assert_eq!(b.driver.used_bytes(), 0);
+}
+
+/// A block that a tree's graphs write and read.
+#[derive(Clone, Copy, Debug)]
+struct Output {
+    block: Block,
+    tag: u64,
+}
+
+impl Output {
+    fn tagged(&self) -> Tagged {
+        Tagged { address: self.block.address, bytes: self.block.bytes, tag: self.tag }
+    }
+}
+
+/// A graph of a tree.
+struct Node {
+    parent: Option<usize>,
+    executable: ExecutableHandle,
+    /// Copied into the pool before each launch.
+    input: Output,
+    /// What is live behind it.
+    live: Vec<Output>,
+    checkpoint: Checkpoint,
+}
+
+/// What a graph of a tree does.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Behind which graph it is recorded: one of those before it, or none.
+    parent: usize,
+    input: u64,
+    /// Blocks: how large, on which of two streams, and whether they outlive the graph.
+    blocks: Vec<(u64, bool, bool)>,
+    /// Which of the parent's outputs it frees.
+    frees: usize,
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let sizes = || prop_oneof![1..2000u64, 1..4 * MIB].prop_map(|bytes| bytes.next_multiple_of(8));
+    let blocks = vec((sizes(), any::<bool>(), prop::bool::weighted(0.3)), 1..8);
+    (0..64usize, sizes(), blocks, 0..8usize).prop_map(|(parent, input, blocks, frees)| Plan {
+        parent,
+        input,
+        blocks,
+        frees,
+    })
+}
+
+struct Tree {
+    b: Bench,
+    streams: [StreamHandle; 2],
+    root: Checkpoint,
+    nodes: Vec<Node>,
+    tags: u64,
+}
+
+impl Tree {
+    fn output(&mut self, bytes: u64, stream: StreamHandle) -> Output {
+        let block = self.b.engine.allocate(self.b.pool, bytes, stream).unwrap();
+        self.tags += 1;
+        Output { block, tag: self.tags }
+    }
+
+    fn launch(&self, stream: StreamHandle, inputs: &[Output], outputs: &[Output]) {
+        let [inputs, outputs] =
+            [inputs, outputs].map(|all| all.iter().map(Output::tagged).collect::<Vec<_>>());
+        let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
+        self.b.driver.launch(stream, work, false).unwrap();
+    }
+
+    /// Goes back to the end of a graph, or to the root: what lived there has new names.
+    fn go_back(&mut self, parent: Option<usize>) -> Vec<Output> {
+        let checkpoint = parent.map_or(&self.root, |parent| &self.nodes[parent].checkpoint);
+        let restored = self.b.engine.restore(self.b.pool, checkpoint).unwrap();
+        let then = parent.map_or(&[][..], |parent| &self.nodes[parent].live);
+        assert_eq!(restored.live.len(), then.len());
+        let renamed = restored.live.iter().map(|&block| {
+            let known = then.iter().find(|it| it.block.address == block.address).unwrap();
+            Output { block, ..*known }
+        });
+        renamed.collect()
+    }
+
+    fn record(&mut self, plan: &Plan) {
+        let parent = plan.parent.checked_rem(self.nodes.len() + 1).unwrap_or(0).checked_sub(1);
+        let mut live = self.go_back(parent);
+        let [s, t] = self.streams;
+        let input = self.output(plan.input, s);
+        self.launch(s, &[], &[input]);
+        self.b.driver.complete_all();
+        let capture = self.b.begin(s);
+        let mut temporary: Vec<Output> = Vec::new();
+        self.launch(s, &[&[input], &live[..]].concat(), &[]);
+        self.b.engine.free(input.block.id).unwrap();
+        self.b.driver.wait(t, s).unwrap();
+        for &(bytes, second, lasts) in &plan.blocks {
+            let stream = self.streams[usize::from(second)];
+            let output = self.output(bytes, stream);
+            self.launch(stream, &[], &[output]);
+            // Each reads it, the other one behind an event.
+            let other = self.streams[usize::from(!second)];
+            self.b.driver.wait(other, stream).unwrap();
+            self.b.engine.record_stream(output.block.id, other).unwrap();
+            self.launch(other, &[output], &[]);
+            self.launch(stream, &[output], &[]);
+            if lasts {
+                live.push(output);
+            } else {
+                temporary.push(output);
+            }
+            if temporary.len() > 2 {
+                let old = temporary.remove(0);
+                self.b.engine.free(old.block.id).unwrap();
+            }
+        }
+        self.b.driver.wait(s, t).unwrap();
+        self.launch(s, &[&temporary[..], &live[..]].concat(), &[]);
+        for old in temporary {
+            self.b.engine.free(old.block.id).unwrap();
+        }
+        if plan.frees < live.len() {
+            let old = live.swap_remove(plan.frees);
+            self.b.engine.free(old.block.id).unwrap();
+        }
+        let graph = self.b.graph(s);
+        self.b.engine.end_capture(capture, graph).unwrap();
+        let graph = self.b.driver.end_capture(s).unwrap();
+        let executable = self.b.driver.instantiate(graph).unwrap();
+        let checkpoint = self.b.engine.checkpoint(self.b.pool).unwrap();
+        assert_eq!(checkpoint.blocks().len(), live.len());
+        self.nodes.push(Node { parent, executable, input, live, checkpoint });
+    }
+
+    /// Launches the graphs from the root to one of them, as the host does whose program takes that path.
+    fn replay(&self, last: usize) {
+        let parents = std::iter::successors(Some(last), |&node| self.nodes[node].parent);
+        let mut path: Vec<usize> = parents.collect();
+        path.reverse();
+        let [s, _] = self.streams;
+        for node in path {
+            let Node { executable, input, ref live, .. } = self.nodes[node];
+            self.launch(s, &[], &[input]);
+            self.b.driver.replay(executable, s).unwrap();
+            self.b.driver.synchronize().unwrap();
+            assert_eq!(self.b.driver.take_wrong_tags().unwrap(), 0, "graph {node}");
+            for output in live {
+                let Block { address, bytes, .. } = output.block;
+                let found = self.b.driver.read_tags(address, bytes).unwrap();
+                assert!(found.iter().all(|&tag| tag == output.tag), "graph {node}: {output:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// Each path of a tree of graphs computes what it computed when it was recorded, whatever other paths
+    /// were recorded and launched since.
+    #[test]
+    fn every_path_of_a_tree_holds_its_own(plans in vec(plans(), 1..12)) {
+        let b = bench(checked());
+        let streams = b.streams();
+        let root = b.engine.checkpoint(b.pool).unwrap();
+        let mut tree = Tree { b, streams, root, nodes: Vec::new(), tags: 0 };
+        for plan in &plans {
+            tree.record(plan);
+            tree.replay(tree.nodes.len() - 1);
+        }
+        for last in (0..plans.len()).rev() {
+            tree.replay(last);
+        }
+        // What is live now is the latest one's.
+        let live = tree.go_back(None);
+        assert!(live.is_empty());
+    }
 }
 
 proptest! {
