@@ -17,6 +17,19 @@ macro_rules! forward {
 #[macro_export]
 macro_rules! forward_driver {
     () => {
+        $crate::forward_driver!(all but mappings);
+        $crate::forward! {
+            reserve(bytes: u64) -> $crate::driver::Result<u64>;
+            unreserve(address: u64, bytes: u64) -> $crate::driver::Result<()>;
+            map(address: u64, bytes: u64, memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<()>;
+            set_access(address: u64, bytes: u64) -> $crate::driver::Result<()>;
+            unmap(address: u64, bytes: u64) -> $crate::driver::Result<()>;
+            allocate(bytes: u64) -> $crate::driver::Result<u64>;
+            free(address: u64) -> $crate::driver::Result<()>;
+        }
+    };
+    // For wrappers that look at what comes to lie at addresses.
+    (all but mappings) => {
         $crate::forward! {
             device() -> u32;
             device_of_stream(stream: $crate::driver::StreamHandle) -> $crate::driver::Result<u32>;
@@ -31,8 +44,6 @@ macro_rules! forward_driver {
             kernel_name(node: $crate::driver::NodeHandle) -> Option<String>;
             memory_support() -> $crate::driver::MemorySupport;
             memory_info() -> $crate::driver::Result<$crate::driver::MemoryInfo>;
-            reserve(bytes: u64) -> $crate::driver::Result<u64>;
-            unreserve(address: u64, bytes: u64) -> $crate::driver::Result<()>;
             create(bytes: u64) -> $crate::driver::Result<$crate::driver::MemoryHandle>;
             create_exportable(bytes: u64) -> $crate::driver::Result<$crate::driver::MemoryHandle>;
             export(memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<$crate::driver::Descriptor>;
@@ -42,11 +53,6 @@ macro_rules! forward_driver {
             close_allocation(address: u64) -> $crate::driver::Result<()>;
             open_to(device: u32) -> $crate::driver::Result<()>;
             release(memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<()>;
-            map(address: u64, bytes: u64, memory: $crate::driver::MemoryHandle) -> $crate::driver::Result<()>;
-            set_access(address: u64, bytes: u64) -> $crate::driver::Result<()>;
-            unmap(address: u64, bytes: u64) -> $crate::driver::Result<()>;
-            allocate(bytes: u64) -> $crate::driver::Result<u64>;
-            free(address: u64) -> $crate::driver::Result<()>;
             create_event() -> $crate::driver::Result<$crate::driver::EventHandle>;
             record_event(event: $crate::driver::EventHandle, stream: $crate::driver::StreamHandle) -> $crate::driver::Result<()>;
             query_event(event: $crate::driver::EventHandle) -> $crate::driver::Result<bool>;

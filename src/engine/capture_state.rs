@@ -6,6 +6,7 @@ use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 use super::explain::WaitReason;
+use super::history::Asked;
 use super::layout::Following;
 use super::names::{BlockId, PoolId};
 use super::streams::{Position, Timelines};
@@ -21,8 +22,7 @@ pub(super) struct Held {
     pub(super) heap: u32,
     pub(super) range: RangeId,
     pub(super) block: BlockNumber,
-    /// What was asked for, in bytes.
-    pub(super) requested: u64,
+    pub(super) asked: Asked,
     /// Whether a finished graph used the memory before the capture did.
     pub(super) graphs: bool,
     /// Streams outside the capture whose work may use it, and that had no mark yet.

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::capture_state::{CapturePhase, Captures};
 use super::explain::WaitReason;
-use super::history::Action;
+use super::history::Asked;
 use super::names::PoolId;
 use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
@@ -52,8 +52,8 @@ pub(super) struct Deferred {
     /// Its own stream, where that was no reason to wait: what it submits comes after all that it
     /// did with the block, which it had done by this mark.
     pub(super) own: Option<Position>,
-    /// What was asked for, in bytes, where it is one block whose end the history has yet to tell.
-    pub(super) requested: Option<u64>,
+    /// What was asked for, where it is one block whose end the history has yet to tell.
+    pub(super) asked: Option<Asked>,
 }
 
 impl Deferred {
@@ -78,7 +78,7 @@ impl Deferred {
             looked: false,
             users: SmallVec::new(),
             own: None,
-            requested: None,
+            asked: None,
         }
     }
 
@@ -253,8 +253,8 @@ impl State {
         let Cut { from, place: (address, _), below, above } = cut;
         let Some(number) = self.deferred.number_of(heap, from) else { return false };
         let Some(mut waiting) = self.deferred.take(number) else { return false };
-        if let Some(requested) = waiting.requested.take() {
-            self.record_event(Action::Completed, (address, requested), None, waiting.pool);
+        if let Some(asked) = waiting.asked.take() {
+            self.record_completed(address, asked, waiting.pool);
         }
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
         match (below, above) {
@@ -356,11 +356,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a range that waits for nothing any more.
     fn release_waiting(&mut self, waiting: Deferred) {
-        let Deferred { pool, heap, range, number, requested, .. } = waiting;
+        let Deferred { pool, heap, range, number, asked, .. } = waiting;
         let graphs = waiting.graphs || waiting.captured || waiting.unclear;
-        if let Some(requested) = requested {
+        if let Some(asked) = asked {
             let (address, _) = self.state.pools.extent(heap, range);
-            self.state.record_event(Action::Completed, (address, requested), None, pool);
+            self.state.record_completed(address, asked, pool);
         }
         match waiting.own {
             Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(

@@ -362,14 +362,14 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.touch(heap);
             }
         }
-        for Held { heap, range, block, requested, graphs, outside, positions, .. } in held {
+        for Held { heap, range, block, asked, graphs, outside, positions, .. } in held {
             let pool = self.state.pools.pool_of(heap);
             let waiting = Deferred::new((pool, heap), range, block, graphs || accepted);
             self.state.deferred.add(Deferred {
                 streams: outside,
                 positions,
                 captures: self.state.captures.ids_of(pool),
-                requested: Some(requested),
+                asked: Some(asked),
                 ..waiting
             });
         }

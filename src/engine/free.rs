@@ -11,7 +11,7 @@ use super::capture_state::Held;
 use super::config::{Config, Flaw};
 use super::deferred::Deferred;
 use super::explain::WaitReason;
-use super::history::Action;
+use super::history::{Action, Asked, Frames};
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Use};
 use super::names::{BlockId, NO_CACHE};
 use super::state::{Locked, State};
@@ -193,6 +193,7 @@ impl<D: Driver> Locked<'_, D> {
         let block = self.state.blocks.end_lease(lease.row);
         let mut block = block.expect("leases are the engine's blocks");
         block.requested = lease.requested;
+        block.frames = lease.frames;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
         if let Some(pool) = self.state.pools.get_mut(block.pool) {
             pool.remove_block();
@@ -271,7 +272,7 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.history.is_some() {
             let (address, _) = self.state.pools.extent(heap, range);
             let action = if ending.reason.is_none() { Action::FreeCompleted } else { Action::Free };
-            let (place, frames) = ((address, requested), block.frames.take());
+            let (place, frames) = ((address, requested), Frames::given_or(block.frames.clone()));
             self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
         if let Some(reason) = ending.reason {
@@ -308,8 +309,9 @@ impl<D: Driver> Locked<'_, D> {
                     StreamStatus::Barred => true,
                 }
             });
+            let asked = Asked { requested, stream, frames: block.frames.take() };
             let held =
-                Held { heap, range, block: number, requested, graphs, outside, positions, reason };
+                Held { heap, range, block: number, asked, graphs, outside, positions, reason };
             self.state.capture(home.slot).held.push(held);
             return;
         }
@@ -471,7 +473,8 @@ impl<D: Driver> Locked<'_, D> {
         if self.state.history.is_some() {
             let (address, _) = self.state.pools.extent(heap, range);
             let action = if now.is_some() { Action::FreeCompleted } else { Action::Free };
-            self.state.record_event_from(action, (address, requested), Some(stream), pool, frames);
+            let (place, frames) = ((address, requested), Frames::given_or(frames.clone()));
+            self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
         if let Some(own) = now {
             self.state.pools.heap_mut(heap).free_stream_ordered(range, own.timeline, own.position);
@@ -498,7 +501,7 @@ impl<D: Driver> Locked<'_, D> {
             positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
-            requested: Some(requested),
+            asked: Some(Asked { requested, stream, frames }),
             ..waiting
         });
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {

@@ -13,7 +13,7 @@ use super::snapshot::Stacks;
 use super::state::{Locked, State};
 use crate::driver::{CaptureId, Driver, StreamHandle};
 use crate::index::{new_map, Map};
-use crate::snapshot::{Action as Shown, Annotation, Stage, TraceEntry};
+use crate::snapshot::{Action as Shown, Annotation, HostContext, Stage, TraceEntry};
 
 /// Where the host's calls came from, innermost first.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(super) enum Frames {
     Called(Vec<usize>),
     /// As the host gave them ([`with_frames`]).
     Given(Vec<HostFrame>),
+    /// What only the host can read ([`with_context`]).
+    Context(HostContext),
 }
 
 /// Whether any host has ever given frames: looked at before anything of the thread's own.
@@ -36,16 +38,39 @@ thread_local! {
 /// own stacks are not the processor's, such as interpreters. Blocks, the history and snapshots then
 /// show these, whether `stacks` is set or not.
 pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
+    with_given(Frames::Given(frames), calls)
+}
+
+/// The same with something that only the host can read: blocks, the history and snapshots give it back
+/// ([`TraceEntry::context`]).
+pub fn with_context<R>(context: HostContext, calls: impl FnOnce() -> R) -> R {
+    with_given(Frames::Context(context), calls)
+}
+
+/// The same for the calling thread's engine calls from now on; `None` ends that. For hosts that cannot
+/// hand over their calls as a function.
+pub fn set_host_context(context: Option<HostContext>) {
+    replace_given(context.map(|context| Arc::new(Frames::Context(context))));
+}
+
+fn with_given<R>(frames: Frames, calls: impl FnOnce() -> R) -> R {
     /// Puts back what was there, even if the calls panic.
     struct Restore(Option<Arc<Frames>>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            GIVEN.replace(self.0.take());
+            replace_given(self.0.take());
         }
     }
-    GIVING.store(true, Ordering::Relaxed);
-    let _restore = Restore(GIVEN.replace(Some(Arc::new(Frames::Given(frames)))));
+    let _restore = Restore(replace_given(Some(Arc::new(frames))));
     calls()
+}
+
+fn replace_given(frames: Option<Arc<Frames>>) -> Option<Arc<Frames>> {
+    if frames.is_some() {
+        GIVING.store(true, Ordering::Relaxed);
+    }
+    // A thread that ends may still free blocks when its own variables are gone.
+    GIVEN.try_with(|given| given.replace(frames)).ok().flatten()
 }
 
 /// One frame of the host's, with what is known of it.
@@ -64,7 +89,26 @@ impl Frames {
     /// The frames that the host gave for this call.
     #[inline]
     pub(super) fn given() -> Option<Arc<Self>> {
-        GIVING.load(Ordering::Relaxed).then(|| GIVEN.with_borrow(Clone::clone)).flatten()
+        GIVING.load(Ordering::Relaxed).then(Self::of_thread).flatten()
+    }
+
+    #[cold]
+    fn of_thread() -> Option<Arc<Self>> {
+        GIVEN.try_with(|given| given.borrow().clone()).ok().flatten()
+    }
+
+    /// The frames that the host gave for this call, else those of the block that it is about.
+    #[inline]
+    pub(super) fn given_or(of_block: Option<Arc<Self>>) -> Option<Arc<Self>> {
+        Self::given().or(of_block)
+    }
+
+    /// What only the host can read.
+    pub(super) fn context(&self) -> Option<&HostContext> {
+        match self {
+            Self::Context(context) => Some(context),
+            _ => None,
+        }
     }
 
     /// The frames of the engine's caller; none without the feature `stacks`.
@@ -92,6 +136,7 @@ impl Frames {
             #[cfg(feature = "stacks")]
             Self::Called(addresses) => resolve(addresses),
             Self::Given(frames) => frames.clone(),
+            Self::Context(_) => Vec::new(),
         }
     }
 }
@@ -137,10 +182,21 @@ pub(super) enum Action {
     Unmap,
     /// A request failed; the address is what the device had free, in bytes.
     OutOfMemory,
+    /// A snapshot was taken.
+    Snapshot,
     /// A capture began; the address is its number.
     CaptureBegin,
     /// A capture ended; likewise.
     CaptureEnd,
+}
+
+/// What is still to be told of a block that was freed and waits.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// In bytes.
+    pub(super) requested: u64,
+    pub(super) stream: StreamHandle,
+    pub(super) frames: Option<Arc<Frames>>,
 }
 
 /// One event.
@@ -167,6 +223,103 @@ struct Kept {
     action: Action,
 }
 
+impl Action {
+    /// What viewers are shown.
+    fn shown(self) -> &'static [Shown] {
+        match self {
+            Self::Allocate => &[Shown::Alloc],
+            Self::Free => &[Shown::FreeRequested],
+            Self::FreeCompleted => &[Shown::FreeRequested, Shown::FreeCompleted],
+            Self::Completed => &[Shown::FreeCompleted],
+            Self::Segment => &[Shown::SegmentAlloc],
+            Self::Map => &[Shown::SegmentMap],
+            Self::SegmentBack => &[Shown::SegmentFree],
+            Self::Unmap => &[Shown::SegmentUnmap],
+            Self::OutOfMemory => &[Shown::Oom],
+            Self::Snapshot => &[Shown::Snapshot],
+            Self::CaptureBegin | Self::CaptureEnd => &[],
+        }
+    }
+
+    /// What is left of it where some of what it shows is not kept.
+    fn without(self, skipped: u16) -> Option<Self> {
+        let is_kept = |action: Shown| skipped & bit(action) == 0;
+        if let Self::FreeCompleted = self {
+            return match (is_kept(Shown::FreeRequested), is_kept(Shown::FreeCompleted)) {
+                (true, true) => Some(self),
+                (true, false) => Some(Self::Free),
+                (false, true) => Some(Self::Completed),
+                (false, false) => None,
+            };
+        }
+        self.shown().iter().all(|&action| is_kept(action)).then_some(self)
+    }
+}
+
+fn bit(action: Shown) -> u16 {
+    1 << action as u16
+}
+
+/// What a history keeps ([`Engine::keep_history`](super::Engine::keep_history)).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HistoryOptions {
+    /// The latest so many events; zero keeps none and forgets what was kept.
+    pub entries: usize,
+    /// Whether what was kept before is forgotten.
+    pub clear: bool,
+    /// Whether events say where calls came from; else live blocks and segments alone do.
+    pub origins: bool,
+    /// Whether snapshots are events too.
+    pub snapshots: bool,
+    /// Events that are not kept. Without those that hand blocks out and take them back a history says
+    /// nothing of when its blocks lived.
+    pub skipped: Vec<Shown>,
+}
+
+impl HistoryOptions {
+    /// All of the latest `entries` events, and nothing of what was kept before.
+    pub fn latest(entries: usize) -> Self {
+        Self { entries, clear: true, origins: true, snapshots: false, skipped: Vec::new() }
+    }
+
+    /// Sets whether what was kept before is forgotten.
+    pub fn clear(self, clear: bool) -> Self {
+        Self { clear, ..self }
+    }
+
+    /// Sets whether events say where calls came from.
+    pub fn origins(self, origins: bool) -> Self {
+        Self { origins, ..self }
+    }
+
+    /// Sets whether snapshots are events too.
+    pub fn snapshots(self, snapshots: bool) -> Self {
+        Self { snapshots, ..self }
+    }
+
+    /// Sets which events are not kept.
+    pub fn skipped(self, skipped: Vec<Shown>) -> Self {
+        Self { skipped, ..self }
+    }
+
+    fn keeps(&self) -> Keeps {
+        let Self { entries, origins, snapshots, ref skipped, .. } = *self;
+        let asked = if snapshots { 0 } else { bit(Shown::Snapshot) };
+        let skipped = skipped.iter().fold(asked, |skipped, &action| skipped | bit(action));
+        Keeps { most: entries, origins, skipped }
+    }
+}
+
+/// What a ring keeps.
+#[derive(Clone, Copy, Debug)]
+struct Keeps {
+    most: usize,
+    origins: bool,
+    /// A bit for each kind of event that is not kept.
+    skipped: u16,
+}
+
 /// The latest events of one place.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -180,11 +333,13 @@ pub(super) struct Ring {
     latest: u32,
     /// The oldest entry, once the ring is full.
     oldest: usize,
-    most: usize,
+    /// Whether events were dropped to make room.
+    lost: bool,
+    keeps: Keeps,
 }
 
 impl Ring {
-    pub(super) fn new(clock: quanta::Clock, most: usize) -> Self {
+    fn new(clock: quanta::Clock, keeps: Keeps) -> Self {
         Self {
             clock,
             entries: Vec::new(),
@@ -193,8 +348,24 @@ impl Ring {
             by_origin: new_map(),
             latest: 0,
             oldest: 0,
-            most,
+            lost: false,
+            keeps,
         }
+    }
+
+    /// Keeps other events from now on, and of those that are there as many as may stay.
+    fn set_keeps(&mut self, keeps: Keeps) {
+        if !self.frames.is_empty() {
+            self.frames.resize(self.entries.len(), None);
+            self.frames.rotate_left(self.oldest);
+        }
+        self.entries.rotate_left(self.oldest);
+        self.oldest = 0;
+        let surplus = self.entries.len().saturating_sub(keeps.most);
+        self.entries.drain(..surplus);
+        self.frames.drain(..surplus.min(self.frames.len()));
+        self.lost |= surplus > 0;
+        self.keeps = keeps;
     }
 
     #[inline]
@@ -206,17 +377,20 @@ impl Ring {
         pool: PoolId,
         frames: Option<Arc<Frames>>,
     ) {
+        let Some(action) = action.without(self.keeps.skipped) else { return };
+        let frames = frames.filter(|_| self.keeps.origins);
         if self.origins.get(self.latest as usize) != Some(&(stream, pool)) {
             self.latest = self.origin(stream, pool);
         }
         let kept = Kept { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
         let mut row = self.entries.len();
-        if row < self.most {
+        if row < self.keeps.most {
             self.entries.push(kept);
         } else {
             row = self.oldest;
             self.entries[row] = kept;
-            self.oldest = if row + 1 == self.most { 0 } else { row + 1 };
+            self.oldest = if row + 1 == self.keeps.most { 0 } else { row + 1 };
+            self.lost = true;
         }
         if frames.is_some() || !self.frames.is_empty() {
             self.keep_frames(row, frames);
@@ -263,7 +437,7 @@ impl Ring {
 
     /// Whether events may have been dropped to make room.
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() == self.most
+        self.lost || self.entries.len() == self.keeps.most
     }
 
     pub(super) fn clock(&self) -> &quanta::Clock {
@@ -283,15 +457,41 @@ impl Ring {
 }
 
 impl State {
-    /// Keeps the latest `most` events from now on; zero ends that and forgets them.
-    pub(super) fn record_history(&mut self, most: usize) {
-        // A clock takes its time to begin with.
-        let clock = (most > 0).then(quanta::Clock::new);
-        let ring = || clock.clone().map(|clock| Box::new(Ring::new(clock, most)));
+    /// Keeps events from now on; none, and forgets them, where there is no room for any.
+    pub(super) fn keep_history(&mut self, options: &HistoryOptions) {
+        let keeps = options.keeps();
+        let stays = self.history.as_ref().filter(|_| keeps.most > 0 && !options.clear);
+        // A clock takes its time to begin with; all rings read the same one.
+        let clock = match stays {
+            Some(history) => Some(history.clock.clone()),
+            None => (keeps.most > 0).then(quanta::Clock::new),
+        };
+        let stays = stays.is_some();
+        let change = |ring: &mut Option<Box<Ring>>| match ring {
+            Some(ring) if stays => ring.set_keeps(keeps),
+            _ => *ring = clock.clone().map(|clock| Box::new(Ring::new(clock, keeps))),
+        };
         for mut cache in self.caches.all() {
-            cache.history = ring();
+            change(&mut cache.history);
         }
-        self.history = ring();
+        change(&mut self.history);
+    }
+
+    /// Notes where memory that came from the driver was asked for, or that memory went back.
+    pub(super) fn note_segment(&mut self, mapped: bool, (address, bytes): (u64, u64)) {
+        let origins = &mut self.segment_origins;
+        while let Some((&gone, _)) = origins.range(address..address + bytes).next() {
+            origins.remove(&gone);
+        }
+        if let Some(frames) = Frames::given().filter(|_| mapped) {
+            origins.insert(address, (bytes, frames));
+        }
+    }
+
+    /// Where the memory at an address was asked for.
+    pub(super) fn segment_origin(&self, address: u64) -> Option<&Arc<Frames>> {
+        let (start, (bytes, frames)) = self.segment_origins.range(..=address).next_back()?;
+        (address - start < *bytes).then_some(frames)
     }
 
     /// Enters an event.
@@ -302,7 +502,7 @@ impl State {
         stream: Option<StreamHandle>,
         pool: PoolId,
     ) {
-        self.record_event_from(action, place, stream, pool, None);
+        self.record_event_from(action, place, stream, pool, Frames::given());
     }
 
     /// The same, with the host's frames.
@@ -328,10 +528,17 @@ impl State {
         }
     }
 
+    /// Enters that a block which waited is free.
+    pub(super) fn record_completed(&mut self, address: u64, asked: Asked, pool: PoolId) {
+        let Asked { requested, stream, frames } = asked;
+        let place = (address, requested);
+        self.record_event_from(Action::Completed, place, Some(stream), pool, frames);
+    }
+
     /// Enters the begin or the end of a capture.
     pub(super) fn record_capture(&mut self, capture: CaptureId, pool: PoolId, begins: bool) {
         let action = if begins { Action::CaptureBegin } else { Action::CaptureEnd };
-        self.record_event(action, (capture.0, 0), None, pool);
+        self.record_event_from(action, (capture.0, 0), None, pool, None);
     }
 }
 
@@ -367,27 +574,16 @@ impl<D: Driver> Locked<'_, D> {
         let mut annotations = Vec::new();
         for event in events {
             let time_us = time(event.stamp);
-            let (first, second) = match event.action {
-                Action::Allocate => (Shown::Alloc, None),
-                Action::Free => (Shown::FreeRequested, None),
-                Action::FreeCompleted => (Shown::FreeRequested, Some(Shown::FreeCompleted)),
-                Action::Completed => (Shown::FreeCompleted, None),
-                Action::Segment => (Shown::SegmentAlloc, None),
-                Action::Map => (Shown::SegmentMap, None),
-                Action::SegmentBack => (Shown::SegmentFree, None),
-                Action::Unmap => (Shown::SegmentUnmap, None),
-                Action::OutOfMemory => (Shown::Oom, None),
-                Action::CaptureBegin | Action::CaptureEnd => {
-                    let begins = event.action == Action::CaptureBegin;
-                    let stage = if begins { Stage::Start } else { Stage::End };
-                    let annotation =
-                        Annotation::capture(event.address, stage, self.config.device, time_us);
-                    annotations.push(annotation);
-                    continue;
-                }
-            };
+            if let Action::CaptureBegin | Action::CaptureEnd = event.action {
+                let begins = event.action == Action::CaptureBegin;
+                let stage = if begins { Stage::Start } else { Stage::End };
+                let device = self.config.device;
+                annotations.push(Annotation::capture(event.address, stage, device, time_us));
+                continue;
+            }
             let frames = stacks.of(event.frames.as_ref());
-            for action in std::iter::once(first).chain(second) {
+            let context = event.frames.as_ref().and_then(|frames| frames.context());
+            for &action in event.action.shown() {
                 let (address, bytes) = (event.address, event.bytes);
                 let stream = event.stream.bits() as u64;
                 let mut entry = if action == Shown::Oom {
@@ -397,9 +593,13 @@ impl<D: Driver> Locked<'_, D> {
                 };
                 entry.pool_id = (u64::from(event.pool.number()), 0);
                 entry.frames.clone_from(&frames);
+                entry.context = context.cloned();
                 trace.push(entry);
             }
         }
-        (trace, annotations, full)
+        // Each ring keeps as many, and some events are shown as two.
+        let surplus = trace.len().saturating_sub(history.keeps.most);
+        trace.drain(..surplus);
+        (trace, annotations, full || surplus > 0)
     }
 }

@@ -150,6 +150,11 @@ impl Blocks {
         id
     }
 
+    pub(super) fn get(&self, id: BlockId) -> Option<&LiveBlock> {
+        let row = self.rows.get(id.slot as usize)?;
+        row.block.as_ref().filter(|_| self.is_mine(id) && row.number == id.number)
+    }
+
     pub(super) fn get_mut(&mut self, id: BlockId) -> Option<&mut LiveBlock> {
         let mine = self.is_mine(id);
         let row = self.rows.get_mut(id.slot as usize)?;

@@ -74,13 +74,13 @@ pub use checkpoints::{Checkpoint, Restored};
 pub use config::Flaw;
 pub use config::{Config, PoolConfig};
 pub use explain::{FreeRange, Refusal, WaitReason};
-pub use history::{with_frames, HostFrame};
+pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
-pub use report::{Block, CaptureReport, Emptied, PoolStatistics};
+pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use sharing::{ImportId, WhyNotShared};
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
@@ -146,7 +146,7 @@ impl<D: Driver> Engine<D> {
         let mut state = State::new(number, Arc::clone(&caches));
         state.late_ends = config.late_ends;
         state.limit = memory::limit(&config.settings, total);
-        state.record_history(config.settings.history);
+        state.keep_history(&HistoryOptions::latest(config.settings.history));
         Self {
             driver,
             config,

@@ -49,6 +49,7 @@ impl State {
                 }
             };
             if bytes > 0 {
+                self.note_segment(mapped, (address, bytes));
                 self.record_event(action, (address, bytes), None, pool);
             }
         }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::layout::Followed;
-use super::names::{BlockId, GraphId};
-use crate::driver::CaptureId;
+use super::names::{BlockId, GraphId, PoolId};
+use crate::driver::{CaptureId, StreamHandle};
 use crate::journal::Journal;
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
@@ -23,6 +23,22 @@ pub struct Block {
     pub address: u64,
     /// What was asked for, in bytes.
     pub bytes: u64,
+}
+
+/// A block that has not been freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockReport {
+    /// The pool.
+    pub pool: PoolId,
+    /// Where it lies, a device address.
+    pub address: u64,
+    /// What was asked for, in bytes.
+    pub requested: u64,
+    /// What it occupies, in bytes.
+    pub bytes: u64,
+    /// The stream that it was handed out to.
+    pub stream: StreamHandle,
 }
 
 /// What a capture came to.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::explain::WaitReason;
-use super::history::Frames;
+use super::history::{Action, Asked, Frames, HistoryOptions};
+use super::live_blocks::LiveBlock;
+use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::with_heap;
+use super::report::BlockReport;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::capture::NodeIndex;
@@ -27,14 +30,45 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| Ok(locked.snapshot()))
     }
 
+    /// What is known of a live block.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`], [`Error::Poisoned`].
+    pub fn block_report(&self, block: BlockId) -> Result<BlockReport, Error> {
+        let state = self.lock()?;
+        let report = |found: &LiveBlock, requested| BlockReport {
+            pool: found.pool,
+            address: state.pools.extent(found.heap, found.range).0,
+            requested,
+            bytes: found.bytes,
+            stream: found.stream,
+        };
+        let found = if block.cache == NO_CACHE {
+            state.blocks.get(block).map(|found| report(found, found.requested))
+        } else {
+            let cache = self.caches.get(block.cache).filter(|_| block.engine == self.number);
+            let asked = cache.and_then(|cache| cache.asked(block));
+            asked.and_then(|(row, requested)| Some(report(state.blocks.leased(row)?, requested)))
+        };
+        found.ok_or(Error::UnknownBlock { call: "block_report", block: block.number() })
+    }
+
     /// Keeps the latest `entries` events from now on, for snapshots; zero ends that. What was kept
     /// before is forgotten.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn record_history(&self, entries: usize) -> Result<(), Error> {
+        self.keep_history(&HistoryOptions::latest(entries))
+    }
+
+    /// The same, with a choice of what is kept.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn keep_history(&self, options: &HistoryOptions) -> Result<(), Error> {
         self.change(|locked| {
-            locked.state.record_history(entries);
+            locked.state.keep_history(options);
             Ok(())
         })
     }
@@ -90,14 +124,14 @@ impl State {
                 occupants.insert(block.range, Occupant { requested, state, stream, frames });
             }
         }
-        let held = self.captures.held().map(|held| (held.heap, held.range, Some(held.requested)));
-        let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.requested));
-        for (_, range, requested) in held.chain(deferred).filter(|it| it.0 == number) {
+        let held = self.captures.held().map(|held| (held.heap, held.range, Some(&held.asked)));
+        let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.asked.as_ref()));
+        for (_, range, asked) in held.chain(deferred).filter(|it| it.0 == number) {
             // What is no single block counts as free memory that waits.
-            if let Some(requested) = requested {
-                let stream = StreamHandle::from_bits(0);
-                let state = BlockState::ActivePendingFree;
-                occupants.insert(range, Occupant { requested, state, stream, frames: None });
+            if let Some(asked) = asked {
+                let &Asked { requested, stream, ref frames } = asked;
+                let (state, frames) = (BlockState::ActivePendingFree, frames.clone());
+                occupants.insert(range, Occupant { requested, state, stream, frames });
             }
         }
         occupants
@@ -156,6 +190,8 @@ impl<D: Driver> Locked<'_, D> {
         // Viewers take the device's number for a position.
         let mut device_traces = vec![Vec::new(); self.config.device as usize];
         device_traces.push(trace);
+        // The next one tells of this one.
+        self.state.record_event(Action::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
         Snapshot {
             segments,
             device_traces,
@@ -187,6 +223,7 @@ impl<D: Driver> Locked<'_, D> {
             segment_pool_id: (u64::from(pool.number()), 0),
             is_expandable: heap.is_none_or(|heap| heap.is_growable(number)),
             frames: Vec::new(),
+            context: None,
             blocks: Vec::new(),
         };
         if with_heap!(self.state.pools, number, |heap| heap.is_suspended()) {
@@ -194,7 +231,8 @@ impl<D: Driver> Locked<'_, D> {
             segments.extend(held.map(|((address, size), number)| {
                 let (state, requested_size) = (BlockState::Inactive, 0);
                 let (frames, waiting) = (Vec::new(), None);
-                let block = Block { address, size, requested_size, state, frames, waiting };
+                let block =
+                    Block { address, size, requested_size, state, frames, context: None, waiting };
                 Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
             }));
             return;
@@ -203,7 +241,10 @@ impl<D: Driver> Locked<'_, D> {
         for (id, place, range_of) in with_heap!(self.state.pools, number, |heap| heap.mapped()) {
             let (address, bytes) = place;
             if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
-                segments.push(empty(address, range_of));
+                let origin = self.state.segment_origin(address);
+                let frames = stacks.of(origin);
+                let context = origin.and_then(|frames| frames.context()).cloned();
+                segments.push(Segment { frames, context, ..empty(address, range_of) });
             }
             open = Some((range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
@@ -224,18 +265,22 @@ impl<D: Driver> Locked<'_, D> {
             if let Some(occupant) = occupant.filter(|_| segment.stream == 0) {
                 segment.stream = occupant.stream.bits() as u64;
             }
-            let frames = stacks.of(occupant.and_then(|occupant| occupant.frames.as_ref()));
+            let origin = occupant.and_then(|occupant| occupant.frames.as_ref());
+            let frames = stacks.of(origin);
+            let context = origin.and_then(|frames| frames.context()).cloned();
             let requested_size = if state.is_active() { requested } else { 0 };
             let size = bytes;
-            segment.blocks.push(Block { address, size, requested_size, state, frames, waiting });
+            let block = Block { address, size, requested_size, state, frames, context, waiting };
+            segment.blocks.push(block);
         }
         for ((address, size), _) in heap.into_iter().flat_map(Heap::premapped_ranges) {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;
             let (state, frames) = (BlockState::Inactive, Vec::new());
+            let (requested_size, context, waiting) = (0, None, None);
             let premapped =
-                Block { address, size, requested_size: 0, state, frames, waiting: None };
+                Block { address, size, requested_size, state, frames, context, waiting };
             segment.blocks.push(premapped);
         }
     }

@@ -1,5 +1,6 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use super::attempts::Attempt;
 use super::capture_state::{CaptureState, Captures, CapturingThread, Planning};
 use super::config::{Config, Flaw};
 use super::deferred::Deferrals;
-use super::history::Ring;
+use super::history::{Frames, Ring};
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
 use super::pools::{Graphs, Pool, Pools};
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) caches: Arc<StreamCaches>,
     pub(super) accounts: Accounts,
     pub(super) history: Option<Box<Ring>>,
+    /// Where memory was asked for that came from the driver, by address, with its size.
+    pub(super) segment_origins: BTreeMap<u64, (u64, Arc<Frames>)>,
     /// The most that all pools may hold, in bytes.
     pub(super) limit: Option<u64>,
     /// The device's memory in bytes, once the driver has told it.
@@ -75,6 +78,7 @@ impl State {
             caches,
             accounts: Accounts::default(),
             history: None,
+            segment_origins: BTreeMap::new(),
             limit: None,
             device_bytes: None,
             graphs: Graphs::new(engine),

@@ -134,6 +134,7 @@ pub(super) struct Lease {
     /// What was asked for last, in bytes.
     pub(super) requested: u64,
     pub(super) uses: SmallVec<[StreamHandle; 2]>,
+    pub(super) frames: Option<Arc<Frames>>,
 }
 
 /// What a stream cache gives up at a time: mostly one block.
@@ -240,7 +241,7 @@ impl StreamCache {
         }
         self.latest = row.bucket;
         if let Some(history) = &mut self.history {
-            let place = (row.address, row.requested);
+            let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(Action::FreeCompleted, place, stream, bucket.pool, frames);
         }
         let count = bucket.count;
@@ -270,6 +271,12 @@ impl StreamCache {
         for bucket in self.buckets.iter_mut().filter(|bucket| bucket.key.stream == stream) {
             bucket.thread = this_thread();
         }
+    }
+
+    /// The engine's row of a live block, and what was asked for, in bytes.
+    pub(super) fn asked(&self, id: BlockId) -> Option<(u32, u64)> {
+        let row = self.live(id)?;
+        Some((row, self.rows[id.slot as usize].requested))
     }
 
     /// The engine's row of a live block.
@@ -536,9 +543,8 @@ impl StreamCache {
     fn drop_row(&mut self, slot: u32) -> Lease {
         let row = &mut self.rows[slot as usize];
         row.state = RowState::Vacant;
-        row.frames = None;
-        let uses = std::mem::take(&mut row.uses);
-        let lease = Lease { row: row.lease, requested: row.requested, uses };
+        let (frames, uses) = (row.frames.take(), std::mem::take(&mut row.uses));
+        let lease = Lease { row: row.lease, requested: row.requested, uses, frames };
         self.vacant.push(slot);
         self.buckets[row.bucket as usize].members -= 1;
         lease

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::context::HostContext;
 use super::integer;
 use super::segment::Frame;
 
@@ -48,6 +49,9 @@ pub struct TraceEntry {
     /// Where in the program, innermost frame first; not written where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
+    /// What the host gave with the call; files leave it out.
+    #[serde(skip)]
+    pub context: Option<HostContext>,
     /// A group that viewers colour alike. If any entry has one, some entry must have `unknown`:
     /// viewers fail otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +72,7 @@ impl TraceEntry {
             user_metadata: String::new(),
             pool_id: (0, 0),
             frames: Vec::new(),
+            context: None,
             category: None,
         }
     }

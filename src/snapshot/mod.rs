@@ -5,12 +5,14 @@
 //! what [`Snapshot::write_pickle`] writes; a newer `MemoryViz.js` opens JSON too. One field is our
 //! own: [`Block::waiting`] says what a freed block waits for.
 
+mod context;
 mod event;
 mod file;
 mod integer;
 mod segment;
 mod setting;
 
+pub use context::HostContext;
 pub use event::{Action, Annotation, Stage, TraceEntry};
 pub use file::INPUT_LIMIT;
 pub use segment::{Block, BlockState, Frame, Segment, SegmentType, Waiting};

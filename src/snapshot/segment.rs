@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::context::HostContext;
 use super::integer;
 
 /// A contiguous range of memory held from the driver.
@@ -38,6 +39,9 @@ pub struct Segment {
     /// Where in the program it was got, innermost frame first; empty where not recorded.
     #[serde(default)]
     pub frames: Vec<Frame>,
+    /// What the host gave with the call that got it; files leave it out.
+    #[serde(skip)]
+    pub context: Option<HostContext>,
     /// Every byte of it, in address order without gaps.
     pub blocks: Vec<Block>,
 }
@@ -69,6 +73,9 @@ pub struct Block {
     /// Where in the program it was allocated, innermost frame first; empty where not recorded.
     #[serde(default)]
     pub frames: Vec<Frame>,
+    /// What the host gave with the call that allocated it; files leave it out.
+    #[serde(skip)]
+    pub context: Option<HostContext>,
     /// What a freed block waits for. Not part of PyTorch's format: viewers ignore it, and it is
     /// written only where it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

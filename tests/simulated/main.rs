@@ -9,6 +9,7 @@ mod beside_captures;
 mod capture_costs;
 mod capture_windows;
 mod checkpoints;
+mod contexts;
 mod eager;
 mod engine_basics;
 mod faults;

@@ -43,7 +43,7 @@ pub fn example() -> Snapshot {
 }
 
 fn block(address: u64, size: u64, requested_size: u64, state: BlockState) -> Block {
-    Block { address, size, requested_size, state, frames: Vec::new(), waiting: None }
+    Block { address, size, requested_size, state, frames: Vec::new(), context: None, waiting: None }
 }
 
 fn waiting(stream: Option<u64>, marker: Option<u64>, reason: &str) -> Waiting {
@@ -73,6 +73,7 @@ fn small() -> Segment {
         segment_pool_id: (0, 1),
         is_expandable: false,
         frames: Vec::new(),
+        context: None,
         blocks: vec![live, pending, free],
     }
 }
@@ -92,6 +93,7 @@ fn large() -> Segment {
         segment_pool_id: (STREAM, 0),
         is_expandable: true,
         frames: Vec::new(),
+        context: None,
         blocks: vec![block(LARGE, HUGE, HUGE - 100, BlockState::ActiveAllocated), free],
     }
 }
