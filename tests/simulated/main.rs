@@ -33,3 +33,4 @@ mod snapshot;
 mod submitted;
 mod suspend;
 mod two_steps;
+mod watch;

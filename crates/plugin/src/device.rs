@@ -1,5 +1,7 @@
 //! One device's engine, blocks, routes and pools.
 
+use std::sync::Arc;
+
 use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Engine, GraphId, PoolConfig, PoolId};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,22 +10,24 @@ use super::addresses::Addresses;
 use super::pools::{PoolKey, Pools, UNNAMED};
 use super::reports::Reports;
 use super::routes::Routes;
+use super::watch::{Watch, Watched};
 use super::Error;
 
 /// A device.
 pub(super) struct Device<D: Driver + HostApi> {
     pub(super) number: u32,
-    pub(super) engine: Engine<D>,
+    pub(super) engine: Engine<Watched<D>>,
     /// Of eager work.
     pub(super) eager: PoolId,
     pub(super) blocks: Addresses,
     pub(super) routes: Routes,
     pub(super) reports: Reports,
+    pub(super) watch: Arc<Watch>,
     pools: Mutex<Pools>,
 }
 
 impl<D: Driver + HostApi> Device<D> {
-    pub(super) fn new(number: u32, engine: Engine<D>) -> Self {
+    pub(super) fn new(number: u32, engine: Engine<Watched<D>>, watch: Arc<Watch>) -> Self {
         let eager = engine.create_pool(PoolConfig::default());
         Self {
             number,
@@ -32,6 +36,7 @@ impl<D: Driver + HostApi> Device<D> {
             blocks: Addresses::new(),
             routes: Routes::default(),
             reports: Reports::default(),
+            watch,
             pools: Mutex::new(Pools::new()),
         }
     }
@@ -45,6 +50,9 @@ impl<D: Driver + HostApi> Device<D> {
     #[inline]
     pub(super) fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
         let pool = self.pool_for(stream)?;
+        if self.watch.is_on() {
+            return self.allocate_watched(pool, bytes, stream);
+        }
         let block = self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?;
         self.blocks.insert(block.address, block.id);
         Ok(block.address)
@@ -52,6 +60,9 @@ impl<D: Driver + HostApi> Device<D> {
 
     #[inline]
     pub(super) fn free(&self, address: u64) -> Result<(), Error> {
+        if self.watch.is_on() {
+            self.tell_free(address);
+        }
         // Before the engine: another thread may get the address the moment it is free. Errors are made
         // where they are needed: to drop one costs more than a look-up.
         let Some(block) = self.blocks.remove(address) else {

@@ -11,10 +11,10 @@ use super::pools::{PoolKey, PoolReport, UNNAMED};
 use super::{Error, Plugin};
 
 /// A figure among those of some memory.
-type Of = fn(&Figures) -> Figure;
+pub(super) type Of = fn(&Figures) -> Figure;
 
-/// How each figure is called there.
-const FIGURES: [(&str, Of); 9] = [
+/// How each figure is called there, in PyTorch's order.
+pub(super) const BY_NAME: [(&str, Of); 9] = [
     ("allocation", |it| it.allocation),
     ("segment", |it| it.segment),
     ("active", |it| it.active),
@@ -35,7 +35,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn statistics(&self, device: u32) -> Result<Value, Error> {
         let statistics = self.device(device)?.engine.statistics()?;
-        let mut all: Map<String, Value> = FIGURES
+        let mut all: Map<String, Value> = BY_NAME
             .into_iter()
             .map(|(name, of)| (name.to_owned(), classes(&statistics, of)))
             .collect();

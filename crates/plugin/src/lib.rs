@@ -20,25 +20,30 @@ mod checkpoints;
 mod device;
 mod error;
 mod figures;
+mod history;
 mod map;
 mod pools;
 mod reports;
 mod routes;
+mod watch;
 
 use std::sync::{Arc, OnceLock};
 
 pub use checkpoints::Restored;
 pub use error::Error;
+pub use history::{LiveBlock, FIGURES};
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::Filter;
+pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
 use regraph::driver::{Driver, DriverError, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, OutOfMemory};
+use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
 use regraph::settings::PlanChoice;
-use regraph::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use watch::Watch;
 
 /// Told of each request that fails for want of memory, with the device's number.
 pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
@@ -58,12 +63,10 @@ pub struct Plugin<D: Driver + HostApi> {
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
-    /// How many events the engines' histories keep; [`UNSAID`] where the configuration says so.
-    history: AtomicUsize,
+    /// What the engines' histories keep, where that is not as the configuration says.
+    history: Mutex<Option<HistoryOptions>>,
+    watch: Arc<Watch>,
 }
-
-/// No history is so long.
-const UNSAID: usize = usize::MAX;
 
 impl<D: Driver + HostApi> Plugin<D> {
     /// The most devices that a process may have.
@@ -91,7 +94,8 @@ impl<D: Driver + HostApi> Plugin<D> {
             devices,
             observers: Arc::default(),
             journals: AtomicBool::new(false),
-            history: AtomicUsize::new(UNSAID),
+            history: Mutex::new(None),
+            watch: Arc::default(),
         }
     }
 
@@ -179,12 +183,12 @@ impl<D: Driver + HostApi> Plugin<D> {
     ///
     /// # Errors
     /// [`Error::UnknownDevice`]; [`Error::Driver`] where the device cannot be had.
-    pub fn engine(&self, device: u32) -> Result<&Engine<D>, Error> {
+    pub fn engine(&self, device: u32) -> Result<&Engine<Watched<D>>, Error> {
         Ok(&self.device(device)?.engine)
     }
 
     /// The engines that there are by now, in the order of their devices.
-    pub fn engines(&self) -> impl Iterator<Item = &Engine<D>> {
+    pub fn engines(&self) -> impl Iterator<Item = &Engine<Watched<D>>> {
         self.devices().map(|device| &device.engine)
     }
 
@@ -209,16 +213,6 @@ impl<D: Driver + HostApi> Plugin<D> {
         self.engines().try_for_each(|engine| Ok(engine.keep_journals(keep)?))
     }
 
-    /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
-    /// ends that.
-    ///
-    /// # Errors
-    /// Those of [`Engine::record_history`].
-    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
-        self.history.store(entries.min(UNSAID - 1), Ordering::Relaxed);
-        self.engines().try_for_each(|engine| Ok(engine.record_history(entries)?))
-    }
-
     fn devices(&self) -> impl Iterator<Item = &Device<D>> {
         self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
     }
@@ -239,7 +233,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         number: u32,
         slot: &'a OnceLock<Box<Device<D>>>,
     ) -> Result<&'a Device<D>, Error> {
-        let driver = (self.connect)(number)?;
+        let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         let engine = Engine::new(driver, self.config.clone().device(number));
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
@@ -250,12 +244,14 @@ impl<D: Driver + HostApi> Plugin<D> {
         if self.journals.load(Ordering::Relaxed) {
             engine.keep_journals(true)?;
         }
-        match self.history.load(Ordering::Relaxed) {
-            UNSAID => {}
-            entries => engine.record_history(entries)?,
+        // Held until the device is there for all to see: it misses no change.
+        let history = heard(&self.history);
+        if let Some(options) = &*history {
+            engine.keep_history(options)?;
         }
         // Another thread may have been faster; then its own is the one.
-        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine))))
+        let watch = Arc::clone(&self.watch);
+        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine, watch))))
     }
 
     /// The device that an address was handed out for, as its host has it.
@@ -281,7 +277,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-fn heard(observers: &Mutex<Vec<Observer>>) -> MutexGuard<'_, Vec<Observer>> {
-    // No step leaves the list half changed.
-    observers.lock().unwrap_or_else(PoisonError::into_inner)
+fn heard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No step leaves anything half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

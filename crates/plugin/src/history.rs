@@ -1,0 +1,138 @@
+//! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
+
+use regraph::driver::{Driver, HostApi, StreamHandle};
+use regraph::engine::{Figure, HistoryOptions, PoolId};
+use regraph::snapshot::Action;
+
+use super::device::Device;
+use super::figures::BY_NAME;
+use super::pools::PoolKey;
+use super::watch::{Happening, Watcher};
+use super::{heard, Error, Plugin};
+
+/// A block that has not been freed, as its host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveBlock {
+    /// The device's number.
+    pub device: u32,
+    /// What was asked for, in bytes.
+    pub requested: u64,
+    /// What it occupies, in bytes.
+    pub bytes: u64,
+    /// The stream that it was handed out to.
+    pub stream: StreamHandle,
+    /// Its pool's name.
+    pub key: PoolKey,
+}
+
+/// How many numbers [`Plugin::figures`] fills: four for each of nine figures of three kinds of memory,
+/// and six.
+pub const FIGURES: usize = 4 * 9 * 3 + 6;
+
+impl<D: Driver + HostApi> Plugin<D> {
+    /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
+    /// ends that.
+    ///
+    /// # Errors
+    /// Those of [`Engine::record_history`](regraph::engine::Engine::record_history).
+    pub fn record_history(&self, entries: usize) -> Result<(), Error> {
+        self.keep_history(HistoryOptions::latest(entries))
+    }
+
+    /// The same, with a choice of what is kept.
+    ///
+    /// # Errors
+    /// Those of [`Engine::keep_history`](regraph::engine::Engine::keep_history).
+    pub fn keep_history(&self, options: HistoryOptions) -> Result<(), Error> {
+        let mut history = heard(&self.history);
+        let options = history.insert(options);
+        self.engines().try_for_each(|engine| Ok(engine.keep_history(options)?))
+    }
+
+    /// Adds one that is told of memory as it comes and goes, from now on: what every device's driver
+    /// maps and allocates, and blocks as they are handed out and freed. A block is told to be free when
+    /// its host frees it, as if nothing used it any more.
+    pub fn watch(&self, watcher: Watcher) {
+        self.watch.add(watcher);
+    }
+
+    /// What is known of the live block at an address.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
+        let (device, _) = self.find(address, "live_block")?;
+        device.live_block(address)
+    }
+
+    /// A device's figures as numbers: for each of all blocks, small ones and large ones in turn, within
+    /// each of allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
+    /// active_bytes, inactive_split_bytes and requested_bytes: current, peak, allocated, freed. Behind
+    /// them num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, and
+    /// -1: blocks of every size may be cut.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn figures(&self, device: u32) -> Result<[i64; FIGURES], Error> {
+        let statistics = self.engine(device)?.statistics()?;
+        let counts = statistics.counts;
+        let kinds = [&statistics.all, &statistics.small_pool, &statistics.large_pool];
+        let figures = BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of));
+        let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
+        let counted = [
+            counts.num_alloc_retries,
+            counts.num_ooms,
+            counts.num_sync_all_streams,
+            counts.num_device_alloc,
+            counts.num_device_free,
+        ];
+        let mut numbers = [-1; FIGURES];
+        for (number, part) in numbers.iter_mut().zip(parts.chain(counted)) {
+            *number = i64::try_from(part).unwrap_or(i64::MAX);
+        }
+        Ok(numbers)
+    }
+}
+
+impl<D: Driver + HostApi> Device<D> {
+    /// Hands out a block while someone watches.
+    #[cold]
+    pub(super) fn allocate_watched(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<u64, Error> {
+        let key = self.pools().key_of(u64::from(pool.number()));
+        let block = self.watch.asking(key, stream, || {
+            self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())
+        })?;
+        self.blocks.insert(block.address, block.id);
+        let (device, address) = (self.number, block.address);
+        let action = Action::Alloc;
+        self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        Ok(address)
+    }
+
+    /// Tells of a block that is about to be freed: another thread may have its address right after.
+    #[cold]
+    pub(super) fn tell_free(&self, address: u64) {
+        let Ok(LiveBlock { device, requested: bytes, stream, key, .. }) = self.live_block(address)
+        else {
+            return;
+        };
+        for action in [Action::FreeRequested, Action::FreeCompleted] {
+            self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        }
+    }
+
+    fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
+        let call = "live_block";
+        let block = self.blocks.get(address).ok_or(Error::UnknownAddress { call, address })?;
+        let report = self.engine.block_report(block)?;
+        let key = self.pools().key_of(u64::from(report.pool.number()));
+        let (requested, bytes, stream) = (report.requested, report.bytes, report.stream);
+        Ok(LiveBlock { device: self.number, requested, bytes, stream, key })
+    }
+}

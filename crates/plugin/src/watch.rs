@@ -1,0 +1,243 @@
+//! Telling a host of memory as it comes and goes, call by call.
+//!
+//! Communication libraries register the memory that comes to lie at addresses, and must let go of it
+//! before it leaves them. So what the driver is asked for is told where it is asked: memory when it can
+//! be used, and again before it goes, under the address and size that it came with.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use regraph::driver::{Driver, HostApi, Result, StreamHandle};
+use regraph::snapshot::Action;
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+
+use super::pools::{PoolKey, UNNAMED};
+
+/// Something that happens to memory. What is told of segments and blocks is what PyTorch calls so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Happening {
+    /// What happens: memory that was mapped to fill a reservation, or allocated, is a segment.
+    pub action: Action,
+    /// The device's number.
+    pub device: u32,
+    /// Where.
+    pub address: u64,
+    /// A segment's own bytes; of a block what was asked for.
+    pub bytes: u64,
+    /// The stream that asked for it; the default stream where none did.
+    pub stream: StreamHandle,
+    /// The pool's name, for which it was asked.
+    pub key: PoolKey,
+}
+
+/// Told of what happens, some of it with an engine's locks held: it must not call the plug-in.
+pub type Watcher = Arc<dyn Fn(&Happening) + Send + Sync>;
+
+thread_local! {
+    /// Who asks for memory in this thread.
+    static ASKING: Cell<(PoolKey, StreamHandle)> =
+        const { Cell::new((UNNAMED, StreamHandle::from_bits(0))) };
+}
+
+/// Who watches.
+#[derive(Default)]
+pub(super) struct Watch {
+    any: AtomicBool,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+impl Watch {
+    pub(super) fn add(&self, watcher: Watcher) {
+        held(&self.watchers).push(watcher);
+        self.any.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, happening: &Happening) {
+        // Not under the lock: two engines may tell at once.
+        let watchers = held(&self.watchers).clone();
+        watchers.iter().for_each(|watcher| watcher(happening));
+    }
+
+    /// Runs a request, and notes for what comes from the driver meanwhile who asks.
+    pub(super) fn asking<R>(
+        &self,
+        key: PoolKey,
+        stream: StreamHandle,
+        request: impl FnOnce() -> R,
+    ) -> R {
+        /// Puts back who asked before, even if the request panics.
+        struct Restore((PoolKey, StreamHandle));
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                // A thread that ends has no variables any more.
+                let _ = ASKING.try_with(|asking| asking.set(self.0));
+            }
+        }
+        let before = ASKING.try_with(|asking| asking.replace((key, stream)));
+        let _restore = before.ok().map(Restore);
+        request()
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No step leaves anything half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A driver whose mappings and allocations are told to those who watch.
+pub struct Watched<D> {
+    driver: D,
+    device: u32,
+    watch: Arc<Watch>,
+    /// Reservations, and what is mapped in them, or allocated.
+    ranges: Mutex<Ranges>,
+}
+
+#[derive(Default)]
+struct Ranges {
+    /// Sizes by address.
+    reserved: BTreeMap<u64, u64>,
+    got: BTreeMap<u64, Got>,
+}
+
+/// Memory at an address.
+#[derive(Clone, Copy)]
+struct Got {
+    bytes: u64,
+    whole: bool,
+    /// Whether it can be used, which has been told where someone watched.
+    usable: bool,
+    by: (PoolKey, StreamHandle),
+}
+
+impl<D> Watched<D> {
+    pub(super) fn new(driver: D, device: u32, watch: Arc<Watch>) -> Self {
+        Self { driver, device, watch, ranges: Mutex::default() }
+    }
+
+    fn enter(&self, address: u64, bytes: u64, allocated: bool) {
+        let mut ranges = held(&self.ranges);
+        let whole = allocated || ranges.reserved.get(&address) == Some(&bytes);
+        let by = ASKING.try_with(Cell::get).unwrap_or((UNNAMED, StreamHandle::from_bits(0)));
+        ranges.got.insert(address, Got { bytes, whole, usable: false, by });
+    }
+
+    /// Tells of what can be used from now on.
+    fn comes(&self, address: u64, bytes: u64) {
+        let mut came = Vec::new();
+        for (&at, got) in held(&self.ranges).got.range_mut(address..address + bytes) {
+            if !std::mem::replace(&mut got.usable, true) {
+                came.push((at, *got));
+            }
+        }
+        for (at, got) in came {
+            self.tell([Action::SegmentAlloc, Action::SegmentMap], at, got);
+        }
+    }
+
+    /// Tells of what is about to go.
+    fn goes(&self, address: u64, bytes: u64) {
+        let mut going = Vec::new();
+        for (&at, got) in held(&self.ranges).got.range_mut(address..address + bytes) {
+            if std::mem::replace(&mut got.usable, false) {
+                going.push((at, *got));
+            }
+        }
+        for (at, got) in going {
+            self.tell([Action::SegmentFree, Action::SegmentUnmap], at, got);
+        }
+    }
+
+    fn tell(&self, [whole, part]: [Action; 2], address: u64, got: Got) {
+        if self.watch.is_on() {
+            let action = if got.whole { whole } else { part };
+            let (bytes, (key, stream)) = (got.bytes, got.by);
+            let device = self.device;
+            self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        }
+    }
+
+    /// Has the driver take memory back. What it refuses to take is told to come again, but for what
+    /// could not be used before.
+    fn take(&self, address: u64, bytes: u64, take: impl FnOnce(&D) -> Result<()>) -> Result<()> {
+        let usable = held(&self.ranges).got.get(&address).is_some_and(|got| got.usable);
+        self.goes(address, bytes);
+        let taken = take(&self.driver);
+        if taken.is_ok() {
+            let mut ranges = held(&self.ranges);
+            while let Some((&gone, _)) = ranges.got.range(address..address + bytes).next() {
+                ranges.got.remove(&gone);
+            }
+        } else if usable {
+            self.comes(address, bytes);
+        }
+        taken
+    }
+}
+
+impl<D> Deref for Watched<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &self.driver
+    }
+}
+
+impl<D: Driver> Driver for Watched<D> {
+    regraph::forward_driver!(all but mappings);
+
+    fn reserve(&self, bytes: u64) -> Result<u64> {
+        let address = self.driver.reserve(bytes)?;
+        held(&self.ranges).reserved.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
+        let reserved = held(&self.ranges).reserved.remove(&address);
+        let result = self.driver.unreserve(address, bytes);
+        if let (Err(_), Some(bytes)) = (&result, reserved) {
+            held(&self.ranges).reserved.insert(address, bytes);
+        }
+        result
+    }
+
+    fn map(&self, address: u64, bytes: u64, memory: regraph::driver::MemoryHandle) -> Result<()> {
+        self.driver.map(address, bytes, memory)?;
+        self.enter(address, bytes, false);
+        Ok(())
+    }
+
+    fn set_access(&self, address: u64, bytes: u64) -> Result<()> {
+        self.driver.set_access(address, bytes)?;
+        self.comes(address, bytes);
+        Ok(())
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<()> {
+        self.take(address, bytes, |driver| driver.unmap(address, bytes))
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<u64> {
+        let address = self.driver.allocate(bytes)?;
+        self.enter(address, bytes, true);
+        self.comes(address, bytes);
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<()> {
+        // One allocation.
+        self.take(address, 1, |driver| driver.free(address))
+    }
+}
+
+impl<D: HostApi> HostApi for Watched<D> {
+    regraph::forward_host_api!();
+}
