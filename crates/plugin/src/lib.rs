@@ -25,6 +25,7 @@ mod map;
 mod pools;
 mod reports;
 mod routes;
+mod sharing;
 mod watch;
 
 use std::sync::{Arc, OnceLock};
@@ -35,6 +36,7 @@ pub use history::{LiveBlock, FIGURES};
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::Filter;
+pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
@@ -66,6 +68,7 @@ pub struct Plugin<D: Driver + HostApi> {
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
     watch: Arc<Watch>,
+    sharing: sharing::Sharing,
 }
 
 impl<D: Driver + HostApi> Plugin<D> {
@@ -96,6 +99,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             journals: AtomicBool::new(false),
             history: Mutex::new(None),
             watch: Arc::default(),
+            sharing: sharing::Sharing::default(),
         }
     }
 
@@ -164,6 +168,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// # Errors
     /// Those of [`Engine::empty_cache`].
     pub fn empty_cache(&self) -> Result<(), Error> {
+        self.unmap_closed();
         for device in self.devices() {
             device.let_go();
             device.engine.empty_cache()?;
