@@ -133,7 +133,8 @@ pub enum Error {
     /// The pool's memory cannot come back at the same addresses once it is given back.
     #[error(
         "suspend_pool: the memory of {pool} is allocated, not mapped, and would not come back at the \
-         same addresses; this needs a device with virtual memory management, and caching"
+         same addresses; this needs a device with virtual memory management, caching, and a pool \
+         whose memory comes from the driver"
     )]
     CannotSuspend {
         /// The pool.

@@ -9,6 +9,7 @@ mod error;
 mod forward;
 mod handle;
 mod host;
+mod source;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -20,6 +21,7 @@ pub use handle::{
     StreamHandle,
 };
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
+pub use source::Source;
 
 /// Result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;

@@ -17,6 +17,7 @@ use super::oom::{Attempt, Need, Purpose};
 use super::planned::Found;
 use super::pools::{Homes, Pools};
 use super::report::Block;
+use super::spare::Spare;
 use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
@@ -122,7 +123,10 @@ impl<D: Driver> Locked<'_, D> {
             self.poll_deferred(POLLED);
         }
         match self.place(requester, homes, bytes) {
-            None => self.find_more(request, homes, requester),
+            None => match self.borrow(request, requester, Spare::Lent)? {
+                None => self.find_more(request, homes, requester),
+                borrowed => Ok(borrowed),
+            },
             placed => Ok(placed),
         }
     }
@@ -158,12 +162,18 @@ impl<D: Driver> Locked<'_, D> {
         self.oom_ladder(need, |locked, attempt| match attempt {
             Attempt::Grow => locked.grow(request, homes.grows, requester),
             Attempt::Place => Ok(locked.place(requester, homes, bytes)),
+            Attempt::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
         })
     }
 
     /// A place in memory that the pool holds.
     #[inline]
-    fn place(&mut self, requester: Requester, homes: Homes, bytes: u64) -> Option<(u32, Placed)> {
+    pub(super) fn place(
+        &mut self,
+        requester: Requester,
+        homes: Homes,
+        bytes: u64,
+    ) -> Option<(u32, Placed)> {
         let driver = self.driver;
         self.with_proof(requester, |pools, proof| {
             let mut place = |number| {
@@ -185,10 +195,10 @@ impl<D: Driver> Locked<'_, D> {
         heap: u32,
         requester: Requester,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
-        let &Request { pool, bytes, requested, .. } = request;
+        let &Request { pool, bytes, requested, stream, .. } = request;
         let limit = self.state.room(pool);
         let bounds = Bounds { limit, step: self.step(pool, requester) };
-        let wanted = Wanted { bytes, requested };
+        let wanted = Wanted { bytes, requested, stream };
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).grow(driver, wanted, requester, proof, bounds)
@@ -221,7 +231,9 @@ impl<D: Driver> Locked<'_, D> {
         requester: Requester,
         placed: Placed,
     ) -> Block {
-        let &Request { pool, stream, requested, ref frames, .. } = request;
+        let &Request { stream, requested, ref frames, .. } = request;
+        // Another one than the request's, where it lends.
+        let pool = self.state.pools.pool_of(heap);
         let Placed { range, address, bytes, graphs } = placed;
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
@@ -244,8 +256,9 @@ impl<D: Driver> Locked<'_, D> {
         };
         let standing = Entry::Standing { block: number, address, bytes };
         self.state.write_journals(pool, mine.map(|home| home.slot), standing);
-        let leased = mine.is_none() && self.config.settings.caching;
         let row = self.state.pools.get_mut(pool).expect("found before");
+        let caches = self.config.settings.caching && row.config().may_cache();
+        let leased = mine.is_none() && caches;
         row.add_block();
         if leased {
             self.state.count_left_over((pool, heap), self.config.statistics);

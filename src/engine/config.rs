@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::driver::Source;
 use crate::plan::Options;
 use crate::policy::{Programmatic, Reuse};
 use crate::settings::{Settings, SettingsError};
@@ -198,6 +199,18 @@ pub struct PoolConfig {
     /// [`Settings::plan`](crate::settings::Settings::plan) has it. Nothing where the device has no
     /// virtual memory management.
     pub plan: Option<Options>,
+    /// Where the pool's memory comes from instead of the driver, in segments of fixed sizes: captures
+    /// into it get no memory at their end, and it cannot be suspended. Default: the driver.
+    pub source: Option<Arc<dyn Source>>,
+    /// Whether every block has a segment of its own: free memory is handed out whole, never in parts.
+    /// Captures into the pool get no memory at their end then. Default: no.
+    pub no_split: bool,
+    /// Whether each block is an allocation of its own, given back when it is free, as everywhere with
+    /// [`Settings::caching`](crate::settings::Settings::caching) off. Default: no.
+    pub uncached: bool,
+    /// Whether work outside captures that asks this pool for memory may get what other pools lend
+    /// ([`Engine::set_spare`](super::Engine::set_spare)). Default: no.
+    pub borrows: bool,
 }
 
 impl PoolConfig {
@@ -220,5 +233,32 @@ impl PoolConfig {
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
+    }
+
+    /// Sets where the pool's memory comes from.
+    #[must_use]
+    pub fn source(mut self, source: Arc<dyn Source>) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// Whether memory of the pool may have its blocks without the driver's mappings: then nothing can be
+    /// planned, and nothing lies beside anything.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.source.is_none() && !self.no_split && !self.uncached
+    }
+
+    /// Whether streams may keep its blocks when they give them back: those that are had in their own sizes.
+    pub(super) fn may_cache(&self) -> bool {
+        !self.no_split && !self.uncached
+    }
+
+    setters! {
+        /// Sets whether every block has a segment of its own.
+        no_split: bool => no_split;
+        /// Sets whether each block is an allocation of its own.
+        uncached: bool => uncached;
+        /// Sets whether work outside captures may get what other pools lend.
+        borrows: bool => borrows;
     }
 }

@@ -222,7 +222,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let pool = request.pool;
         self.free_completed(Some(pool));
-        self.give_back(Amount { pool: Some(pool), most: u64::MAX });
+        self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
         let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, requester);
         self.state.touch(homes.grows);
         let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };

@@ -41,19 +41,26 @@ impl<D: Driver> Engine<D> {
             slack: settings.max_non_split_rounding_bytes,
         };
         let plan = |small: bool, bytes: u64| {
-            let supply = if !settings.caching {
+            let supply = if !settings.caching || config.uncached {
                 Supply::Uncached
-            } else if settings.expandable_segments {
+            } else if settings.expandable_segments && config.is_mapped() {
                 Supply::Growing { reserve: reserve(bytes) }
             } else {
                 Supply::Fixed
             };
             // Small blocks never lie in segments of their own.
             let splitting = if small { Splitting::default() } else { splitting };
-            Plan { small, supply, splitting, exportable: settings.exportable }
+            Plan {
+                small,
+                supply,
+                splitting,
+                whole: config.no_split,
+                exportable: settings.exportable,
+            }
         };
         let small = plan(true, SMALL_RESERVE.min(self.reserve));
-        state.pools.add(config, small, plan(false, self.reserve))
+        let large = plan(false, self.reserve);
+        state.pools.add(config, small, large)
     }
 
     /// Gives all memory of a pool back to the driver.

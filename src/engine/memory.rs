@@ -7,13 +7,14 @@ use super::accounts::Reset;
 use super::capture_state::CaptureState;
 use super::history::{Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
-use super::names::{BlockId, PoolId, PoolLabel};
+use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::{OutOfMemory, Size};
 use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
 use crate::driver::{AsStream, Driver, StreamHandle};
+use crate::heap::RangeId;
 use crate::logging;
 use crate::settings::Settings;
 use crate::sync::PoisonError;
@@ -237,6 +238,17 @@ impl<D: Driver> Engine<D> {
 }
 
 impl State {
+    /// The heap and the range of a live block.
+    fn place_of(&mut self, id: BlockId) -> Option<(u32, RangeId)> {
+        let block = if id.cache == NO_CACHE {
+            self.blocks.get_mut(id)?
+        } else {
+            let row = self.caches.get(id.cache)?.live(id)?;
+            self.blocks.leased(row)?
+        };
+        Some((block.heap, block.range))
+    }
+
     /// The live blocks of a pool that belong to no graph.
     pub(super) fn ungraphed(&self, pool: PoolId) -> Vec<Leak> {
         self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
@@ -320,6 +332,24 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
+    /// The memory that a live block lies in: where it begins, and its size. A segment, where these are
+    /// fixed, else what is mapped around the block without a gap.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBlock`].
+    pub fn surroundings_of(&self, block: BlockId) -> Result<(u64, u64), Error> {
+        let unknown = || Error::UnknownBlock { call: "surroundings_of", block: block.number() };
+        self.change(|locked| {
+            let state = &mut *locked.state;
+            let place = state.place_of(block).filter(|_| block.engine == self.number);
+            let (heap, range) = place.ok_or_else(unknown)?;
+            match state.pools.find_heap(heap) {
+                Some(row) => Ok(row.surroundings(range)),
+                None => Ok(state.pools.extent(heap, range)),
+            }
+        })
+    }
+
     /// The device's number, as its configuration has it.
     pub fn device(&self) -> u32 {
         self.config.device

@@ -29,7 +29,7 @@
 //! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
 //! `sharing` is about memory that other processes and devices map.
 //! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
-//! `explain`, `snapshot` and `history` tell about it.
+//! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool.
 
 mod accounts;
 mod allocate;
@@ -57,6 +57,7 @@ mod reclaim;
 mod report;
 mod sharing;
 mod snapshot;
+mod spare;
 mod state;
 mod statistics;
 mod stream_cache;
@@ -82,6 +83,7 @@ pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use sharing::{ImportId, WhyNotShared};
+pub use spare::Spare;
 pub use statistics::{Counts, Figure, Figures, Statistics};
 
 pub use crate::error::Error;

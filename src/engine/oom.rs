@@ -196,6 +196,8 @@ pub(super) struct Need {
 pub(super) enum Attempt {
     /// To get memory from the driver.
     Grow,
+    /// To take what other pools lend where memory is short.
+    Borrow,
     /// To find a place in what streams have completed by now.
     Place,
 }
@@ -292,8 +294,8 @@ impl State {
 
 impl<D: Driver> Locked<'_, D> {
     /// Makes an attempt to get memory, and others after memory was given back for it: idle memory
-    /// beyond the threshold for that before the first; what is premapped; what the other pools have
-    /// in vain, as little as will do and then all of it; at last, where the host may wait, what all
+    /// beyond the threshold for that before the first; what is premapped; what other pools lend then;
+    /// what they have in vain, as little as will do and then all of it; at last, where the host may wait, what all
     /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
     /// ends the search.
     pub(super) fn oom_ladder<R>(
@@ -302,6 +304,7 @@ impl<D: Driver> Locked<'_, D> {
         mut attempt: impl FnMut(&mut Self, Attempt) -> Result<Option<R>, DriverError>,
     ) -> Result<Option<R>, DriverError> {
         let Need { bytes, pool, waits } = need;
+        let needs = Some(pool);
         let is_short = |result: &Result<Option<R>, DriverError>| match result {
             Ok(found) => found.is_none(),
             Err(error) => error.is_out_of_memory(),
@@ -318,9 +321,12 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.accounts.counts().num_alloc_retries += 1;
         self.free_completed(None);
+        if let Some(borrowed) = attempt(self, Attempt::Borrow)? {
+            return Ok(Some(borrowed));
+        }
         for most in [bytes, u64::MAX] {
             let full = self.state.is_pool_full(pool, bytes);
-            let gone = self.give_back(Amount { pool: full.then_some(pool), most });
+            let gone = self.give_back(Amount { pool: full.then_some(pool), most, needs });
             // Other programs may have given memory back as well, so one that cannot wait tries again.
             if gone > 0 || most == u64::MAX && !waits {
                 result = attempt(self, Attempt::Grow);
@@ -336,7 +342,7 @@ impl<D: Driver> Locked<'_, D> {
         self.free_completed(None);
         result = attempt(self, Attempt::Place);
         if is_short(&result) {
-            self.give_back(Amount::ALL);
+            self.give_back(Amount { needs, ..Amount::ALL });
             result = attempt(self, Attempt::Grow);
         }
         result
@@ -357,7 +363,7 @@ impl<D: Driver> Locked<'_, D> {
         let excess = (held + bytes).saturating_sub(allowed);
         if excess > 0 {
             self.drop_premapped_of_all(of)?;
-            self.give_back(Amount { pool: None, most: excess });
+            self.give_back(Amount { pool: None, most: excess, needs: of });
         }
         Ok(())
     }

@@ -90,7 +90,8 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Found::Unplanned);
         };
         let large = bytes >= granularity / 2 && self.options(slot, pool).is_some();
-        if !self.config.settings.caching || !(fixed || large) {
+        let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
+        if !self.config.settings.caching || !mapped || !(fixed || large) {
             return Ok(Found::Unplanned);
         }
         if !self.can_bind(slot, pool, bytes) {
@@ -235,7 +236,7 @@ impl<D: Driver> Locked<'_, D> {
             let need = Need { bytes: new_bytes, pool, waits: false };
             let bound = self.oom_ladder(need, |locked, attempt| {
                 let room = locked.state.room(pool).saturating_add(scratch);
-                if attempt == Attempt::Place || new_bytes > room {
+                if attempt != Attempt::Grow || new_bytes > room {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.

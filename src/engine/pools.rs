@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::config::PoolConfig;
 use super::names::{GraphId, PoolId, PoolLabel};
+use super::spare::Spare;
 use crate::driver::CaptureId;
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
@@ -59,6 +60,8 @@ pub(super) struct Pool {
     captures: usize,
     /// Places that are in blocks, leased ones included.
     blocks: usize,
+    /// Who may have what is free here.
+    spare: Spare,
 }
 
 /// Where a block may lie.
@@ -163,6 +166,11 @@ impl Pool {
         self.captures -= 1;
     }
 
+    /// Who may have what is free here.
+    pub(super) fn spare(&self) -> Spare {
+        self.spare
+    }
+
     /// Places that are in blocks, leased ones included.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
@@ -187,11 +195,20 @@ pub(super) struct Pools {
     vacant: Vec<usize>,
     /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
     heaps: Vec<Option<Heap>>,
+    /// Those that lend what is free in them, in the order in which they began to.
+    lenders: Vec<PoolId>,
 }
 
 impl Pools {
     pub(super) fn new(engine: u32) -> Self {
-        Self { engine, made: 0, rows: Vec::new(), vacant: Vec::new(), heaps: Vec::new() }
+        Self {
+            engine,
+            made: 0,
+            rows: Vec::new(),
+            vacant: Vec::new(),
+            heaps: Vec::new(),
+            lenders: Vec::new(),
+        }
     }
 
     /// Whether a heap is its pool's of small blocks.
@@ -217,9 +234,11 @@ impl Pools {
             graphs: 0,
             captures: 0,
             blocks: 0,
+            spare: Spare::default(),
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
-            self.heaps[heap as usize] = Some(Heap::new(plan));
+            let source = pool.config.source.clone();
+            self.heaps[heap as usize] = Some(Heap::new(plan, source));
         }
         self.rows[row] = Some(pool);
         id
@@ -232,6 +251,7 @@ impl Pools {
         }
         let pool = self.rows[id.row()].take();
         self.vacant.push(id.row());
+        self.lenders.retain(|&lender| lender != id);
         let heaps = pool.iter().flat_map(Pool::heaps);
         let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take()).collect();
         (heaps, pool.and_then(|pool| pool.planned))
@@ -245,6 +265,22 @@ impl Pools {
     #[inline]
     pub(super) fn get_mut(&mut self, id: PoolId) -> Option<&mut Pool> {
         self.rows.get_mut(id.row())?.as_mut().filter(|pool| pool.id == id)
+    }
+
+    /// Sets who may have what is free in a pool.
+    pub(super) fn set_spare(&mut self, id: PoolId, spare: Spare) {
+        let Some(pool) = self.get_mut(id) else { return };
+        pool.spare = spare;
+        self.lenders.retain(|&lender| lender != id);
+        if matches!(spare, Spare::Lent | Spare::LentWhenShort) {
+            self.lenders.push(id);
+        }
+    }
+
+    /// The pools that lend what is free in them.
+    #[inline]
+    pub(super) fn lenders(&self) -> &[PoolId] {
+        &self.lenders
     }
 
     /// All pools.

@@ -17,10 +17,12 @@ pub(super) struct Amount {
     pub(super) pool: Option<PoolId>,
     /// At least so many bytes, if there are as many.
     pub(super) most: u64,
+    /// The pool that it is for, which has no use for what it keeps then.
+    pub(super) needs: Option<PoolId>,
 }
 
 impl Amount {
-    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX };
+    pub(super) const ALL: Self = Self { pool: None, most: u64::MAX, needs: None };
 }
 
 impl State {
@@ -136,6 +138,9 @@ impl<D: Driver> Locked<'_, D> {
         let mut gone = self.release_planned(amount.pool);
         let mut surplus: Vec<(u64, u32, Surplus)> = Vec::new();
         for heap in self.state.pools.heaps_of(amount.pool) {
+            if !self.may_give_back(heap, amount) {
+                continue;
+            }
             // Of a suspended pool there is nothing to give back.
             let row = self.state.pools.heap_mut(heap);
             row.release_orphans(self.driver);
@@ -156,6 +161,14 @@ impl<D: Driver> Locked<'_, D> {
             self.state.touch(heap);
         }
         gone
+    }
+
+    /// Whether what is free in a heap is for others, or for the pool that asks.
+    fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
+        let pool = self.state.pools.pool_of(heap);
+        amount.pool.is_some()
+            || amount.needs == Some(pool)
+            || self.state.pools.get(pool).is_none_or(|row| row.spare().is_given_back())
     }
 
     /// In a heap that caches nothing: gives back what has become free.
@@ -181,7 +194,7 @@ impl<D: Driver> Locked<'_, D> {
         self.destroy_leaving();
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
-        let released = gone + self.give_back(Amount { pool: None, most });
+        let released = gone + self.give_back(Amount { pool: None, most, needs: None });
         let awake = self.state.pools.heaps().filter(|heap| !heap.is_suspended());
         let waiting = awake.map(|heap| heap.waiting().1 + heap.stream_ordered_bytes());
         let planned = self.state.pools.iter_planned().filter(|heap| !heap.is_suspended());

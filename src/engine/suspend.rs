@@ -158,7 +158,8 @@ impl<D: Driver> Locked<'_, D> {
     fn suspend_pool(&mut self, pool: PoolId, discarding: bool) -> Result<u64, Error> {
         let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
-        if !mapped || self.state.pools.heap(heaps[0]).is_uncached() {
+        let given = self.state.pools.heap(heaps[0]).has_source();
+        if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
         }
         let before = self.state.pools.reserved(pool);
@@ -245,7 +246,7 @@ impl<D: Driver> Locked<'_, D> {
         let bytes = self.state.missing(&heaps);
         let need = Need { bytes, pool, waits: true };
         let result = self.oom_ladder(need, |locked, attempt| {
-            if attempt == Attempt::Place || locked.state.missing(&heaps) > locked.state.room(pool) {
+            if attempt != Attempt::Grow || locked.state.missing(&heaps) > locked.state.room(pool) {
                 return Ok(None);
             }
             heaps

@@ -4,13 +4,15 @@
 //! grows, or in a hole beside free ranges. Where segments are fixed a new one is opened. What is
 //! premapped counts as missing when the site is chosen, so that it changes nothing but the cost.
 
+use std::sync::Arc;
+
 use super::place::{Placed, Requester};
 use super::premapped::Bounds;
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{enter_segment, unit, Segment, Shape};
 use super::{Change, Heap, Supply};
 use crate::capture::Proof;
-use crate::driver::{Driver, DriverError};
+use crate::driver::{Driver, DriverError, ErrorKind, Source, StreamHandle};
 
 /// Sizes of fixed segments, in bytes: PyTorch's, so that figures compare.
 const SMALL_SEGMENT: u64 = 2 << 20;
@@ -25,6 +27,8 @@ pub(crate) struct Wanted {
     pub(crate) bytes: u64,
     /// What was asked for.
     pub(crate) requested: u64,
+    /// The stream that it is for.
+    pub(crate) stream: StreamHandle,
 }
 
 /// Where memory can be mapped for a block.
@@ -89,6 +93,7 @@ impl Heap {
         let least = bytes.next_multiple_of(unit);
         let (segment, shape) = match self.plan.supply {
             Supply::Growing { reserve } => (least, Shape::Growable { reserve }),
+            Supply::Fixed if self.plan.whole => (least, Shape::Fixed),
             Supply::Fixed if self.plan.small => (SMALL_SEGMENT.max(least), Shape::Fixed),
             Supply::Fixed if bytes < OWN_SEGMENT && LARGE_SEGMENT.max(least) <= limit => {
                 (LARGE_SEGMENT.max(least), Shape::Fixed)
@@ -100,7 +105,10 @@ impl Heap {
         if segment > limit {
             return Ok(None);
         }
-        let mut opened = Segment::open(driver, segment, shape, self.plan.exportable)?;
+        let mut opened = match &self.source {
+            Some(source) => self.ask(source, segment, wanted.stream)?,
+            None => Segment::open(driver, segment, shape, self.plan.exportable)?,
+        };
         if opened.growable {
             if let Err(error) = opened.extend(driver, least) {
                 // Its addresses are of no use now; failing to give them back loses nothing else.
@@ -108,8 +116,10 @@ impl Heap {
                 return Err(error);
             }
         }
+        let mut bytes = bytes;
         if shape == Shape::Allocated {
             // Its last granule counts as whole: blocks are multiples of 512.
+            bytes = wanted.requested.next_multiple_of(512);
             (opened.bytes, opened.mapped) = (bytes, bytes);
         }
         let (address, mapped, growable) = (opened.address, opened.mapped, opened.growable);
@@ -126,7 +136,26 @@ impl Heap {
             self.grown += if bounds.step > 0 { mapped } else { 0 };
         }
         let fresh = self.append(segment, mapped);
+        let bytes = if self.plan.whole { mapped } else { bytes };
         Ok(Some(self.carve(fresh, bytes)))
+    }
+
+    /// A segment from the host's source, if it lies beside those that there are.
+    fn ask(
+        &self,
+        source: &Arc<dyn Source>,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Segment, DriverError> {
+        let given = Segment::ask(source, bytes, stream)?;
+        let end = |segment: &Segment| segment.address + segment.bytes;
+        let overlaps = |other: &Segment| given.address < end(other) && other.address < end(&given);
+        if self.segments.iter().flatten().any(overlaps) {
+            // Not given back: it is the other one's memory too.
+            let text = format!("{:#x} was given before and not taken back", given.address);
+            return Err(DriverError::new("Source::allocate", 0, ErrorKind::Other(text)));
+        }
+        Ok(given)
     }
 
     /// The site where the least is missing; of equals a hole, and of holes the lowest.

@@ -45,8 +45,10 @@ pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
 
+use std::sync::Arc;
+
 use crate::capture::{NodeIndex, StreamIndex};
-use crate::driver::{Driver, DriverError, MemoryHandle};
+use crate::driver::{Driver, DriverError, MemoryHandle, Source};
 use crate::journal::BlockNumber;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
@@ -71,6 +73,8 @@ pub(crate) struct Plan {
     pub(crate) splitting: Splitting,
     /// Whether its memory is made for other processes to map.
     pub(crate) exportable: bool,
+    /// Whether free ranges are handed out whole, each a segment of its own.
+    pub(crate) whole: bool,
 }
 
 /// How a heap gets memory.
@@ -97,6 +101,8 @@ pub(crate) fn is_small(bytes: u64) -> bool {
 #[derive(Debug)]
 pub(crate) struct Heap {
     plan: Plan,
+    /// Where memory comes from, if not from the driver.
+    source: Option<Arc<dyn Source>>,
     ranges: Ranges,
     segments: Vec<Option<Segment>>,
     /// The latest segment that can grow.
@@ -148,9 +154,10 @@ pub(crate) struct Change {
 }
 
 impl Heap {
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan, source: Option<Arc<dyn Source>>) -> Self {
         Self {
             plan,
+            source,
             ranges: Ranges::default(),
             segments: Vec::new(),
             growing: None,
@@ -209,6 +216,46 @@ impl Heap {
             _ => false,
         });
         idle.collect()
+    }
+
+    /// Where the memory around an allocated range begins, and how far it goes on without a hole.
+    pub(crate) fn surroundings(&self, id: RangeId) -> (u64, u64) {
+        let is_hole = |id: &RangeId| matches!(self.ranges[*id].state, State::Hole);
+        let mut first = id;
+        while let Some(previous) = self.ranges[first].previous.filter(|id| !is_hole(id)) {
+            first = previous;
+        }
+        let mut last = id;
+        while let Some(next) = self.ranges[last].next.filter(|id| !is_hole(id)) {
+            last = next;
+        }
+        let start = self.ranges[first].address;
+        (start, self.ranges[last].end() - start)
+    }
+
+    /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
+    pub(crate) fn largest_place(&self) -> u64 {
+        if self.is_uncached() || self.is_suspended() {
+            return 0;
+        }
+        let (mut largest, mut run, mut end) = (0, 0, 0);
+        for id in self.free_ids() {
+            let range = &self.ranges[id];
+            let takes = match range.state {
+                State::Idle { graphs, .. } => !graphs,
+                State::StreamOrdered { .. } => true,
+                _ => false,
+            };
+            let joins = takes && range.address == end && range.previous.is_some();
+            run = match takes {
+                true if joins && !self.plan.whole => run + range.bytes,
+                true => range.bytes,
+                false => 0,
+            };
+            end = range.end();
+            largest = largest.max(run);
+        }
+        largest
     }
 
     /// Every range with memory in it, in address order: its address and size, and the number of its
@@ -311,6 +358,11 @@ impl Heap {
     /// How many placements ago something was.
     pub(crate) fn age(&self, since: u64) -> u64 {
         self.clock - since
+    }
+
+    /// Whether its memory comes from a source of the host's.
+    pub(crate) fn has_source(&self) -> bool {
+        self.source.is_some()
     }
 
     /// Whether placed blocks are given back to the driver as soon as they are idle.

@@ -31,7 +31,7 @@ struct Site {
 impl Heap {
     /// Closes what is idle, if that is all there is: a capture begins, and no other is under way.
     pub(crate) fn close_idle(&mut self) {
-        if self.in_blocks + self.waiting.1 > 0 {
+        if self.in_blocks + self.waiting.1 > 0 || self.plan.whole {
             return;
         }
         for id in self.idle(|_, closed| !closed) {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use super::range::{RangeId, SegmentId};
 use super::sharing::Export;
 use super::suspend::Absent;
-use crate::driver::{Driver, DriverError, MemoryHandle, MemorySupport};
+use crate::driver::{
+    Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
+};
 
 /// Unit of allocation where mapping is not supported, in bytes.
 const ALLOCATION_UNIT: u64 = 2 << 20;
@@ -38,8 +40,10 @@ pub(crate) struct Segment {
     stuck: Vec<(u64, Piece)>,
     /// Whether pieces may come and go.
     pub(crate) growable: bool,
-    /// Whether it is one allocation of the driver's.
+    /// Whether it is one allocation, of the driver's or of a source of the host's.
     allocated: bool,
+    /// The source, and how many bytes it was asked for.
+    given: Option<(Arc<dyn Source>, u64)>,
     /// Whether its pieces are made for other processes to map.
     exportable: bool,
     /// Pieces that other processes were shown, by address.
@@ -84,7 +88,36 @@ pub(super) fn create<D: Driver + ?Sized>(
     }
 }
 
+/// What addresses of segments are multiples of: blocks in them are.
+const ALIGNMENT: u64 = 512;
+
 impl Segment {
+    /// A segment of so many bytes from a source of the host's.
+    pub(crate) fn ask(
+        source: &Arc<dyn Source>,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Self, DriverError> {
+        let address = source.allocate(bytes, stream)?;
+        let end = address.checked_add(bytes.next_multiple_of(ALIGNMENT));
+        if address == 0 || address % ALIGNMENT != 0 || end.is_none() {
+            // The address is the error to report; what the source does not take back is its own.
+            let _ = source.free(address, bytes);
+            let text = format!("{address:#x} is not an address that blocks of 512 bytes can have");
+            return Err(DriverError::new("Source::allocate", 0, ErrorKind::Other(text)));
+        }
+        let given = Some((Arc::clone(source), bytes));
+        Ok(Self { mapped: bytes, allocated: true, given, ..Self::reserved(address, bytes) })
+    }
+
+    /// Gives an allocation back.
+    fn free<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
+        match &self.given {
+            Some((source, bytes)) => source.free(self.address, *bytes),
+            None => driver.free(self.address),
+        }
+    }
+
     /// Addresses with nothing behind them.
     pub(super) fn reserved(address: u64, bytes: u64) -> Self {
         Self {
@@ -99,6 +132,7 @@ impl Segment {
             stuck: Vec::new(),
             growable: false,
             allocated: false,
+            given: None,
             exportable: false,
             exports: BTreeMap::new(),
         }
@@ -316,7 +350,7 @@ impl Segment {
         orphans: &mut Vec<MemoryHandle>,
     ) -> Result<(), DriverError> {
         if self.allocated {
-            return driver.free(self.address);
+            return self.free(driver);
         }
         // One piece, so an error means that it is still mapped.
         let all = (self.address, self.address + self.bytes);
@@ -329,7 +363,7 @@ impl Segment {
     /// Gives everything back to the driver. Goes on after an error and returns the first.
     pub(crate) fn close<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
         if self.allocated {
-            return driver.free(self.address);
+            return self.free(driver);
         }
         let mut result = Ok(());
         let stuck = self.stuck.iter().map(|(address, piece)| (address, piece));
