@@ -20,14 +20,13 @@ mod handed_over;
 mod hard_cases;
 mod host_faults;
 mod lifecycle;
+mod named_pools;
 mod names;
 mod no_invalidation;
 mod picture;
 mod plugin;
 mod rules;
 mod settings;
-#[cfg(target_os = "linux")]
-mod shared_handles;
 mod sharing;
 mod sim_driver;
 mod sim_gates;

@@ -1,12 +1,12 @@
 //! What a host says of pools and captures.
 
 use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle};
-use regraph::engine::{self, PoolConfig};
+use regraph::engine::{self, PoolConfig, Spare};
 use regraph::internals::journal::Journal;
 use regraph::sync::Ordering;
 
 use super::device::Device;
-use super::pools::{Announced, Private, UNNAMED};
+use super::pools::{Announced, UNNAMED};
 use super::routes::Route;
 use super::{Error, Filter, Plugin, PoolKey};
 
@@ -20,15 +20,8 @@ impl<D: Driver + HostApi> Plugin<D> {
         let device = self.device(device)?;
         // Both at once: what waits for the device must not meet a capture that has just begun.
         let mut pools = device.pools();
-        let private = pools.private.entry(key).or_insert_with(|| Private {
-            pool: device.engine.create_pool(PoolConfig::default()),
-            users: 0,
-            releases: 0,
-            graphs: Vec::new(),
-            eager: false,
-            checkpointed: false,
-        });
-        private.users += 1;
+        let config = PoolConfig::default();
+        let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
         Ok(device.routes.push(key, private.pool, filter))
     }
 
@@ -42,10 +35,11 @@ impl<D: Driver + HostApi> Plugin<D> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let captured = pools.announced.values().any(|announced| announced.key == key);
+        let this = Some(std::thread::current().id());
         let mut announced = pools.announced.values_mut();
-        match announced.find(|announced| announced.key == key && announced.ending) {
+        match announced.find(|announced| announced.key == key && announced.ending == this) {
             Some(announced) => {
-                announced.ending = false;
+                announced.ending = None;
                 device.routes.remove_one(announced.serial);
             }
             None => device.routes.remove(key),
@@ -64,9 +58,10 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn release_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
-        if let Some(private) = device.pools().private.get_mut(&key) {
-            private.users = private.users.saturating_sub(1);
+        let mut pools = device.pools();
+        if let Some(private) = pools.private.get_mut(&key) {
             private.releases += 1;
+            device.leave_pool(private);
         }
         Ok(())
     }
@@ -92,7 +87,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         alone: bool,
     ) -> Result<Option<CaptureId>, Error> {
         let device = self.device(device)?;
-        let Some(Route { key, pool, serial }) = device.routes.of(stream) else {
+        let Some(Route { key, pool, serial }) = device.routes.of_stream(stream) else {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;
@@ -103,7 +98,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         // A checkpoint names addresses, which share memory where a capture had a plan.
         let checkpointed = private.is_some_and(|private| private.checkpointed);
         let may_plan = !checkpointed && private.is_none_or(|private| !private.eager);
-        let announced = Announced { key, serial, capture, releases, ending: false };
+        let announced = Announced { key, serial, capture, releases, ending: None };
         if let Some(earlier) = pools.announced.insert(stream, announced) {
             // The stream has left that capture, and the host did not say so: its filter may look at
             // a graph object that is destroyed any time now.
@@ -140,8 +135,9 @@ impl<D: Driver + HostApi> Plugin<D> {
         let Some((capture, graph)) = device.capture_of(stream)? else { return Ok(()) };
         let announced = match device.pools().announced.get_mut(&stream) {
             Some(announced) => {
-                announced.ending = announced.capture == capture;
-                announced.ending
+                let ends = announced.capture == capture;
+                announced.ending = ends.then(|| std::thread::current().id());
+                ends
             }
             None => false,
         };
@@ -214,7 +210,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         device.routes.remove_one(serial);
         if let Some(private) = device.pools().private.get_mut(&key) {
             if private.releases == releases {
-                private.users = private.users.saturating_sub(1);
+                device.leave_pool(private);
             }
         }
         Ok(())
@@ -251,7 +247,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let device = self.device(device)?;
         if let Some(key) = device.routes.remove_one(route) {
             if let Some(private) = device.pools().private.get_mut(&key) {
-                private.users = private.users.saturating_sub(1);
+                device.leave_pool(private);
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! One device's engine, blocks, routes and pools.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Engine, GraphId, PoolConfig, PoolId};
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::engine::{Engine, GraphId, PoolConfig, PoolId, Spare};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
-use super::pools::{PoolKey, Pools, UNNAMED};
+use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::reports::Reports;
 use super::routes::Routes;
 use super::watch::{Watch, Watched};
@@ -19,6 +19,10 @@ pub(super) struct Device<D: Driver + HostApi> {
     pub(super) engine: Engine<Watched<D>>,
     /// Of eager work.
     pub(super) eager: PoolId,
+    /// Of eager work while its blocks are not cached, once they were not.
+    pub(super) uncached: OnceLock<PoolId>,
+    /// Whether they are. One for all devices.
+    caches: Arc<AtomicBool>,
     pub(super) blocks: Addresses,
     pub(super) routes: Routes,
     pub(super) reports: Reports,
@@ -27,14 +31,21 @@ pub(super) struct Device<D: Driver + HostApi> {
 }
 
 impl<D: Driver + HostApi> Device<D> {
-    pub(super) fn new(number: u32, engine: Engine<Watched<D>>, watch: Arc<Watch>) -> Self {
-        let eager = engine.create_pool(PoolConfig::default());
+    pub(super) fn new(
+        number: u32,
+        engine: Engine<Watched<D>>,
+        watch: Arc<Watch>,
+        caches: Arc<AtomicBool>,
+    ) -> Self {
+        let eager = engine.create_pool(PoolConfig::default().borrows(true));
         Self {
             number,
             engine,
             eager,
+            uncached: OnceLock::new(),
+            caches,
             blocks: Addresses::new(),
-            routes: Routes::default(),
+            routes: Routes::new(),
             reports: Reports::default(),
             watch,
             pools: Mutex::new(Pools::new()),
@@ -78,13 +89,22 @@ impl<D: Driver + HostApi> Device<D> {
             return Ok(route.pool);
         }
         match self.engine.driver().is_capturing(stream) {
-            Ok(false) => Ok(self.eager),
+            Ok(false) => Ok(self.eager_pool()),
             // The legacy stream while some blocking stream captures: it does not capture itself.
-            Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(self.eager),
+            Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(self.eager_pool()),
             // A capture that no route claims.
             Ok(true) => self.stray(stream),
             Err(error) => Err(error.into()),
         }
+    }
+
+    #[inline]
+    fn eager_pool(&self) -> PoolId {
+        if self.caches.load(Ordering::Relaxed) {
+            return self.eager;
+        }
+        let new = || self.engine.create_pool(PoolConfig::default().uncached(true));
+        *self.uncached.get_or_init(new)
     }
 
     /// The pool of a capture that no route takes.
@@ -130,32 +150,76 @@ impl<D: Driver + HostApi> Device<D> {
         result
     }
 
-    /// Gives back the pools that no graph uses any more, once the device has finished what it was
-    /// given. Says whether there was any. Not while something captures: a wait for the device would
-    /// ruin that.
+    /// Counts a user of a pool, which is made with `config` if there is none of that name.
+    pub(super) fn use_pool<'a>(
+        &self,
+        pools: &'a mut Pools,
+        key: PoolKey,
+        config: PoolConfig,
+        spare: Spare,
+    ) -> Result<&'a mut Private, Error> {
+        if !pools.private.contains_key(&key) {
+            // A new pool must not take memory beside that of pools which nothing needs.
+            self.drop_unused(pools);
+        }
+        let private = pools.private.entry(key).or_insert_with(|| Private {
+            pool: self.engine.create_pool(config.clone()),
+            users: 0,
+            releases: 0,
+            graphs: Vec::new(),
+            config,
+            spare,
+            eager: false,
+            checkpointed: false,
+        });
+        private.users += 1;
+        if private.users == 1 {
+            self.engine.set_spare(private.pool, private.spare)?;
+        }
+        Ok(private)
+    }
+
+    /// Counts a user of a pool out. With the last one others get what is free in it.
+    pub(super) fn leave_pool(&self, private: &mut Private) {
+        private.users = private.users.saturating_sub(1);
+        // An engine that hands nothing out any more lends nothing either.
+        let _ = self.engine.set_spare(private.pool, private.spare_now());
+    }
+
+    /// Gives back the pools that no user and no graph has, as far as live blocks and running work let
+    /// it; the rest is tried again later. Says whether there was any.
+    pub(super) fn drop_unused(&self, pools: &mut Pools) -> bool {
+        let before = pools.private.len();
+        pools.private.retain(|_, private| {
+            !private.is_unused() || self.engine.destroy_pool(private.pool).is_err()
+        });
+        pools.private.len() < before
+    }
+
+    /// Gives back the pools that nothing uses any more. Of those that had graphs once the device has
+    /// finished what it was given, and not while something captures: a wait for the device would ruin
+    /// that. Says whether there was any.
     pub(super) fn let_go(&self) -> bool {
         let mut pools = self.pools();
         self.end_late(&mut pools);
-        let idle = pools.private.values().any(|private| private.users == 0);
-        if !idle || !self.routes.are_none() || self.engine.is_recording() {
-            return false;
+        self.let_go_of(&mut pools)
+    }
+
+    pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {
+        let mut released = self.drop_unused(pools);
+        let claimed = |private: &Private| private.users == 0 && !private.graphs.is_empty();
+        let claimed = pools.private.values().any(claimed);
+        if !claimed || !self.routes.have_no_filters() || self.engine.is_recording() {
+            return released;
         }
         if self.engine.driver().synchronize().is_err() {
-            return false;
+            return released;
         }
-        let mut released = false;
-        pools.private.retain(|_, private| {
-            if private.users > 0 {
-                return true;
-            }
+        for private in pools.private.values_mut().filter(|private| private.users == 0) {
             for graph in private.graphs.drain(..) {
                 released |= self.engine.release_graph(graph).is_ok();
             }
-            // Blocks of its graphs that are still in use keep it, and it is tried again later.
-            let kept = self.engine.destroy_pool(private.pool).is_err();
-            released |= !kept;
-            kept
-        });
-        released
+        }
+        released | self.drop_unused(pools)
     }
 }

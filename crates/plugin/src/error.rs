@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{HandleError, PoolKey};
+use super::PoolKey;
 use regraph::driver::DriverError;
 use regraph::engine::{self, OutOfMemory};
 
@@ -34,33 +34,6 @@ pub enum Error {
         /// The pool's name.
         key: PoolKey,
     },
-    /// A handle names no memory that could be opened.
-    #[error("open_shared: {0}")]
-    Handle(#[from] HandleError),
-    /// The memory that a handle names could not be had from its process.
-    #[error(
-        "open_shared: the memory of process {process} cannot be had: {by_number} (pidfd_getfd); \
-         {by_socket} (its socket). The sending process must be alive and keep the memory until it is \
-         opened, run as the same user, and share a process namespace (with ptrace allowed) or a network \
-         namespace with this one"
-    )]
-    Unreachable {
-        /// The sender.
-        process: u32,
-        /// Why its descriptors cannot be copied.
-        by_number: String,
-        /// Why it does not send them.
-        by_socket: String,
-    },
-    /// Memory cannot be offered to other processes.
-    #[error("share: {why}")]
-    NotOffered {
-        /// Why.
-        why: String,
-    },
-    /// Nothing that was opened has this name.
-    #[error("close_shared: nothing is open under this name; was it closed before?")]
-    NotOpen,
     /// No live block begins at an address.
     #[error(
         "{call}: no live block begins at {address:#x}; was it freed before, or never handed out?"
@@ -70,6 +43,20 @@ pub enum Error {
         call: &'static str,
         /// The address.
         address: u64,
+    },
+    /// A pool has its memory from elsewhere already.
+    #[error(
+        "create_or_incref_pool: pool {key:?} exists; where its memory comes from cannot be changed"
+    )]
+    PoolExists {
+        /// Its name.
+        key: PoolKey,
+    },
+    /// Requests are sent to a pool that is to be changed.
+    #[error("set_no_split: requests are sent to pool {key:?}; end that first")]
+    PoolBegun {
+        /// Its name.
+        key: PoolKey,
     },
 }
 

@@ -125,7 +125,8 @@ impl<D: Driver + HostApi> Device<D> {
             .collect();
         all.sort_unstable();
         let strays = pools.strays.values().map(|&pool| (UNNAMED, pool, 1));
-        [(UNNAMED, self.eager, 0)].into_iter().chain(strays).chain(all).collect()
+        let uncached = self.uncached.get().map(|&pool| (UNNAMED, pool, 0));
+        [(UNNAMED, self.eager, 0)].into_iter().chain(uncached).chain(strays).chain(all).collect()
     }
 }
 

@@ -22,10 +22,10 @@ mod error;
 mod figures;
 mod history;
 mod map;
+mod named;
 mod pools;
 mod reports;
 mod routes;
-mod sharing;
 mod watch;
 
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,6 @@ pub use history::{LiveBlock, FIGURES};
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::Filter;
-pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
@@ -65,10 +64,11 @@ pub struct Plugin<D: Driver + HostApi> {
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
+    /// Whether blocks of eager work are cached.
+    caches: Arc<AtomicBool>,
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
     watch: Arc<Watch>,
-    sharing: sharing::Sharing,
 }
 
 impl<D: Driver + HostApi> Plugin<D> {
@@ -97,9 +97,9 @@ impl<D: Driver + HostApi> Plugin<D> {
             devices,
             observers: Arc::default(),
             journals: AtomicBool::new(false),
+            caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
             watch: Arc::default(),
-            sharing: sharing::Sharing::default(),
         }
     }
 
@@ -168,7 +168,6 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// # Errors
     /// Those of [`Engine::empty_cache`].
     pub fn empty_cache(&self) -> Result<(), Error> {
-        self.unmap_closed();
         for device in self.devices() {
             device.let_go();
             device.engine.empty_cache()?;
@@ -255,8 +254,8 @@ impl<D: Driver + HostApi> Plugin<D> {
             engine.keep_history(options)?;
         }
         // Another thread may have been faster; then its own is the one.
-        let watch = Arc::clone(&self.watch);
-        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine, watch))))
+        let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
+        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine, watch, caches))))
     }
 
     /// The device that an address was handed out for, as its host has it.

@@ -1,10 +1,11 @@
 //! The pools that a host has named for its graphs.
 
 use std::collections::BTreeMap;
+use std::thread::ThreadId;
 
 use crate::map::{new_map, Map};
 use regraph::driver::{CaptureId, StreamHandle};
-use regraph::engine::{GraphId, PoolId};
+use regraph::engine::{GraphId, PoolConfig, PoolId, Spare};
 
 /// A pool's name, as its host gives it.
 pub type PoolKey = (u64, u64);
@@ -28,7 +29,7 @@ pub struct PoolReport {
     pub graphs: usize,
 }
 
-/// A pool of graphs.
+/// A pool that its host has named.
 #[derive(Debug)]
 pub(super) struct Private {
     pub(super) pool: PoolId,
@@ -39,10 +40,30 @@ pub(super) struct Private {
     /// Claims of its graphs. Which of them its host lets go of it does not say, and all are alike: they
     /// are given back together with the last user.
     pub(super) graphs: Vec<GraphId>,
+    pub(super) config: PoolConfig,
+    /// Who may have what is free in it while it has users.
+    pub(super) spare: Spare,
     /// Whether its host has had eager work in it, and may take checkpoints of it then.
     pub(super) eager: bool,
     /// Whether its host has taken a checkpoint of it.
     pub(super) checkpointed: bool,
+}
+
+impl Private {
+    /// Whether only live blocks and running work can keep it.
+    pub(super) fn is_unused(&self) -> bool {
+        self.users == 0 && self.graphs.is_empty()
+    }
+
+    /// Who may have what is free in it now.
+    pub(super) fn spare_now(&self) -> Spare {
+        match self.users {
+            // The source is waiting for its memory.
+            0 if self.config.source.is_some() => Spare::GivenBack,
+            0 => Spare::Lent,
+            _ => self.spare,
+        }
+    }
 }
 
 /// A capture that its host has announced.
@@ -54,8 +75,8 @@ pub(super) struct Announced {
     pub(super) capture: CaptureId,
     /// What [`Private::releases`] was then.
     pub(super) releases: u64,
-    /// Whether its host is about to end it; its route goes with the next end of the pool.
-    pub(super) ending: bool,
+    /// The thread that is about to end it: its route goes with that thread's next end of the pool.
+    pub(super) ending: Option<ThreadId>,
 }
 
 /// What is known of a device's pools. One lock holds it all.

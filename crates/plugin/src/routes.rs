@@ -1,11 +1,15 @@
 //! Which requests belong to which pool.
+//!
+//! A route takes the streams that a filter of the host's names, or all requests of one thread. Each thread
+//! keeps its own of the second kind by itself, so that they cost other threads nothing.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
 use regraph::driver::StreamHandle;
 use regraph::engine::PoolId;
-use regraph::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::PoolKey;
 
@@ -13,39 +17,81 @@ use super::PoolKey;
 /// route stands and for a moment after; it must not call the plug-in.
 pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
 
-/// Where the requests of some streams go.
+/// Where the requests of some streams or of a thread go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) key: PoolKey,
     pub(super) pool: PoolId,
-    /// Counts up over all routes of the device.
+    /// Counts up over all routes of the process.
     pub(super) serial: u64,
+}
+
+/// What a route takes.
+enum Takes {
+    Streams(Filter),
+    /// What its thread asks for, as long as this is set.
+    Thread(Arc<AtomicBool>),
 }
 
 /// A route that stands.
 struct Standing {
     route: Route,
-    filter: Filter,
+    takes: Takes,
     thread: ThreadId,
 }
 
+/// A thread's own route.
+struct Own {
+    /// Which device's.
+    routes: u64,
+    route: Route,
+    stands: Arc<AtomicBool>,
+}
+
+thread_local! {
+    /// How many of the thread's own routes there may be.
+    static OWN_COUNT: Cell<usize> = const { Cell::new(0) };
+    /// The latest last.
+    static OWN: RefCell<Vec<Own>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Tells routes and lists of them apart.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// The routes of a device, the latest last.
-#[derive(Default)]
 pub(super) struct Routes {
+    number: u64,
     routes: Mutex<Vec<Standing>>,
-    /// How many there are, for a look without the lock.
-    count: AtomicUsize,
-    serial: AtomicU64,
+    /// How many have filters, for a look without the lock.
+    filters: AtomicUsize,
 }
 
 impl Routes {
+    pub(super) fn new() -> Self {
+        Self { number: next(), routes: Mutex::default(), filters: AtomicUsize::new(0) }
+    }
+
+    /// Adds a route of the streams that a filter takes.
     pub(super) fn push(&self, key: PoolKey, pool: PoolId, filter: Filter) -> u64 {
-        let thread = std::thread::current().id();
+        self.enter(key, pool, Takes::Streams(filter)).serial
+    }
+
+    /// Adds a route of all that the calling thread asks for.
+    pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId) {
+        let stands = Arc::new(AtomicBool::new(true));
+        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)));
+        OWN.with_borrow_mut(|own| {
+            own.push(Own { routes: self.number, route, stands });
+            OWN_COUNT.set(own.len());
+        });
+    }
+
+    fn enter(&self, key: PoolKey, pool: PoolId, takes: Takes) -> Route {
         let mut routes = self.lock();
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        routes.push(Standing { route: Route { key, pool, serial }, filter, thread });
-        self.count.store(routes.len(), Ordering::Release);
-        serial
+        let route = Route { key, pool, serial: next() };
+        routes.push(Standing { route, takes, thread: std::thread::current().id() });
+        self.count(&routes);
+        route
     }
 
     /// Takes the latest route to a pool away: of those that the calling thread has begun, if there is
@@ -56,39 +102,84 @@ impl Routes {
         let mine = routes.iter().rposition(|it| it.route.key == key && it.thread == this);
         let row = mine.or_else(|| routes.iter().rposition(|it| it.route.key == key));
         if let Some(row) = row {
-            routes.remove(row);
+            self.take_out(&mut routes, row);
         }
-        self.count.store(routes.len(), Ordering::Release);
     }
 
     /// Takes one route away, if it still stands, and says to which pool.
     pub(super) fn remove_one(&self, serial: u64) -> Option<PoolKey> {
         let mut routes = self.lock();
         let row = routes.iter().position(|it| it.route.serial == serial)?;
+        Some(self.take_out(&mut routes, row).key)
+    }
+
+    fn take_out(&self, routes: &mut Vec<Standing>, row: usize) -> Route {
         let gone = routes.remove(row);
-        self.count.store(routes.len(), Ordering::Release);
-        Some(gone.route.key)
+        if let Takes::Thread(stands) = gone.takes {
+            // The thread forgets it when it looks next.
+            stands.store(false, Ordering::Release);
+        }
+        self.count(routes);
+        gone.route
     }
 
+    fn count(&self, routes: &[Standing]) {
+        let filters = routes.iter().filter(|it| matches!(it.takes, Takes::Streams(_)));
+        self.filters.store(filters.count(), Ordering::Release);
+    }
+
+    /// Whether a route to a pool stands.
+    pub(super) fn lead_to(&self, key: PoolKey) -> bool {
+        self.lock().iter().any(|it| it.route.key == key)
+    }
+
+    /// Whether no route has a filter: those of captures have.
     #[inline]
-    pub(super) fn are_none(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+    pub(super) fn have_no_filters(&self) -> bool {
+        self.filters.load(Ordering::Acquire) == 0
     }
 
-    /// The latest route that takes a stream.
+    /// The latest route that takes what the calling thread asks for on a stream.
     #[inline]
     pub(super) fn of(&self, stream: StreamHandle) -> Option<Route> {
-        if self.are_none() {
-            return None;
+        let own = if OWN_COUNT.get() == 0 { None } else { self.own() };
+        if self.have_no_filters() {
+            return own;
         }
+        let filtered = self.of_stream(stream);
+        match (own, filtered) {
+            (Some(own), Some(filtered)) if own.serial < filtered.serial => Some(filtered),
+            (own, filtered) => own.or(filtered),
+        }
+    }
+
+    /// The latest route whose filter takes a stream.
+    pub(super) fn of_stream(&self, stream: StreamHandle) -> Option<Route> {
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
         let routes = self.lock();
-        routes.iter().rev().find(|it| (it.filter)(stream)).map(|it| it.route)
+        let takes = |it: &&Standing| match &it.takes {
+            Takes::Streams(filter) => filter(stream),
+            Takes::Thread(_) => false,
+        };
+        routes.iter().rev().find(takes).map(|it| it.route)
+    }
+
+    /// The calling thread's latest route on the device.
+    fn own(&self) -> Option<Route> {
+        OWN.with_borrow_mut(|own| {
+            own.retain(|it| it.stands.load(Ordering::Acquire));
+            OWN_COUNT.set(own.len());
+            own.iter().rev().find(|it| it.routes == self.number).map(|it| it.route)
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
         // No step leaves the list half changed.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn next() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }

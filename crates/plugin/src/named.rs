@@ -1,0 +1,156 @@
+//! Pools that the host makes by name, for eager work and for graphs, as PyTorch's `MemPool`; and what it
+//! asks of memory as a whole.
+//!
+//! While such a pool has users its free memory stays with it. With the last one that changes: requests of
+//! eager work take what is free in it before they grow, and what is free goes back to the driver when the
+//! cache is emptied, when memory is short, or when another pool is made. So blocks that outlive their pool
+//! leave nothing behind that no request can have.
+
+use std::sync::Arc;
+
+use regraph::driver::{Driver, HostApi, Source};
+use regraph::engine::{PoolConfig, Spare};
+use regraph::sync::Ordering;
+
+use super::watch::WatchedSource;
+use super::{Error, Plugin, PoolKey};
+
+impl<D: Driver + HostApi> Plugin<D> {
+    /// Counts a user of a pool, and makes the pool with the first. With `source` all memory of it comes
+    /// from there.
+    ///
+    /// # Errors
+    /// [`Error::PoolExists`] where there is such a pool and a source was given; [`Error::Driver`] where
+    /// the device cannot be had.
+    pub fn create_or_incref_pool(
+        &self,
+        device: u32,
+        key: PoolKey,
+        source: Option<Arc<dyn Source>>,
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let mut config = PoolConfig::default();
+        if let Some(source) = source {
+            device.drop_unused(&mut pools);
+            if pools.private.contains_key(&key) {
+                return Err(Error::PoolExists { key });
+            }
+            let (number, watch) = (device.number, Arc::clone(&device.watch));
+            config = config.source(Arc::new(WatchedSource::new(source, number, key, watch)));
+        }
+        device.use_pool(&mut pools, key, config, Spare::Kept)?;
+        Ok(())
+    }
+
+    /// How often the host began to use a pool, and has not let go; 0 of one that is unknown.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn pool_use_count(&self, device: u32, key: PoolKey) -> Result<usize, Error> {
+        let device = self.device(device)?;
+        let users = device.pools().private.get(&key).map_or(0, |private| private.users);
+        Ok(users)
+    }
+
+    /// Sets whether requests of eager work may take what is free in a pool before they fail for want of
+    /// memory. Nothing happens to a pool that is unknown.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn set_use_on_oom(&self, device: u32, key: PoolKey, on: bool) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        private.spare = if on { Spare::LentWhenShort } else { Spare::Kept };
+        Ok(device.engine.set_spare(private.pool, private.spare_now())?)
+    }
+
+    /// Makes a pool hand out free memory whole and never in parts, each block in a segment of its own.
+    /// Nothing happens to a pool that is unknown.
+    ///
+    /// # Errors
+    /// [`Error::PoolBegun`] while requests are sent to the pool;
+    /// [`engine::Error::PoolInUse`](regraph::engine::Error::PoolInUse) where it has blocks or graphs.
+    pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        if private.config.no_split {
+            return Ok(());
+        }
+        // A route names the pool that is replaced here.
+        if device.routes.lead_to(key) {
+            return Err(Error::PoolBegun { key });
+        }
+        device.engine.destroy_pool(private.pool)?;
+        private.config.no_split = true;
+        private.pool = device.engine.create_pool(private.config.clone());
+        Ok(device.engine.set_spare(private.pool, private.spare_now())?)
+    }
+
+    /// From now on all that the calling thread asks for on a device belongs to a pool, until
+    /// [`Plugin::end_pool`]. Counts a user of the pool, as [`Plugin::begin_pool`] does.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_thread_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let config = PoolConfig::default();
+        let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
+        // Captures into the pool may not move what eager work has there.
+        private.eager = true;
+        device.routes.push_thread(key, private.pool);
+        Ok(())
+    }
+
+    /// Gives what is free in a pool back. One that the host has let go of is waited for, and goes if nothing
+    /// uses it. Nothing happens to a pool that is unknown.
+    ///
+    /// # Errors
+    /// Those of [`Engine::empty_pool`](regraph::engine::Engine::empty_pool).
+    pub fn empty_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let Some(private) = pools.private.get(&key) else { return Ok(()) };
+        let (pool, left) = (private.pool, private.users == 0);
+        device.engine.empty_pool(pool, left)?;
+        if left {
+            device.let_go_of(&mut pools);
+        }
+        Ok(())
+    }
+
+    /// The largest block that eager work could get on a device without that anything is given back for
+    /// it, in bytes. See [`Engine::largest_block`](regraph::engine::Engine::largest_block).
+    ///
+    /// # Errors
+    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    pub fn largest_block(&self, device: u32) -> Result<u64, Error> {
+        let device = self.device(device)?;
+        Ok(device.engine.largest_block(device.eager)?)
+    }
+
+    /// The memory that the block at an address lies in: where it begins, and its size. See
+    /// [`Engine::surroundings_of`](regraph::engine::Engine::surroundings_of).
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block of any device begins there.
+    pub fn surroundings_of(&self, address: u64) -> Result<(u64, u64), Error> {
+        let (device, block) = self.find(address, "surroundings_of")?;
+        Ok(device.engine.surroundings_of(block)?)
+    }
+
+    /// Sets whether blocks of eager work are cached from now on. What is not is an allocation of the
+    /// driver's own, and goes back as soon as it is free. Requests that belong to a named pool or to a
+    /// capture are as ever.
+    pub fn set_caching(&self, caches: bool) {
+        self.caches.store(caches, Ordering::Relaxed);
+    }
+
+    /// Whether blocks of eager work are cached.
+    pub fn is_caching(&self) -> bool {
+        self.caches.load(Ordering::Relaxed)
+    }
+}
