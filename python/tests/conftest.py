@@ -72,6 +72,7 @@ def gpu(
     """
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from regraph.torch import enabling, tracing
+    from regraph.torch import native as door
 
     state = types.SimpleNamespace(stream=7, capturing=False, allocator=FakeAllocator(native.calls))
 
@@ -84,6 +85,18 @@ def gpu(
         if "change" in native.failures:
             raise native.failures["change"]
 
+    def install(library: str, name: str) -> None:
+        native.calls.append(("install", library, name))
+        if "install" in native.failures:
+            raise native.failures["install"]
+
+    def load() -> str:
+        if "load" in native.failures:
+            raise native.failures["load"]
+        return "library"
+
+    monkeypatch.setattr(door, "load", load)
+    monkeypatch.setattr(door, "install", install)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -109,14 +122,15 @@ def gpu(
     yield state
     enabling._patches.undo()
     enabling._allocator = None
+    enabling._backend = None
     tracing._current = None
 
 
 @pytest.fixture
 def enabled(gpu: types.SimpleNamespace, native: fake_native.FakeNative) -> types.SimpleNamespace:
-    """The same with regraph enabled, and the notes of that gone."""
+    """The same with regraph enabled as a plug-in, and the notes of that gone."""
     import regraph.torch
 
-    regraph.torch.enable()
+    regraph.torch.enable(native=False)
     native.calls.clear()
     return gpu

@@ -133,6 +133,7 @@ class FakeNative(types.ModuleType):
         self._answer("pools", [])
         self._answer("captures", [])
         self._answer("plans_captures", False)
+        self._answer("is_allocator_class", True)
 
     def clear(self) -> None:
         """Forgets the calls and the failures."""

@@ -7,6 +7,7 @@ from fake_native import HOOKS
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
+from regraph.torch.native import Unavailable
 
 
 def replaced():
@@ -23,7 +24,7 @@ def replaced():
 
 
 def test_the_steps_come_in_order(gpu, native):
-    regraph.torch.enable(settings="history:10", check=True)
+    regraph.torch.enable(settings="history:10", check=True, native=False)
     assert native.calls == [
         ("library_path",),
         ("allocator", "/lib/libregraph.so", "regraph_torch_allocate", "regraph_torch_free"),
@@ -41,6 +42,45 @@ def test_the_steps_come_in_order(gpu, native):
         ("throws_out_of_memory",),
     ]
     assert regraph.torch.is_enabled()
+    assert regraph.torch.backend() == "plugin"
+
+
+def test_the_native_allocator_is_taken_where_it_can_be_had(gpu, native):
+    regraph.torch.enable(settings="history:10", backend_name="native")
+    assert native.calls == [
+        ("start", "history:10", None),
+        ("install", "library", "native"),
+        ("throws_out_of_memory",),
+    ]
+    assert regraph.torch.backend() == "native"
+    # It serves what a plug-in cannot, so nothing of that is replaced.
+    assert torch.cuda.memory.MemPool.__init__.__qualname__ == "MemPool.__init__"
+
+
+def test_without_it_the_plug_in_is_taken_with_a_warning(gpu, native):
+    native.failures["load"] = Unavailable("there is no C++ compiler")
+    with pytest.warns(UserWarning, match=r"without torch.cuda.MemPool.*there is no C\+\+ compiler"):
+        regraph.torch.enable()
+    assert regraph.torch.backend() == "plugin"
+
+
+def test_it_can_be_required(gpu, native):
+    native.failures["load"] = Unavailable("there is no C++ compiler")
+    before = replaced()
+    with pytest.raises(regraph.torch.Error, match=r"not available: there is no C\+\+ compiler\."):
+        regraph.torch.enable(native=True)
+    assert native.calls == []
+    assert replaced() == before
+    assert regraph.torch.backend() is None
+
+
+def test_a_native_allocator_that_comes_too_late_leaves_torch_as_it_was(gpu, native):
+    native.failures["install"] = RuntimeError("already initialized")
+    before = replaced()
+    with pytest.raises(regraph.torch.Error, match="used CUDA already"):
+        regraph.torch.enable()
+    assert replaced() == before
+    assert not regraph.torch.is_enabled()
 
 
 def test_the_environment_is_the_librarys_to_read(gpu, native):
@@ -81,7 +121,7 @@ def test_what_keeps_it_from_starting(gpu, native, monkeypatch, owner, name, valu
 def test_a_torch_without_a_hook_is_told_as_such(gpu, native):
     del gpu.allocator.set_begin_allocate_to_pool
     with pytest.raises(regraph.torch.Error, match=r"lacks hooks .*set_begin_allocate_to_pool\)"):
-        regraph.torch.enable()
+        regraph.torch.enable(native=False)
     assert "start" not in native.names()
 
 
@@ -104,7 +144,7 @@ def test_a_refused_change_leaves_torch_as_it_was(gpu, native, failure, expected)
     native.failures["change"] = RuntimeError(failure)
     before = replaced()
     with pytest.raises(RuntimeError, match=expected):
-        regraph.torch.enable()
+        regraph.torch.enable(native=False)
     assert replaced() == before
     assert not regraph.torch.is_enabled()
 
@@ -113,7 +153,7 @@ def test_every_patch_can_be_undone(gpu):
     from regraph.torch import enabling
 
     before = replaced()
-    regraph.torch.enable()
+    regraph.torch.enable(native=False)
     assert all(new != old for new, old in zip(replaced(), before, strict=True))
     enabling._patches.undo()
     assert replaced() == before

@@ -46,7 +46,7 @@ def test_sharing_between_processes(enabled):
 
 def test_keeping_a_pool(gpu):
     torch.cuda.CUDAGraph.retain_pool = lambda self, pool: None
-    regraph.torch.enable()
+    regraph.torch.enable(native=False)
     with pytest.raises(regraph.torch.Error, match="retain_pool"):
         torch.cuda.CUDAGraph().retain_pool((0, 1))
 
@@ -73,7 +73,7 @@ def test_benchmark_is_turned_off(gpu):
     with benchmark_put_back():
         torch.backends.cudnn.benchmark = True
         with pytest.warns(UserWarning, match="benchmark stays off"):
-            regraph.torch.enable()
+            regraph.torch.enable(native=False)
         assert not torch.backends.cudnn.benchmark
 
 

@@ -22,7 +22,7 @@ use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::Proof;
-use crate::driver::{AsStream, Driver, DriverError, StreamHandle};
+use crate::driver::{AsStream, CaptureId, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -54,10 +54,40 @@ pub(super) struct Request {
 
 impl<D: Driver> Locked<'_, D> {
     pub(super) fn allocate(&mut self, request: &Request) -> Result<Block, Error> {
+        self.state.must_be_awake(request.pool, CALL)?;
+        let capture = self.capture_of(request.stream, CALL)?;
+        self.allocate_in(capture, request)
+    }
+
+    /// The same, in a pool that depends on the capture that the stream is in; `None` where that is none
+    /// of these.
+    fn allocate_by_capture(
+        &mut self,
+        outside: PoolId,
+        captures: &[(CaptureId, PoolId)],
+        request: &mut Request,
+    ) -> Result<Option<Block>, Error> {
+        let capture = self.capture_of(request.stream, CALL)?;
+        request.pool = match capture {
+            None => outside,
+            Some(capture) => match captures.iter().find(|row| row.0 == capture) {
+                Some(&(_, pool)) => pool,
+                None => return Ok(None),
+            },
+        };
+        self.state.must_be_awake(request.pool, CALL)?;
+        self.allocate_in(capture, request).map(Some)
+    }
+
+    /// Allocates for a stream of a capture, or outside captures.
+    #[inline]
+    fn allocate_in(
+        &mut self,
+        capture: Option<CaptureId>,
+        request: &Request,
+    ) -> Result<Block, Error> {
         let &Request { pool, requested, bytes, .. } = request;
-        let stream = request.stream;
-        self.state.must_be_awake(pool, CALL)?;
-        let requester = self.requester(pool, stream, bytes)?;
+        let requester = self.requester(pool, request.stream, capture, bytes)?;
         if requested > LARGEST {
             return Err(self.out_of_memory(request, requester));
         }
@@ -96,9 +126,10 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         pool: PoolId,
         stream: StreamHandle,
+        capture: Option<CaptureId>,
         bytes: u64,
     ) -> Result<Requester, Error> {
-        let Some(capture) = self.capture_of(stream, CALL)? else {
+        let Some(capture) = capture else {
             self.state.caches.forget_capturing(stream);
             return Ok(Requester::Outside { timeline: Some(self.state.assign_stream(stream)) });
         };
@@ -359,7 +390,41 @@ impl<D: Driver> Engine<D> {
         fixed: bool,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<Block, Error> {
-        const CALL: &str = "allocate";
+        let mut request = self.ask(pool, bytes, stream)?;
+        request.fixed = fixed;
+        match self.take_cached(&request)? {
+            Some(block) => Ok(block),
+            None => self.request(|locked| locked.allocate(&request), last_resort),
+        }
+    }
+
+    /// Like [`Engine::allocate_or_release`], for hosts that learn from the driver which pool a request
+    /// belongs to: `outside` where the stream does not capture, else that of the stream's capture among
+    /// `captures`. Returns `None`, and does nothing, where the stream is in another capture. The driver is
+    /// asked once for both.
+    ///
+    /// # Errors
+    /// As [`Engine::allocate`].
+    pub fn allocate_by_capture(
+        &self,
+        outside: PoolId,
+        captures: &[(CaptureId, PoolId)],
+        bytes: u64,
+        stream: impl AsStream,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Option<Block>, Error> {
+        let mut request = self.ask(outside, bytes, stream.as_stream())?;
+        if let Some(block) = self.take_cached(&request)? {
+            return Ok(Some(block));
+        }
+        let allocate =
+            |locked: &mut Locked<'_, D>| locked.allocate_by_capture(outside, captures, &mut request);
+        self.request(allocate, last_resort)
+    }
+
+    /// A request for memory, with the size that the block is to have.
+    #[inline]
+    fn ask(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Request, Error> {
         if bytes == 0 {
             return Err(Error::ZeroBytes { call: CALL });
         }
@@ -369,22 +434,22 @@ impl<D: Driver> Engine<D> {
         let Settings { rounding, caching, .. } = self.config.settings;
         let rounding = if caching { rounding } else { Rounding::default() };
         let bytes = rounding.round(requested.min(LARGEST));
-        let frames = self.frames();
-        let cache = self.cache_of(stream)?;
-        if let Some(mut cache) = cache {
-            let sizes = (bytes, requested);
-            let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone());
-            if let Taken::Block { block, may_peak } = taken {
-                if may_peak && !cache.allow(&mut self.caches.peaks()) {
-                    drop(cache);
-                    self.lock()?.sum_up();
-                }
-                return Ok(block);
-            }
+        Ok(Request { pool, stream, requested, bytes, fixed: false, frames: self.frames() })
+    }
+
+    /// What the stream's cache has for a request outside captures.
+    #[inline]
+    fn take_cached(&self, request: &Request) -> Result<Option<Block>, Error> {
+        let &Request { pool, stream, bytes, requested, ref frames, .. } = request;
+        let Some(mut cache) = self.cache_of(stream)? else { return Ok(None) };
+        let sizes = (bytes, requested);
+        let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone());
+        let Taken::Block { block, may_peak } = taken else { return Ok(None) };
+        if may_peak && !cache.allow(&mut self.caches.peaks()) {
+            drop(cache);
+            self.lock()?.sum_up();
         }
-        let request = Request { pool, stream, requested, bytes, fixed, frames };
-        let allocate = |locked: &mut Locked<'_, D>| locked.allocate(&request);
-        self.request(allocate, last_resort)
+        Ok(Some(block))
     }
 
     /// The stream cache of a stream, if stream caches may hand out anything.
