@@ -417,8 +417,9 @@ impl<D: Driver> Engine<D> {
         if let Some(block) = self.take_cached(&request)? {
             return Ok(Some(block));
         }
-        let allocate =
-            |locked: &mut Locked<'_, D>| locked.allocate_by_capture(outside, captures, &mut request);
+        let allocate = |locked: &mut Locked<'_, D>| {
+            locked.allocate_by_capture(outside, captures, &mut request)
+        };
         self.request(allocate, last_resort)
     }
 

@@ -91,6 +91,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;
+        device.routes.announce(serial, capture);
         // First, so that it is rolled back if it may not go on.
         let mut pools = device.pools();
         let private = pools.private.get(&key);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Engine, GraphId, PoolConfig, PoolId, Spare};
+use regraph::engine::{Block, Engine, GraphId, PoolConfig, PoolId, Spare};
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
@@ -60,13 +60,32 @@ impl<D: Driver + HostApi> Device<D> {
 
     #[inline]
     pub(super) fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
-        let pool = self.pool_for(stream)?;
         if self.watch.is_on() {
+            let pool = self.pool_for(stream)?;
             return self.allocate_watched(pool, bytes, stream);
         }
-        let block = self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?;
+        let block = match self.allocate_by_capture(bytes, stream)? {
+            Some(block) => block,
+            None => {
+                let pool = self.pool_for(stream)?;
+                self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?
+            }
+        };
         self.blocks.insert(block.address, block.id);
         Ok(block.address)
+    }
+
+    /// A block for a stream that is in no capture, or in an announced one: the engine learns which from
+    /// the driver anyway, and the host's filters need not ask it once more.
+    #[inline]
+    fn allocate_by_capture(
+        &self,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Option<Block>, Error> {
+        let Some(captures) = self.routes.captures() else { return Ok(None) };
+        let release = || self.let_go();
+        Ok(self.engine.allocate_by_capture(self.eager_pool(), &captures, bytes, stream, release)?)
     }
 
     #[inline]

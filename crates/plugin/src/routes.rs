@@ -7,7 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use regraph::driver::StreamHandle;
+use smallvec::SmallVec;
+
+use regraph::driver::{CaptureId, StreamHandle};
 use regraph::engine::PoolId;
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -38,6 +40,9 @@ struct Standing {
     route: Route,
     takes: Takes,
     thread: ThreadId,
+    /// The capture that it was begun for, once the host has announced that: the filter takes what is in
+    /// it and nothing else.
+    capture: Option<CaptureId>,
 }
 
 /// A thread's own route.
@@ -89,7 +94,8 @@ impl Routes {
     fn enter(&self, key: PoolKey, pool: PoolId, takes: Takes) -> Route {
         let mut routes = self.lock();
         let route = Route { key, pool, serial: next() };
-        routes.push(Standing { route, takes, thread: std::thread::current().id() });
+        let thread = std::thread::current().id();
+        routes.push(Standing { route, takes, thread, capture: None });
         self.count(&routes);
         route
     }
@@ -131,6 +137,31 @@ impl Routes {
     /// Whether a route to a pool stands.
     pub(super) fn lead_to(&self, key: PoolKey) -> bool {
         self.lock().iter().any(|it| it.route.key == key)
+    }
+
+    /// Notes which capture a route was begun for.
+    pub(super) fn announce(&self, serial: u64, capture: CaptureId) {
+        let mut routes = self.lock();
+        if let Some(standing) = routes.iter_mut().find(|it| it.route.serial == serial) {
+            standing.capture = Some(capture);
+        }
+    }
+
+    /// The captures that routes stand for, with their pools; `None` where that does not say which route
+    /// takes a request of the calling thread: it has a route of its own, or it is not known of each filter
+    /// which capture it was begun for.
+    #[inline]
+    pub(super) fn captures(&self) -> Option<SmallVec<[(CaptureId, PoolId); 4]>> {
+        if OWN_COUNT.get() > 0 && self.own().is_some() {
+            return None;
+        }
+        if self.have_no_filters() {
+            return Some(SmallVec::new());
+        }
+        let routes = self.lock();
+        let filtered = routes.iter().filter(|it| matches!(it.takes, Takes::Streams(_)));
+        // The latest first, as filters are asked.
+        filtered.rev().map(|it| Some((it.capture?, it.route.pool))).collect()
     }
 
     /// Whether no route has a filter: those of captures have.
