@@ -1,14 +1,16 @@
 //! The plug-in, called as PyTorch's CUDA graph trees call an allocator: graphs are recorded in one pool, and
 //! the host goes back to the end of one of them to record another behind it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::plugin::filter;
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
 use regraph::engine::{self, Checkpoint, Config};
 use regraph::settings::{PlanChoice, Settings};
-use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph::snapshot::Action;
+use regraph_plugin::{Error, Happening, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -137,8 +139,35 @@ impl Trees {
     }
 }
 
+/// Blocks that were told to come and not to go.
+#[derive(Default)]
+struct Told(BTreeMap<u64, u64>);
+
+impl Told {
+    fn hear(&mut self, it: &Happening) {
+        match it.action {
+            Action::Alloc => {
+                let before = self.0.insert(it.address, it.bytes);
+                assert_eq!(before, None, "{it:?}");
+            }
+            Action::FreeRequested => {
+                let before = self.0.remove(&it.address);
+                assert_eq!(before, Some(it.bytes), "{it:?}");
+            }
+            _ => {}
+        }
+    }
+}
+
 fn grow_a_tree(config: Config) {
     let t = Trees::new(config);
+    let told = Arc::new(Mutex::new(Told::default()));
+    let hears = Arc::clone(&told);
+    t.plugin.watch(Arc::new(move |it: &Happening| hears.lock().unwrap().hear(it)));
+    let agrees = || {
+        let told = told.lock().unwrap();
+        assert!(told.0.keys().eq(t.live().iter()), "{:x?} {:x?}", told.0, t.live());
+    };
     t.warm_up();
     let a = t.record(2);
     let b = t.record(1);
@@ -151,11 +180,13 @@ fn grow_a_tree(config: Config) {
     // Behind the first graph another one is recorded.
     let restored = t.go_back(&a);
     assert!(restored.freed.is_empty());
+    agrees();
     let c = t.record(2);
     assert!(!c.outputs.iter().any(|output| a.outputs.contains(output)));
 
     // The first graph's outputs are live at both ends, and one of them has died since.
     let restored = t.go_back(&b);
+    agrees();
     assert!(a.outputs.iter().all(|it| restored.freed.contains(it) && restored.live.contains(it)));
     t.free(a.outputs[0]);
     assert!(matches!(t.plugin.free(a.outputs[0], 0), Err(Error::UnknownAddress { .. })));
@@ -165,6 +196,7 @@ fn grow_a_tree(config: Config) {
     // A warm-up in the middle of the tree.
     t.go_back(&c);
     t.warm_up();
+    agrees();
     assert_eq!(t.live().len(), 4);
     for address in t.live() {
         t.free(address);

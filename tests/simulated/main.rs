@@ -27,6 +27,8 @@ mod picture;
 mod plugin;
 mod rules;
 mod settings;
+#[cfg(target_os = "linux")]
+mod shared_handles;
 mod sharing;
 mod sim_driver;
 mod sim_gates;

@@ -2,7 +2,11 @@
 
 use regraph::driver::{Driver, HostApi};
 use regraph::engine::{Checkpoint, PoolId};
+use regraph::snapshot::Action;
 
+use super::device::Device;
+use super::history::LiveBlock;
+use super::watch::Happening;
 use super::{Error, Plugin, PoolKey};
 
 /// What a restoration has changed, as its host sees it: addresses, in order.
@@ -45,6 +49,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     ) -> Result<Restored, Error> {
         let pool = self.settled_pool(device, key, "restore")?;
         let device = self.device(device)?;
+        let before = device.watched_in(pool)?;
         let restored = device.engine.restore(pool, checkpoint)?;
         // All of the old ones first: another may lie there now.
         for block in &restored.freed {
@@ -53,6 +58,8 @@ impl<D: Driver + HostApi> Plugin<D> {
         for block in &restored.live {
             device.blocks.insert(block.address, block.id);
         }
+        device.tell(&before, &[Action::FreeRequested, Action::FreeCompleted]);
+        device.tell(&device.watched_in(pool)?, &[Action::Alloc]);
         Ok(Restored {
             freed: restored.freed.iter().map(|block| block.address).collect(),
             live: restored.live.iter().map(|block| block.address).collect(),
@@ -79,5 +86,26 @@ impl<D: Driver + HostApi> Plugin<D> {
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;
         device.end_over(key, private.pool, &mut private.graphs)?;
         Ok(private.pool)
+    }
+}
+
+impl<D: Driver + HostApi> Device<D> {
+    /// The live blocks of a pool and where they lie, if someone watches.
+    fn watched_in(&self, pool: PoolId) -> Result<Vec<(u64, LiveBlock)>, Error> {
+        if !self.watch.is_on() {
+            return Ok(Vec::new());
+        }
+        let live = self.engine.live_blocks(pool)?;
+        // One that its host is freeing just now is no more.
+        let known = live.iter().map(|block| (block.address, self.live_block(block.address)));
+        Ok(known.filter_map(|(address, block)| Some((address, block.ok()?))).collect())
+    }
+
+    fn tell(&self, blocks: &[(u64, LiveBlock)], actions: &[Action]) {
+        for &(address, LiveBlock { device, requested: bytes, stream, key, .. }) in blocks {
+            for &action in actions {
+                self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::PoolKey;
+use super::{HandleError, PoolKey};
 use regraph::driver::DriverError;
 use regraph::engine::{self, OutOfMemory};
 
@@ -34,6 +34,33 @@ pub enum Error {
         /// The pool's name.
         key: PoolKey,
     },
+    /// A handle names no memory that could be opened.
+    #[error("open_shared: {0}")]
+    Handle(#[from] HandleError),
+    /// The memory that a handle names could not be had from its process.
+    #[error(
+        "open_shared: the memory of process {process} cannot be had: {by_number} (pidfd_getfd); \
+         {by_socket} (its socket). The sending process must be alive and keep the memory until it is \
+         opened, run as the same user, and share a process namespace (with ptrace allowed) or a network \
+         namespace with this one"
+    )]
+    Unreachable {
+        /// The sender.
+        process: u32,
+        /// Why its descriptors cannot be copied.
+        by_number: String,
+        /// Why it does not send them.
+        by_socket: String,
+    },
+    /// Memory cannot be offered to other processes.
+    #[error("share: {why}")]
+    NotOffered {
+        /// Why.
+        why: String,
+    },
+    /// Nothing that was opened has this name.
+    #[error("close_shared: nothing is open under this name; was it closed before?")]
+    NotOpen,
     /// No live block begins at an address.
     #[error(
         "{call}: no live block begins at {address:#x}; was it freed before, or never handed out?"

@@ -127,7 +127,7 @@ impl<D: Driver + HostApi> Device<D> {
         }
     }
 
-    fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
+    pub(super) fn live_block(&self, address: u64) -> Result<LiveBlock, Error> {
         let call = "live_block";
         let block = self.blocks.get(address).ok_or(Error::UnknownAddress { call, address })?;
         let report = self.engine.block_report(block)?;

@@ -26,6 +26,7 @@ mod named;
 mod pools;
 mod reports;
 mod routes;
+mod sharing;
 mod watch;
 
 use std::sync::{Arc, OnceLock};
@@ -36,6 +37,7 @@ pub use history::{LiveBlock, FIGURES};
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::Filter;
+pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
@@ -69,6 +71,7 @@ pub struct Plugin<D: Driver + HostApi> {
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
     watch: Arc<Watch>,
+    sharing: sharing::Sharing,
 }
 
 impl<D: Driver + HostApi> Plugin<D> {
@@ -100,6 +103,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
             watch: Arc::default(),
+            sharing: sharing::Sharing::default(),
         }
     }
 
@@ -168,6 +172,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// # Errors
     /// Those of [`Engine::empty_cache`].
     pub fn empty_cache(&self) -> Result<(), Error> {
+        self.unmap_closed();
         for device in self.devices() {
             device.let_go();
             device.engine.empty_cache()?;

@@ -362,6 +362,12 @@ impl SimDriver {
         Some(stretches.iter().map(|it| (it.physical, it.offset, it.bytes)).collect())
     }
 
+    /// The machine and the number there of the physical memory behind an address, also of memory that was
+    /// imported from another machine or process. No call of the engine's.
+    pub fn origin(&self, address: u64) -> Option<(u64, u64)> {
+        self.lock().memory.origin(address)
+    }
+
     /// The stream whose launch made a node; `None` for a node that was added raw.
     pub fn launched(&self, node: NodeHandle) -> Option<StreamHandle> {
         let stream = self.lock().graphs.launched(node)?;

@@ -397,6 +397,15 @@ impl Memory {
         Some(())
     }
 
+    /// The machine and the number there of the memory behind an address.
+    pub(super) fn origin(&self, address: u64) -> Option<(u64, u64)> {
+        let (start, mapping) = self.mappings.range(..=address).next_back()?;
+        let there = address - start < mapping.bytes;
+        let physical = self.physical.get(mapping.physical).filter(|_| there)?;
+        let own = (self.identity, mapping.physical as u64);
+        Some(physical.origin.map_or(own, |origin| (origin.machine, origin.slot)))
+    }
+
     /// Whether memory of some device lies behind all of a range now, accessible or not.
     pub(super) fn is_mapped(&self, (address, bytes): (u64, u64)) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };

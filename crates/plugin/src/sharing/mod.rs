@@ -1,0 +1,281 @@
+//! Memory that processes share.
+//!
+//! A host shares the block at an address and gets a *handle*, bytes that it sends to another process by
+//! any means, and the block's place behind what the handle names. The receiver opens the handle. Blocks on
+//! the same pieces have equal handles, and a handle that is opened again is mapped no second time.
+//!
+//! What its last user has closed is unmapped after a wait for the devices, which captures forbid: if
+//! something captures, it stays mapped, and goes with a later call.
+
+#[cfg(target_os = "linux")]
+mod fetch;
+mod handle;
+#[cfg(target_os = "linux")]
+mod offer;
+
+use std::collections::BTreeMap;
+
+pub use handle::HandleError;
+use handle::{Handle, Piece, Sender};
+use regraph::driver::{AllocationName, Descriptor, Driver, HostApi};
+use regraph::engine::{self, ImportId, SharedPiece};
+use regraph::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Device, Error, Plugin};
+
+/// What other processes need to map a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// Names the memory that the block lies in, for the life of that memory.
+    pub handle: Vec<u8>,
+    /// From the beginning of that memory to the block, in bytes.
+    pub offset: u64,
+}
+
+/// Memory of another process that is mapped here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its name, for [`Plugin::close_shared`].
+    pub id: OpenedId,
+    /// Where it begins.
+    pub address: u64,
+}
+
+/// The name of memory that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenedId(u64);
+
+impl OpenedId {
+    /// The name as a number, which is never 0.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The name with a number.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// How memory is mapped.
+#[derive(Clone, Copy, Debug)]
+enum Mapped {
+    Import(ImportId),
+    Allocation(u64),
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: OpenedId,
+    address: u64,
+    mapped: Mapped,
+    /// How often it was opened and not closed; it is unmapped later where nobody has it.
+    users: usize,
+}
+
+/// What a process shares, and what it has of others.
+#[derive(Default)]
+pub(super) struct Sharing {
+    #[cfg(target_os = "linux")]
+    offers: Mutex<Option<offer::Offers>>,
+    opened: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By device, and by the handle in one form.
+    entries: BTreeMap<(u32, Vec<u8>), Entry>,
+    named: u64,
+}
+
+impl Sharing {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No step leaves the table half changed.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn offer(&self, pieces: &[SharedPiece]) -> Result<(Sender, Vec<Piece>), Error> {
+        let why = |error: std::io::Error| Error::NotOffered { why: error.to_string() };
+        // Made whole, or not at all.
+        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let offers = match &mut *offers {
+            Some(offers) => offers,
+            none => none.insert(offer::Offers::new().map_err(why)?),
+        };
+        if !offers.is_own() {
+            let why =
+                "this process was forked from one that shared memory, and CUDA does not outlive \
+                       that; start it with the method spawn or forkserver";
+            return Err(Error::NotOffered { why: why.to_owned() });
+        }
+        let pieces: Result<_, _> = pieces.iter().map(|piece| offers.offer(piece)).collect();
+        Ok((offers.sender(), pieces.map_err(why)?))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn offer(&self, _: &[SharedPiece]) -> Result<(Sender, Vec<Piece>), Error> {
+        let why = "memory that is mapped can be shared on Linux only; set caching:False".to_owned();
+        Err(Error::NotOffered { why })
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn fetch(sender: &Sender, pieces: &[Piece]) -> Result<Vec<Descriptor>, Error> {
+    use fetch::Way;
+
+    let by_number = match Way::Process.fetch(sender, pieces) {
+        Ok(descriptors) => return Ok(descriptors),
+        Err(error) => error.to_string(),
+    };
+    Way::Socket.fetch(sender, pieces).map_err(|error| Error::Unreachable {
+        process: sender.process,
+        by_number,
+        by_socket: error.to_string(),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fetch(sender: &Sender, _: &[Piece]) -> Result<Vec<Descriptor>, Error> {
+    let why = || "there is no such thing on this system".to_owned();
+    Err(Error::Unreachable { process: sender.process, by_number: why(), by_socket: why() })
+}
+
+impl<D: Driver + HostApi> Plugin<D> {
+    /// Says how another process can map the block at an address. The block must live until that process
+    /// has finished with it. See [`Engine::share`](engine::Engine::share).
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`]; [`Error::NotOffered`];
+    /// [`engine::Error::NotShared`] where the block's memory was not made for that.
+    pub fn share(&self, address: u64) -> Result<Shared, Error> {
+        let (device, block) = self.find(address, "share")?;
+        let (handle, offset) = match device.engine.share(block)? {
+            engine::Shared::Pieces { offset, pieces } => {
+                let (sender, pieces) = self.sharing.offer(&pieces)?;
+                (Handle::Pieces(sender, pieces), offset)
+            }
+            engine::Shared::Allocation { address, offset } => {
+                (Handle::Allocation(device.engine.driver().export_allocation(address)?), offset)
+            }
+            _ => {
+                let why = "this kind of memory cannot be offered".to_owned();
+                return Err(Error::NotOffered { why });
+            }
+        };
+        Ok(Shared { handle: handle.write(), offset })
+    }
+
+    /// Maps the memory that a handle names, for kernels of a device and those that its memory is open
+    /// to. Of a handle that is open already nothing more is mapped. Each call is closed by one of
+    /// [`Plugin::close_shared`].
+    ///
+    /// Beside our own handles it opens PyTorch's of memory that `cudaMalloc` gave.
+    ///
+    /// # Errors
+    /// [`Error::Handle`]; [`Error::Unreachable`]; the driver's.
+    pub fn open_shared(&self, device: u32, handle: &[u8]) -> Result<Opened, Error> {
+        let handle = Handle::read(handle)?;
+        let number = device;
+        let device = self.device(device)?;
+        self.unmap_closed();
+        let mut table = self.sharing.table();
+        let key = (number, handle.write());
+        if let Some(entry) = table.entries.get_mut(&key) {
+            entry.users += 1;
+            return Ok(Opened { id: entry.id, address: entry.address });
+        }
+        let (mapped, address) = match &handle {
+            Handle::Pieces(sender, pieces) => import(device, sender, pieces)?,
+            Handle::Allocation(name) => open_allocation(device, name)?,
+        };
+        table.named += 1;
+        let id = OpenedId(table.named);
+        table.entries.insert(key, Entry { id, address, mapped, users: 1 });
+        Ok(Opened { id, address })
+    }
+
+    /// Says that one who opened memory has finished with it, and that all its work on it was submitted.
+    ///
+    /// # Errors
+    /// [`Error::NotOpen`].
+    pub fn close_shared(&self, id: OpenedId) -> Result<(), Error> {
+        {
+            let mut table = self.sharing.table();
+            let mut entries = table.entries.values_mut();
+            let entry = entries.find(|entry| entry.id == id && entry.users > 0);
+            let entry = entry.ok_or(Error::NotOpen)?;
+            entry.users -= 1;
+            if entry.users > 0 {
+                return Ok(());
+            }
+        }
+        self.unmap_closed();
+        Ok(())
+    }
+
+    /// Lets a device read and write the memory of another, what there is and what comes later; doing it
+    /// again does nothing. See [`Engine::open_to`](engine::Engine::open_to).
+    ///
+    /// # Errors
+    /// Those of [`Engine::open_to`](engine::Engine::open_to); [`Error::Driver`] where a device cannot be
+    /// had.
+    pub fn peer_access(&self, device: u32, to: u32) -> Result<(), Error> {
+        Ok(self.device(to)?.engine.open_to(device)?)
+    }
+
+    /// Unmaps what was closed by all its users, once all devices have finished what they were given;
+    /// not while something captures.
+    pub(super) fn unmap_closed(&self) {
+        let mut table = self.sharing.table();
+        if table.entries.values().all(|entry| entry.users > 0) {
+            return;
+        }
+        // No route can be added, and so no capture of PyTorch's begin, while these are held.
+        let devices: Vec<&Device<D>> = self.devices().collect();
+        let _held: Vec<_> = devices.iter().map(|device| device.pools()).collect();
+        let idle =
+            |device: &&Device<D>| device.routes.have_no_filters() && !device.engine.is_recording();
+        if !devices.iter().all(idle) {
+            return;
+        }
+        if devices.iter().any(|device| device.engine.driver().synchronize().is_err()) {
+            return;
+        }
+        table.entries.retain(|(number, _), entry| {
+            if entry.users > 0 {
+                return true;
+            }
+            if let Ok(device) = self.device(*number) {
+                // What the driver keeps is lost, and not used again.
+                let _ = match entry.mapped {
+                    Mapped::Import(import) => device.engine.close_import(import),
+                    Mapped::Allocation(address) => {
+                        device.engine.driver().close_allocation(address).map_err(Into::into)
+                    }
+                };
+            }
+            false
+        });
+    }
+}
+
+fn import<D: Driver + HostApi>(
+    device: &Device<D>,
+    sender: &Sender,
+    pieces: &[Piece],
+) -> Result<(Mapped, u64), Error> {
+    let descriptors = fetch(sender, pieces)?;
+    let sizes = pieces.iter().map(|piece| piece.bytes);
+    let pieces: Vec<(u64, &Descriptor)> = sizes.zip(&descriptors).collect();
+    let (import, address) = device.engine.import(&pieces)?;
+    Ok((Mapped::Import(import), address))
+}
+
+fn open_allocation<D: Driver + HostApi>(
+    device: &Device<D>,
+    name: &AllocationName,
+) -> Result<(Mapped, u64), Error> {
+    let address = device.engine.driver().open_allocation(name)?;
+    Ok((Mapped::Allocation(address), address))
+}
