@@ -15,7 +15,7 @@ use regraph::driver::StreamHandle;
 use regraph_plugin::Error;
 
 use crate::allocator::{allocator, fraction, set_fraction};
-use crate::{checkpoints, shim, stacks};
+use crate::{checkpoints, sharing, shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
 #[repr(C)]
@@ -68,6 +68,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
         ),
     ]);
     addresses.extend(checkpoints::addresses());
+    addresses.extend(sharing::addresses());
     addresses
 }
 
@@ -224,7 +225,7 @@ pub(crate) fn or_throw<R>(result: Result<R, Failure>) -> R {
     }
 }
 
-fn tell(result: Result<(), Failure>) {
+pub(crate) fn tell(result: Result<(), Failure>) {
     if let Err(failure) = result {
         // No caller is left that could handle a failed write.
         let _ = writeln!(std::io::stderr(), "regraph: {}", failure.message);

@@ -13,6 +13,7 @@ mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod glibc;
 mod hooks;
+mod sharing;
 mod shim;
 mod stacks;
 mod traces;
@@ -39,8 +40,10 @@ fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
     if let Some(check) = check {
         settings.check = check;
     }
-    let said = settings_text.is_some_and(|text| text.contains("programmatic"));
-    if !said {
+    let said = |key| settings_text.is_some_and(|text| text.contains(key));
+    // Tensors are sent to other processes, and communication libraries register their memory.
+    settings.exportable |= !said("exportable");
+    if !said("programmatic") {
         // cuBLAS and other libraries launch kernels programmatically. Such a kernel must wait for its
         // predecessor before it touches memory that it was handed: outside captures too, PyTorch
         // reuses a stream's freed memory on the stream at once.

@@ -21,4 +21,6 @@ mod graphs;
 #[cfg(feature = "cuda")]
 mod late_uses;
 mod plans;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod sharing;
 mod tagged_replay;

@@ -48,13 +48,13 @@ impl CudaDriver {
         let descriptors = if *descriptors { raw::HANDLE_DESCRIPTOR } else { 0 };
         let prop = |kinds| AllocationProp::exportable(self.device, kinds, *rdma);
         if fabric.load(Ordering::Relaxed) {
-            let made = self.create_with(bytes, &prop(descriptors | raw::HANDLE_FABRIC));
-            match made.as_ref().map_err(|error| &error.kind) {
-                Err(ErrorKind::NotPermitted | ErrorKind::NotSupported) => {
-                    fabric.store(false, Ordering::Relaxed);
-                }
-                _ => return made,
+            match self.create_with(bytes, &prop(descriptors | raw::HANDLE_FABRIC)) {
+                Err(error) if !error.is_out_of_memory() => {}
+                made => return made,
             }
+            let made = self.create_with(bytes, &prop(descriptors))?;
+            fabric.store(false, Ordering::Relaxed);
+            return Ok(made);
         }
         self.create_with(bytes, &prop(descriptors))
     }

@@ -37,7 +37,17 @@ namespace regraph {
         void* context, void (*freed)(void*, void*), void (*live)(void*, void*)))              \
   /* Tells where blocks of a pool are live; throws. */                                        \
   HOOK(void, pool_live, (int device, std::uint64_t first, std::uint64_t second, void* context,\
-                         void (*each)(void*, void*)))
+                         void (*each)(void*, void*)))                                         \
+  /* Hands the handle of the memory that a block lies in to `keep`, and returns where in it   \
+     the block begins; throws. */                                                             \
+  HOOK(std::size_t, share,                                                                    \
+       (void* address, void* context, void (*keep)(void*, const char*, std::size_t)))         \
+  /* Where the memory of a handle is mapped, for a device; throws. Each is closed once. */    \
+  HOOK(void*, open_shared,                                                                    \
+       (int device, const char* handle, std::size_t length, std::uint64_t* opened))           \
+  HOOK(void, close_shared, (std::uint64_t opened))                                            \
+  /* Lets a device at the memory of another, for good; throws. */                             \
+  HOOK(void, peer_access, (int device, int to))
 
 struct Hooks {
 #define REGRAPH_MEMBER(result, name, parameters) result(*name) parameters;

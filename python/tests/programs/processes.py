@@ -1,0 +1,204 @@
+"""Programs that share tensors between processes, and memory between devices."""
+
+import torch
+import torch.multiprocessing
+from common import MIB, enable, expect, main
+
+SPAWN = torch.multiprocessing.get_context("spawn")
+# Seconds that a process waits for the other one.
+PATIENCE = 90
+
+
+class Other:
+    """Another process, with a queue to it and one from it."""
+
+    def __init__(self, body, *arguments):
+        self.to, self.back, self.done = SPAWN.Queue(), SPAWN.Queue(), SPAWN.Event()
+        arguments = (body, self.to, self.back, self.done, *arguments)
+        self.process = SPAWN.Process(target=_run, args=arguments)
+        self.process.start()
+
+    def get(self):
+        return self.back.get(timeout=PATIENCE)
+
+    def end(self):
+        self.done.set()
+        self.process.join(PATIENCE)
+        assert self.process.exitcode == 0, self.process.exitcode
+
+
+def _run(body, given, back, done, *arguments):
+    body(given, back, *arguments)
+    # What was sent must live until the receiver has opened it.
+    assert done.wait(PATIENCE)
+
+
+def _sums(given, back):
+    """Adds 1 to each tensor that comes, and answers with its sum before; until `None` comes."""
+    enable(native=True)
+    while (tensor := given.get(timeout=PATIENCE)) is not None:
+        total = tensor.double().sum().item()
+        tensor.add_(1)
+        torch.cuda.synchronize()
+        back.put(total)
+        del tensor
+
+
+def _numbers(given, back):
+    """Sends tensors of its own."""
+    enable(native=True)
+    large = torch.arange(4 * MIB, dtype=torch.int32, device="cuda")
+    small = torch.full((100,), 7, dtype=torch.int32, device="cuda")
+    torch.cuda.synchronize()
+    back.put((large, large[1000:2000], small))
+    assert given.get(timeout=PATIENCE) == "read"
+    assert large[0].item() == -1 and large[1001].item() == -2 and small[99].item() == -3
+
+
+def tensors_there(folder):
+    """Another process reads and changes tensors and views of this one."""
+    enable(native=True)
+    other = Other(_sums)
+    whole = torch.arange(3 * MIB, dtype=torch.float32, device="cuda")
+    small = torch.full((64, 3), 2.0, device="cuda")
+    views = [whole, whole[5000:9000], whole.view(-1, 1024)[:, 17], small, small[10:20].t()]
+    for tensor in views:
+        torch.cuda.synchronize()
+        expected = tensor.double().sum().item()
+        other.to.put(tensor)
+        assert other.get() == expected
+        assert tensor.double().sum().item() == expected + tensor.numel()
+    other.to.put(None)
+    other.end()
+
+
+def tensors_back(folder):
+    """This process reads and changes tensors and views of another one."""
+    enable(native=True)
+    other = Other(_numbers)
+    large, view, small = other.get()
+    count = 4 * MIB
+    assert large.long().sum().item() == count * (count - 1) // 2
+    assert view.long().sum().item() == sum(range(1000, 2000))
+    assert small.long().sum().item() == 700
+    large[0], view[1], small[99] = -1, -2, -3
+    assert large[1001].item() == -2, "the view is of the same memory"
+    torch.cuda.synchronize()
+    other.to.put("read")
+    del large, view, small
+    other.end()
+    torch.cuda.empty_cache()
+
+
+def a_tensor_sent_twice(folder):
+    """What is sent twice, and what lies beside it, is the same memory there."""
+    enable(native=True)
+    other = Other(_sums)
+    first = torch.zeros(1000, device="cuda")
+    second = torch.zeros(1000, device="cuda")
+    torch.cuda.synchronize()
+    for tensor in (first, first, second, first):
+        other.to.put(tensor)
+    assert [other.get() for _ in range(4)] == [0, 1000, 0, 2000]
+    assert first.sum().item() == 3000 and second.sum().item() == 1000
+    other.to.put(None)
+    other.end()
+
+
+def the_sender_frees_first(folder):
+    """What was sent and freed at once arrives whole, and its memory is used again after that."""
+    enable(native=True)
+    other = Other(_sums)
+    for value in range(1, 9):
+        tensor = torch.full((2 * MIB,), float(value), device="cuda")
+        torch.cuda.synchronize()
+        other.to.put(tensor)
+        del tensor
+        torch.cuda.empty_cache()
+        # Would overwrite it, if its memory were free.
+        noise = torch.full((2 * MIB,), -1.0, device="cuda")
+        assert other.get() == value * 2 * MIB
+        del noise
+        torch.cuda.ipc_collect()
+    assert torch.cuda.memory_reserved() < 64 * MIB
+    other.to.put(None)
+    other.end()
+
+
+def many_pieces(folder):
+    """A tensor on many pieces of memory arrives whole."""
+    enable(native=True)
+    pieces = [torch.empty(2 * MIB, dtype=torch.uint8, device="cuda") for _ in range(200)]
+    del pieces
+    torch.cuda.synchronize()
+    tensor = torch.ones(100 * MIB, device="cuda")
+    other = Other(_sums)
+    other.to.put(tensor)
+    assert other.get() == 100 * MIB
+    assert tensor.double().sum().item() == 200 * MIB
+    other.to.put(None)
+    other.end()
+
+
+def _without(given, back):
+    """A process with PyTorch's own allocator."""
+    tensor = torch.arange(1000, device="cuda")
+    torch.cuda.synchronize()
+    back.put((tensor, tensor[500:]))
+    expect(Exception, lambda: given.get(timeout=PATIENCE), "future version")
+    back.put("refused")
+
+
+def a_process_without_regraph(folder):
+    """Its tensors can be opened here; ours it refuses."""
+    enable(native=True)
+    other = Other(_without)
+    tensor, view = other.get()
+    assert tensor.sum().item() == 499500 and view.sum().item() == sum(range(500, 1000))
+    del tensor, view
+    own = torch.ones(1000, device="cuda")
+    other.to.put(own)
+    assert other.get() == "refused"
+    other.end()
+
+
+def sharing_that_is_refused(folder):
+    """Memory that was not made for other processes says which setting would."""
+    enable(settings="exportable:False", native=True)
+    tensor = torch.ones(1000, device="cuda")
+    expect(Exception, tensor.untyped_storage()._share_cuda_, "exportable:True")
+    assert tensor.sum().item() == 1000
+
+
+def copies_between_devices(folder):
+    """Tensors go from device to device, by access or by copies."""
+    enable(native=True)
+    if torch.cuda.device_count() < 2:
+        return
+    here = torch.arange(3 * MIB, dtype=torch.int32, device="cuda:0")
+    for _ in range(2):
+        there = here.to("cuda:1")
+        assert torch.equal(there.cpu(), here.cpu())
+        # Memory that is mapped after access was given.
+        more = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda:1")
+        assert torch.equal(more.to("cuda:0").cpu(), more.cpu())
+        here = there.to("cuda:0")
+        assert torch.equal(there.cpu(), here.cpu())
+
+
+PROGRAMS = {
+    function.__name__: function
+    for function in (
+        tensors_there,
+        tensors_back,
+        a_tensor_sent_twice,
+        the_sender_frees_first,
+        many_pieces,
+        a_process_without_regraph,
+        sharing_that_is_refused,
+        copies_between_devices,
+    )
+}
+
+if __name__ == "__main__":
+    main(PROGRAMS)
