@@ -23,6 +23,8 @@ pub enum WhyNotShared {
     NotExportable,
     /// Its memory comes at the end of its capture, and is shared by what lies at other addresses.
     Planned,
+    /// Its memory comes from a source of the host's.
+    FromSource,
     /// There is no memory behind it now.
     Suspended,
 }
@@ -37,6 +39,9 @@ impl fmt::Display for WhyNotShared {
             Self::Planned => {
                 "its capture gets its memory at its end; set plan:none for captures whose blocks are \
                  shared"
+            }
+            Self::FromSource => {
+                "its pool has memory of a source of the host's, which alone knows how to share it"
             }
             Self::Suspended => "its pool is suspended; resume it first (Engine::resume_pool)",
         })
@@ -137,6 +142,7 @@ impl<D: Driver> Locked<'_, D> {
         };
         heap.share(self.driver, range).map_err(|unshared| match unshared {
             Unshared::Plain => not_shared(WhyNotShared::NotExportable),
+            Unshared::Given => not_shared(WhyNotShared::FromSource),
             Unshared::Absent => not_shared(WhyNotShared::Suspended),
             Unshared::Refused(error) => error.into(),
         })

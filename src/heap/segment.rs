@@ -236,6 +236,11 @@ impl Segment {
         self.allocated
     }
 
+    /// Whether it comes from a source of the host's.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.is_some()
+    }
+
     /// Whether its pieces are made for other processes to map.
     pub(super) fn is_exportable(&self) -> bool {
         self.exportable

@@ -152,6 +152,8 @@ fn refused(kind: ErrorKind) -> DriverError {
 pub(crate) enum Unshared {
     /// It was not made for that.
     Plain,
+    /// It is of a source of the host's, which may have cut it from anything.
+    Given,
     /// There is no memory behind it now.
     Absent,
     /// The driver refused.
@@ -164,6 +166,9 @@ impl Segment {
         driver: &D,
         (address, bytes): (u64, u64),
     ) -> Result<Shared, Unshared> {
+        if self.is_given() {
+            return Err(Unshared::Given);
+        }
         if self.is_allocated() {
             return Ok(Shared::Allocation {
                 address: self.address,

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
-use regraph::driver::{Descriptor, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{
+    Descriptor, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle,
+};
 use regraph::engine::{
     Block, Config, Engine, Error, ImportId, PoolConfig, Shared, SharedPiece, WhyNotShared,
 };
@@ -163,6 +165,35 @@ fn memory_that_was_not_made_for_it_is_refused() {
     assert!(matches!(error, Error::NotShared { why: WhyNotShared::NotExportable, .. }));
     assert!(error.to_string().contains("exportable:True"), "{error}");
     assert_eq!(b.driver.calls(Call::Export), 0);
+}
+
+#[derive(Debug)]
+struct OneRange;
+
+impl Source for OneRange {
+    fn allocate(&self, _: u64, _: StreamHandle) -> Result<u64, DriverError> {
+        Ok(1 << 50)
+    }
+
+    fn free(&self, _: u64, _: u64) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn memory_of_a_source_of_the_host_s_is_refused() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let pool = b.engine.create_pool(PoolConfig::default().source(Arc::new(OneRange)));
+    let block = b.engine.allocate(pool, 4 * MIB, s).unwrap();
+    let error = b.engine.share(block.id).unwrap_err();
+    assert!(matches!(error, Error::NotShared { why: WhyNotShared::FromSource, .. }));
+    // Nor is it opened to other devices: the source does that.
+    b.driver.add_device(SimConfig::default());
+    let calls = b.driver.calls(Call::SetAccess);
+    b.engine.open_to(1).unwrap();
+    assert_eq!(b.driver.calls(Call::SetAccess), calls);
+    b.engine.free(block.id).unwrap();
 }
 
 #[test]
