@@ -94,6 +94,9 @@ def dump_snapshot(path: str) -> None:
 def record_history(entries: int) -> None:
     """Keeps the latest events, at most so many; 0 forgets them and keeps none."""
 
+def history_setting() -> tuple[int, bool]:
+    """How many events the settings have histories keep, and whether with stacks of native code."""
+
 def record_use(address: int, stream: int) -> None:
     """Marks the stream's current position as its last use of the block at an address."""
 

@@ -14,6 +14,9 @@ static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 /// The share that the settings allow of every device.
 static CONFIGURED: OnceLock<f64> = OnceLock::new();
 
+/// How many events the settings have histories keep, and whether with stacks of native code.
+static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
+
 /// The shares of devices that were set, by device.
 static FRACTIONS: Mutex<BTreeMap<u32, f64>> = Mutex::new(BTreeMap::new());
 
@@ -30,9 +33,15 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 pub(crate) fn start(config: Config) -> bool {
     // Set before the allocator can be used.
     let _ = CONFIGURED.set(config.settings.memory_fraction.unwrap_or(1.0));
+    let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
     ALLOCATOR.set(Plugin::new(config, |device| unsafe { CudaDriver::new(device as usize) })).is_ok()
+}
+
+/// How many events the settings have histories keep, and whether with stacks of native code.
+pub(crate) fn history_settings() -> (usize, bool) {
+    HISTORY.get().copied().unwrap_or((0, false))
 }
 
 pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {

@@ -12,10 +12,11 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use regraph::driver::StreamHandle;
+use regraph::engine::OutOfMemory;
 use regraph_plugin::Error;
 
 use crate::allocator::{allocator, fraction, set_fraction};
-use crate::{checkpoints, sharing, shim, stacks};
+use crate::{checkpoints, history, sharing, shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
 #[repr(C)]
@@ -69,6 +70,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
     ]);
     addresses.extend(checkpoints::addresses());
     addresses.extend(sharing::addresses());
+    addresses.extend(history::addresses());
     addresses
 }
 
@@ -180,16 +182,33 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.out_of_memory() {
             // Programs look for the first sentence, to go on with a smaller batch.
-            Some(report) => Self {
-                memory: true,
-                message: format!(
-                    "CUDA out of memory. Tried to allocate {}. regraph: {report}",
-                    readable(report.requested)
-                ),
-            },
+            Some(report) => {
+                Self { memory: true, message: format!("{} regraph: {report}", told(report)) }
+            }
             None => Self { memory: false, message: error.to_string() },
         }
     }
+}
+
+/// A request that failed, in PyTorch's words.
+fn told(report: &OutOfMemory) -> String {
+    let requested = readable(report.requested);
+    let mut text = format!("CUDA out of memory. Tried to allocate {requested}. ");
+    if let (Some(free), Some(total)) = (report.device_free, report.device_total) {
+        let (device, free, total) = (report.device, readable(free), readable(total));
+        text += &format!("GPU {device} has a total capacity of {total} of which {free} is free. ");
+    }
+    if let Some(limit) = report.engine_limit {
+        text += &format!("{} allowed; ", readable(limit));
+    }
+    let allocated = report.engine_allocated;
+    text += &format!("Of the allocated memory {} is allocated by PyTorch, ", readable(allocated));
+    if report.in_graphs > 0 {
+        let held = readable(report.in_graphs);
+        text += &format!("with {held} reserved in private pools (e.g., CUDA Graphs), ");
+    }
+    let unallocated = readable(report.engine_reserved.saturating_sub(allocated));
+    text + &format!("and {unallocated} is reserved by PyTorch but unallocated.")
 }
 
 /// Bytes in a unit that suits them.

@@ -12,6 +12,7 @@ mod errors;
 mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod glibc;
+mod history;
 mod hooks;
 mod sharing;
 mod shim;
@@ -102,5 +103,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
     module.add("Refused", module.py().get_type::<errors::Refused>())?;
     captures::register(module)?;
-    figures::register(module)
+    figures::register(module)?;
+    history::register(module)
 }

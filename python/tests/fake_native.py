@@ -134,6 +134,7 @@ class FakeNative(types.ModuleType):
         self._answer("captures", [])
         self._answer("plans_captures", False)
         self._answer("is_allocator_class", True)
+        self._answer("history_setting", (0, False))
 
     def clear(self) -> None:
         """Forgets the calls and the failures."""

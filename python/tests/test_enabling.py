@@ -50,6 +50,7 @@ def test_the_native_allocator_is_taken_where_it_can_be_had(gpu, native):
     assert native.calls == [
         ("start", "history:10", None),
         ("install", "library", "native"),
+        ("history_setting",),
         ("throws_out_of_memory",),
     ]
     assert regraph.torch.backend() == "native"

@@ -35,6 +35,8 @@ pub struct OutOfMemory {
     pub purpose: Purpose,
     /// What was asked for.
     pub requested: u64,
+    /// The device's number.
+    pub device: u32,
     /// The stream that asked; the default stream where none did.
     pub stream: StreamHandle,
     /// The pool.
@@ -414,6 +416,7 @@ impl<D: Driver> Locked<'_, D> {
         Box::new(OutOfMemory {
             purpose,
             requested,
+            device: self.config.device,
             stream: asks.map_or(StreamHandle::from_bits(0), |(stream, _)| stream),
             pool: self.state.pools.label(pool),
             limit: self.state.pools.get(pool).and_then(|pool| pool.config().max_bytes),

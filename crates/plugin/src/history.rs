@@ -66,6 +66,12 @@ impl<D: Driver + HostApi> Plugin<D> {
         device.live_block(address)
     }
 
+    /// How many pieces of memory came to a device before the one at an address, which is the same in
+    /// processes that do the same; `None` where none lies.
+    pub fn arrival(&self, device: u32, address: u64) -> Option<u64> {
+        self.engine(device).ok()?.driver().arrival(address)
+    }
+
     /// A device's figures as numbers: for each of all blocks, small ones and large ones in turn, within
     /// each of allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
     /// active_bytes, inactive_split_bytes and requested_bytes: current, peak, allocated, freed. Behind

@@ -112,6 +112,7 @@ struct Ranges {
     /// Sizes by address.
     reserved: BTreeMap<u64, u64>,
     got: BTreeMap<u64, Got>,
+    arrivals: u64,
 }
 
 /// Memory at an address.
@@ -122,6 +123,8 @@ struct Got {
     /// Whether it can be used, which has been told where someone watched.
     usable: bool,
     by: (PoolKey, StreamHandle),
+    /// How many came before.
+    arrival: u64,
 }
 
 impl<D> Watched<D> {
@@ -133,7 +136,16 @@ impl<D> Watched<D> {
         let mut ranges = held(&self.ranges);
         let whole = allocated || ranges.reserved.get(&address) == Some(&bytes);
         let by = ASKING.try_with(Cell::get).unwrap_or((UNNAMED, StreamHandle::from_bits(0)));
-        ranges.got.insert(address, Got { bytes, whole, usable: false, by });
+        let arrival = ranges.arrivals;
+        ranges.arrivals += 1;
+        ranges.got.insert(address, Got { bytes, whole, usable: false, by, arrival });
+    }
+
+    /// How many pieces of memory came before the one at an address.
+    pub(super) fn arrival(&self, address: u64) -> Option<u64> {
+        let ranges = held(&self.ranges);
+        let (start, got) = ranges.got.range(..=address).next_back()?;
+        (address - start < got.bytes).then_some(got.arrival)
     }
 
     /// Tells of what can be used from now on.

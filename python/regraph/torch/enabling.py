@@ -58,6 +58,7 @@ def enable(
         else:
             _enter(library, settings, check, backend_name)
             _backend = "native"
+            snapshots.begin_history()
     conditions.warn_of_errors()
     conditions.warn_of_other_settings()
     if _backend == "plugin":
@@ -97,8 +98,7 @@ def _library(required: bool) -> CDLL | None:
 def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> None:
     _start(settings, check)
     try:
-        for part in (capturing, figures, snapshots):
-            part.install(_patches)
+        capturing.install(_patches)
         door.install(library, name)
     except BaseException as error:
         _patches.undo()

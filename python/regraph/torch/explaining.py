@@ -6,7 +6,7 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from regraph import _native
-from regraph.torch.enabling import require_enabled
+from regraph.torch.enabling import backend, require_enabled
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -37,6 +37,8 @@ def explain(
     if handle is None:
         raise TypeError(f"explain needs a stream or its raw handle, not {type(stream).__name__}")
     blocks = _native.explain(index, handle)
+    if backend() == "native":
+        _add_stacks(blocks, index)
     if all(block["reason"] is None for block in blocks):
         print("No free block waits.", file=file)
     pools: dict[Any, list[dict[str, Any]]] = {}
@@ -50,6 +52,23 @@ def explain(
             for frame in block["stack"]:
                 print(f"      {frame}", file=file)
     return blocks
+
+
+def _add_stacks(blocks: list[dict[str, Any]], device: int) -> None:
+    """Adds the stacks that PyTorch has gathered, where a history is kept."""
+    if all(block["stack"] for block in blocks):
+        return
+    traces = torch.cuda.memory._snapshot()["device_traces"]
+    stacks = {
+        entry["addr"]: [
+            f"{frame['filename']}:{frame['line']}: {frame['name']}"
+            for frame in entry.get("frames", ())
+        ]
+        for entry in (traces[device] if device < len(traces) else ())
+        if entry["action"] == "alloc"
+    }
+    for block in blocks:
+        block["stack"] = block["stack"] or stacks.get(block["address"], [])
 
 
 def _hashable(pool: Any) -> Any:

@@ -1,7 +1,8 @@
 """Figures: PyTorch's own functions, which answer from regraph once it is enabled.
 
-Only the entry points under `torch.cuda.memory` are replaced. PyTorch's code for names, sums and
-tables runs unchanged, also for callers that imported it before.
+The native allocator answers PyTorch's own calls. For the plug-in the entry points under
+`torch.cuda.memory` are replaced, and nothing else: PyTorch's code for names, sums and tables runs
+unchanged, also for callers that imported it before.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Snapshots and history, under PyTorch's names and in its layout."""
+"""Snapshots and history, under PyTorch's names and in its layout.
+
+The native allocator answers PyTorch's own calls. For the plug-in they are replaced.
+"""
 
 import json
 import os
@@ -34,7 +37,23 @@ def install(patches: Patches) -> None:
 
 def _dump_snapshot(filename: "str | os.PathLike[str]" = "dump_snapshot.pickle") -> None:
     """Writes memory and history as the pickle that pytorch.org/memory_viz opens."""
-    _native.dump_snapshot(os.fspath(filename))
+    from regraph.torch.enabling import backend  # It installs this file's patches.
+
+    if backend() == "native":
+        # Its stacks are PyTorch's, which only PyTorch can read.
+        torch.cuda.memory._dump_snapshot(os.fspath(filename))
+    else:
+        _native.dump_snapshot(os.fspath(filename))
+
+
+def begin_history() -> None:
+    """Has PyTorch gather stacks for the history that the settings ask for, once it uses CUDA."""
+    entries, native_code = _native.history_setting()
+    if entries > 0:
+        stacks = "all" if native_code else "python"
+        torch.cuda._lazy_call(
+            lambda: _record_memory_history(context="alloc", stacks=stacks, max_entries=entries)
+        )
 
 
 def _memory_snapshot(pool: Sequence[Any] | None = None) -> dict[str, Any]:

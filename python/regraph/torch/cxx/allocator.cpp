@@ -8,6 +8,8 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "history.h"
+
 namespace regraph {
 
 Hooks hooks{};
@@ -33,7 +35,19 @@ void trace_free(void* address) {
 
 void* allocate_on(DeviceIndex device, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return nullptr;
-  void* address = hooks.allocate(bytes, device, stream);
+  const Origin origin(Origin::Of::Allocation);
+  void* address = nullptr;
+  try {
+    address = hooks.allocate(bytes, device, stream);
+  } catch (...) {
+    throw_of_observer();
+    throw;
+  }
+  if (C10_UNLIKELY(observer_failed())) {
+    hooks.free(address);
+    throw_of_observer();
+  }
+  tell_allocation(address);
   trace_allocation(address);
   return address;
 }
@@ -49,7 +63,15 @@ DeviceIndex current_device() {
 void free_block(void* address) {
   if (address == nullptr) return;
   trace_free(address);
+  const Origin origin(Origin::Of::Free);
+  const Freed freed(address);
   hooks.free(address);
+  freed.tell();
+  if (C10_UNLIKELY(observer_failed())) {
+    // Tensors are freed where nothing may be thrown.
+    drop_of_observer();
+    TORCH_WARN("An observer of PyTorch's memory has failed in a free");
+  }
 }
 
 void not_served(const char* what) {
@@ -146,6 +168,7 @@ __attribute__((visibility("default"))) const char* regraph_native_install(
   }
   REGRAPH_HOOKS(REGRAPH_SET)
 #undef REGRAPH_SET
+  watch_out_of_memory();
   installed = new Allocator(name);
   native::allocator.store(installed);
   // Above what PyTorch registers itself.

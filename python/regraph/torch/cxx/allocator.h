@@ -85,6 +85,16 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
   void recordHistory(bool enabled, native::CreateContextFn context, std::size_t entries,
                      native::RecordContext when) override;
 #endif
+  bool isHistoryEnabled() override;
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& pairs) override;
+#if REGRAPH_TORCH >= 208
+  void pushCompileContext(std::string& context) override;
+  void popCompileContext() override;
+#endif
+#if REGRAPH_TORCH >= 210
+  void setUserMetadata(const std::string& metadata) override;
+  std::string getUserMetadata() override;
+#endif
   void attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) override;
 #if REGRAPH_TORCH >= 212
   void attachOomRejectionObserver(native::OomRejectionObserver observer) override;

@@ -9,6 +9,84 @@
 
 namespace regraph {
 
+// A live block.
+struct LiveRow {
+  void* stream;
+  std::uint64_t requested;
+  std::uint64_t bytes;
+  int device;
+};
+
+// A text that lives as long as the call that it is given to.
+struct Text {
+  const char* start;
+  std::size_t length;
+};
+
+struct SegmentRow {
+  std::uint64_t address;
+  std::uint64_t total;
+  std::uint64_t allocated;
+  std::uint64_t active;
+  std::uint64_t requested;
+  void* stream;
+  std::uint64_t pool[2];
+  const void* context;
+  // How many pieces of memory came on its device before it, or -1.
+  std::int64_t arrival;
+  int device;
+  bool large;
+  bool expandable;
+};
+
+struct BlockRow {
+  std::uint64_t size;
+  std::uint64_t requested;
+  const void* context;
+  bool allocated;
+  bool active;
+};
+
+// Something that happened; `action` is PyTorch's number of it.
+struct EntryRow {
+  std::uint64_t address;
+  std::uint64_t size;
+  void* stream;
+  std::uint64_t pool[2];
+  const void* context;
+  std::int64_t time_us;
+  int action;
+  int device;
+};
+
+struct AnnotationRow {
+  Text name;
+  std::int64_t time_us;
+  int device;
+  bool begins;
+};
+
+struct SettingsRow {
+  Text text;
+  double garbage_collection_threshold;
+  // -1 for none.
+  std::int64_t max_split_size;
+  bool expandable;
+};
+
+// Is shown a snapshot: each segment with its blocks behind it, then what happened on each device, in
+// order. May throw.
+struct Visitor {
+  void (*segment)(void* data, const SegmentRow*);
+  void (*block)(void* data, const BlockRow*);
+  void (*entry)(void* data, const EntryRow*);
+  void (*annotation)(void* data, const AnnotationRow*);
+  void (*settings)(void* data, const SettingsRow*);
+};
+
+// How many numbers `stats` fills.
+constexpr std::size_t kFigures = 4 * 3 * 9 + 6;
+
 // HOOK(result, name, parameters)
 #define REGRAPH_HOOKS(HOOK)                                                                   \
   /* Memory of a device for what a stream submits next; throws. `bytes` is not 0. */          \
@@ -47,7 +125,35 @@ namespace regraph {
        (int device, const char* handle, std::size_t length, std::uint64_t* opened))           \
   HOOK(void, close_shared, (std::uint64_t opened))                                            \
   /* Lets a device at the memory of another, for good; throws. */                             \
-  HOOK(void, peer_access, (int device, int to))
+  HOOK(void, peer_access, (int device, int to))                                              \
+  /* A device's figures, throws: for each of allocation, segment, active, inactive_split,     \
+     allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes and requested_bytes, \
+     within it for all blocks, small ones and large ones: current, peak, allocated, freed;    \
+     then num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc,                \
+     num_device_free and max_split_size. */                                                   \
+  HOOK(void, stats, (int device, std::int64_t* figures))                                      \
+  HOOK(void, stats_reset_peak, (int device))                                                  \
+  HOOK(void, stats_reset_accumulated, (int device))                                           \
+  /* What is known of the live block at an address; false where there is none. */             \
+  HOOK(bool, block_row, (void* address, LiveRow* row))                                        \
+  /* What comes with the thread's calls from now on, deleted by `drop` under locks of         \
+     regraph's when nothing has it any more; null ends that. */                               \
+  HOOK(void, context_set, (void* context, void (*drop)(void*)))                               \
+  /* Keeps the latest events from now on; none, and forgets them, where `entries` is 0.       \
+     `origins`: whether events keep contexts; `skipped`: a bit for each action that is left   \
+     out. Throws. */                                                                          \
+  HOOK(void, history_record,                                                                  \
+       (std::size_t entries, bool clear, bool origins, std::uint32_t skipped))                \
+  /* Shows a snapshot, of one pool or (0, 0) for all; throws. */                              \
+  HOOK(void, snapshot_visit, (std::uint64_t first, std::uint64_t second, bool traces,         \
+                              void* data, const Visitor* visitor))                            \
+  /* Has requests that fail told: device, bytes requested, what the device has in all or may  \
+     be held of it, and what is free. The observer must not throw. */                         \
+  HOOK(void, oom_observe,                                                                     \
+       (void (*observer)(int, std::uint64_t, std::uint64_t, std::uint64_t)))                  \
+  /* Has memory told as it comes and goes, with locks of regraph's held; the watcher must     \
+     not throw, nor call regraph. */                                                          \
+  HOOK(void, watch, (void (*watcher)(const EntryRow*)))
 
 struct Hooks {
 #define REGRAPH_MEMBER(result, name, parameters) result(*name) parameters;

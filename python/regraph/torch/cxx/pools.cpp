@@ -1,5 +1,6 @@
 // Pools of memory: of graphs, and of torch.cuda.MemPool.
 #include "allocator.h"
+#include "history.h"
 
 namespace regraph {
 
@@ -21,9 +22,17 @@ void Allocator::releasePool(DeviceIndex device, MempoolId_t pool) {
 }
 
 #if REGRAPH_TORCH >= 208
-void Allocator::emptyCache(MempoolId_t) { hooks.reset(); }
+void Allocator::emptyCache(MempoolId_t) {
+  const Origin origin(Origin::Of::Free);
+  hooks.reset();
+  throw_of_observer();
+}
 #else
-void Allocator::emptyCache() { hooks.reset(); }
+void Allocator::emptyCache() {
+  const Origin origin(Origin::Of::Free);
+  hooks.reset();
+  throw_of_observer();
+}
 #endif
 
 void Allocator::enable(bool value) {
