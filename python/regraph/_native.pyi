@@ -34,6 +34,9 @@ def is_allocator_class(table: int) -> bool:
     `table` is the address of its table of virtual functions.
     """
 
+def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
+    """Sends all that this thread asks for to a pool, until the pool's end in this thread."""
+
 def capture_beginning() -> None:
     """Tells that a capture is about to begin in this thread."""
 

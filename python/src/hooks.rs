@@ -16,7 +16,7 @@ use regraph::engine::OutOfMemory;
 use regraph_plugin::Error;
 
 use crate::allocator::{allocator, fraction, set_fraction};
-use crate::{checkpoints, history, sharing, shim, stacks};
+use crate::{checkpoints, history, pools, sharing, shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
 #[repr(C)]
@@ -69,6 +69,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
         ),
     ]);
     addresses.extend(checkpoints::addresses());
+    addresses.extend(pools::addresses());
     addresses.extend(sharing::addresses());
     addresses.extend(history::addresses());
     addresses

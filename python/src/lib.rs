@@ -14,6 +14,7 @@ mod figures;
 mod glibc;
 mod history;
 mod hooks;
+mod pools;
 mod sharing;
 mod shim;
 mod stacks;
@@ -103,6 +104,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
     module.add("Refused", module.py().get_type::<errors::Refused>())?;
     captures::register(module)?;
+    pools::register(module)?;
     figures::register(module)?;
     history::register(module)
 }

@@ -9,7 +9,8 @@ use regraph::driver::{
 };
 use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::settings::Settings;
-use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph::snapshot::Action;
+use regraph_plugin::{Error, Happening, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -65,7 +66,7 @@ impl Host {
     /// Its end.
     fn drop_pool(&self, key: PoolKey) {
         self.plugin.release_pool(0, key).unwrap();
-        self.plugin.empty_pool(0, key).unwrap();
+        self.plugin.empty_pool(key).unwrap();
     }
 
     /// `with torch.cuda.use_mem_pool(...)`.
@@ -430,6 +431,48 @@ fn all_memory_of_a_pool_with_a_source_comes_from_there_and_goes_back() {
         h.plugin.empty_cache().unwrap();
         assert_eq!((memory.held(), h.reserved()), (0, 0));
     }
+}
+
+#[test]
+fn a_pool_without_memory_may_get_a_source() {
+    let h = host("");
+    let s = h.stream();
+    let memory = Memory::new(64 * MIB);
+    let set = |key| h.plugin.set_source(0, key, || memory.clone());
+    h.make(POOL);
+    set(POOL).unwrap();
+    h.within(POOL, || h.allocate(20, s));
+    assert_eq!(memory.held(), 20);
+    set(POOL).unwrap();
+    h.make(OTHER);
+    h.within(OTHER, || {
+        assert!(matches!(set(OTHER), Err(Error::PoolBegun { key: OTHER })));
+        h.allocate(4, s);
+    });
+    assert!(matches!(set(OTHER), Err(Error::Engine(engine::Error::PoolInUse { .. }))));
+    set((0, 9)).unwrap();
+}
+
+/// NCCL registers what comes.
+#[test]
+fn memory_from_a_source_is_told_to_those_who_watch() {
+    let h = host("");
+    let s = h.stream();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    h.plugin.watch(Arc::new(move |it: &Happening| {
+        let segment = matches!(it.action, Action::SegmentAlloc | Action::SegmentFree);
+        if segment && it.key == POOL {
+            tell.lock().unwrap().push((it.action, it.address, it.bytes / MIB));
+        }
+    }));
+    let memory = Memory::new(64 * MIB);
+    h.make_from(POOL, &memory);
+    let block = h.within(POOL, || h.allocate(20, s));
+    h.free(block);
+    h.drop_pool(POOL);
+    let expected = [(Action::SegmentAlloc, block, 20), (Action::SegmentFree, block, 20)];
+    assert_eq!(told.lock().unwrap()[..], expected);
 }
 
 #[test]

@@ -12,8 +12,10 @@ use regraph::driver::{Driver, HostApi, Source};
 use regraph::engine::{PoolConfig, Spare};
 use regraph::sync::Ordering;
 
+use super::device::Device;
+use super::pools::PoolKey;
 use super::watch::WatchedSource;
-use super::{Error, Plugin, PoolKey};
+use super::{Error, Plugin};
 
 impl<D: Driver + HostApi> Plugin<D> {
     /// Counts a user of a pool, and makes the pool with the first. With `source` all memory of it comes
@@ -36,8 +38,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             if pools.private.contains_key(&key) {
                 return Err(Error::PoolExists { key });
             }
-            let (number, watch) = (device.number, Arc::clone(&device.watch));
-            config = config.source(Arc::new(WatchedSource::new(source, number, key, watch)));
+            config = config.source(device.watched(key, source));
         }
         device.use_pool(&mut pools, key, config, Spare::Kept)?;
         Ok(())
@@ -73,19 +74,47 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::PoolBegun`] while requests are sent to the pool;
     /// [`engine::Error::PoolInUse`](regraph::engine::Error::PoolInUse) where it has blocks or graphs.
     pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+        self.replace_pool(device, key, |config, _| match config.no_split {
+            true => None,
+            false => Some(config.no_split(true)),
+        })
+    }
+
+    /// Gives a pool that has no memory yet a source for all of it. Nothing happens to a pool that has one,
+    /// or that is unknown.
+    ///
+    /// # Errors
+    /// As [`Plugin::set_no_split`].
+    pub fn set_source(
+        &self,
+        device: u32,
+        key: PoolKey,
+        source: impl FnOnce() -> Arc<dyn Source>,
+    ) -> Result<(), Error> {
+        self.replace_pool(device, key, |config, device| match config.source {
+            Some(_) => None,
+            None => Some(config.source(device.watched(key, source()))),
+        })
+    }
+
+    /// Makes a pool anew, with the configuration that `change` makes of its own, if it makes any.
+    fn replace_pool(
+        &self,
+        device: u32,
+        key: PoolKey,
+        change: impl FnOnce(PoolConfig, &Device<D>) -> Option<PoolConfig>,
+    ) -> Result<(), Error> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        if private.config.no_split {
-            return Ok(());
-        }
+        let Some(config) = change(private.config.clone(), device) else { return Ok(()) };
         // A route names the pool that is replaced here.
         if device.routes.lead_to(key) {
             return Err(Error::PoolBegun { key });
         }
         device.engine.destroy_pool(private.pool)?;
-        private.config.no_split = true;
-        private.pool = device.engine.create_pool(private.config.clone());
+        private.pool = device.engine.create_pool(config.clone());
+        private.config = config;
         Ok(device.engine.set_spare(private.pool, private.spare_now())?)
     }
 
@@ -105,19 +134,20 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(())
     }
 
-    /// Gives what is free in a pool back. One that the host has let go of is waited for, and goes if nothing
-    /// uses it. Nothing happens to a pool that is unknown.
+    /// Gives what is free in a pool of any device back. One that the host has let go of is waited for, and
+    /// goes if nothing uses it. Nothing happens to a pool that is unknown.
     ///
     /// # Errors
     /// Those of [`Engine::empty_pool`](regraph::engine::Engine::empty_pool).
-    pub fn empty_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
-        let device = self.device(device)?;
-        let mut pools = device.pools();
-        let Some(private) = pools.private.get(&key) else { return Ok(()) };
-        let (pool, left) = (private.pool, private.users == 0);
-        device.engine.empty_pool(pool, left)?;
-        if left {
-            device.let_go_of(&mut pools);
+    pub fn empty_pool(&self, key: PoolKey) -> Result<(), Error> {
+        for device in self.devices() {
+            let mut pools = device.pools();
+            let Some(private) = pools.private.get(&key) else { continue };
+            let (pool, left) = (private.pool, private.users == 0);
+            device.engine.empty_pool(pool, left)?;
+            if left {
+                device.let_go_of(&mut pools);
+            }
         }
         Ok(())
     }
@@ -152,5 +182,12 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// Whether blocks of eager work are cached.
     pub fn is_caching(&self) -> bool {
         self.caches.load(Ordering::Relaxed)
+    }
+}
+
+impl<D: Driver + HostApi> Device<D> {
+    /// A source for a pool whose memory is told to those who watch.
+    fn watched(&self, key: PoolKey, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        Arc::new(WatchedSource::new(source, self.number, key, Arc::clone(&self.watch)))
     }
 }

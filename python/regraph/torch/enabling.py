@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraph import _native
-from regraph.torch import capturing, conditions, figures, snapshots, unserved
+from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
 from regraph.torch import native as door
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
@@ -98,7 +98,8 @@ def _library(required: bool) -> CDLL | None:
 def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> None:
     _start(settings, check)
     try:
-        capturing.install(_patches)
+        for part in (capturing, pools):
+            part.install(_patches)
         door.install(library, name)
     except BaseException as error:
         _patches.undo()

@@ -58,6 +58,21 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
                            std::function<bool(cudaStream_t)> filter) override;
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override;
   void releasePool(DeviceIndex device, MempoolId_t pool) override;
+  int getPoolUseCount(DeviceIndex device, MempoolId_t pool) override;
+#if REGRAPH_TORCH >= 211
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool,
+                          std::shared_ptr<native::CUDAAllocator> source) override;
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool, bool on) override;
+#elif REGRAPH_TORCH >= 208
+  void createOrIncrefPool(DeviceIndex device, MempoolId_t pool,
+                          native::CUDAAllocator* source) override;
+  void setUseOnOOM(DeviceIndex device, MempoolId_t pool) override;
+#else
+  void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId_t pool) override;
+#endif
+#if REGRAPH_TORCH >= 210
+  void setNoSplit(DeviceIndex device, MempoolId_t pool) override;
+#endif
 
   // Graph trees.
   std::shared_ptr<native::AllocatorState> getCheckpointState(DeviceIndex device,

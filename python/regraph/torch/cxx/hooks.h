@@ -87,6 +87,14 @@ struct Visitor {
 // How many numbers `stats` fills.
 constexpr std::size_t kFigures = 4 * 3 * 9 + 6;
 
+// Where a pool's memory comes from instead of regraph. The functions throw nothing.
+struct PoolSource {
+  void* context;
+  void* (*allocate)(void* context, std::size_t bytes, void* stream);  // Null: there is none.
+  void (*free)(void* context, void* address);
+  void (*drop)(void* context);
+};
+
 // HOOK(result, name, parameters)
 #define REGRAPH_HOOKS(HOOK)                                                                   \
   /* Memory of a device for what a stream submits next; throws. `bytes` is not 0. */          \
@@ -104,7 +112,29 @@ constexpr std::size_t kFigures = 4 * 3 * 9 + 6;
   HOOK(void, route_begin,                                                                     \
        (int device, std::uint64_t first, std::uint64_t second, void* filter))                 \
   HOOK(void, end_pool, (int device, std::uint64_t first, std::uint64_t second))               \
-  HOOK(void, release_pool, (int device, std::uint64_t first, std::uint64_t second))         \
+  HOOK(void, release_pool, (int device, std::uint64_t first, std::uint64_t second))           \
+  /* Counts a user of a pool, and makes it with the first; `source` is null where its memory  \
+     is regraph's. What a source is about is dropped by the native half; throws. */           \
+  HOOK(void, pool_create,                                                                     \
+       (int device, std::uint64_t first, std::uint64_t second, const PoolSource* source))     \
+  /* Gives a pool that has no memory yet a source, unless it has one; throws. */              \
+  HOOK(void, pool_source,                                                                     \
+       (int device, std::uint64_t first, std::uint64_t second, const PoolSource* source))     \
+  HOOK(std::size_t, pool_users, (int device, std::uint64_t first, std::uint64_t second))      \
+  /* Whether others get what is free in a pool where memory is short; throws. */              \
+  HOOK(void, pool_use_on_oom,                                                                 \
+       (int device, std::uint64_t first, std::uint64_t second, bool on))                      \
+  /* Makes a pool without blocks hand out whole segments; throws. */                          \
+  HOOK(void, pool_no_split, (int device, std::uint64_t first, std::uint64_t second))          \
+  /* Gives what is free in a pool back, on all devices. */                                    \
+  HOOK(void, pool_empty, (std::uint64_t first, std::uint64_t second))                         \
+  /* The largest block that could be had; throws. */                                          \
+  HOOK(std::size_t, largest_block, (int device))                                              \
+  /* Where the memory begins that a block lies in, and how large it is; throws. */            \
+  HOOK(void*, surroundings, (void* address, std::size_t* bytes))                              \
+  /* Whether blocks of eager work are cached. */                                              \
+  HOOK(void, set_caching, (bool caches))                                                      \
+  HOOK(bool, is_caching, ())                                                                  \
   /* The live blocks of a pool, to be given back to `checkpoint_drop`; throws. */             \
   HOOK(void*, checkpoint_take, (int device, std::uint64_t first, std::uint64_t second))       \
   HOOK(void, checkpoint_drop, (void* checkpoint))                                             \

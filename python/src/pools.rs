@@ -1,0 +1,166 @@
+//! Pools of PyTorch's own making (`torch.cuda.MemPool`), and what it asks of memory as a whole.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
+
+use crate::allocator::allocator;
+use crate::errors::raised;
+use crate::hooks::{guarded, number, or_throw, tell};
+
+/// An allocator of PyTorch's that a pool has its memory from.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSource {
+    context: *mut c_void,
+    /// Null where there is no memory. Throws nothing, and the calling thread's capture mode is relaxed.
+    allocate: extern "C" fn(*mut c_void, usize, *mut c_void) -> *mut c_void,
+    free: extern "C" fn(*mut c_void, *mut c_void),
+    drop: extern "C" fn(*mut c_void),
+}
+
+/// The functions' addresses by their names.
+pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
+    type OnPool = extern "C-unwind" fn(c_int, u64, u64);
+    BTreeMap::from([
+        (
+            "pool_create",
+            create as unsafe extern "C-unwind" fn(c_int, u64, u64, *const PoolSource) as usize,
+        ),
+        (
+            "pool_source",
+            source as unsafe extern "C-unwind" fn(c_int, u64, u64, *const PoolSource) as usize,
+        ),
+        ("pool_users", users as extern "C-unwind" fn(c_int, u64, u64) -> usize as usize),
+        ("pool_use_on_oom", use_on_oom as extern "C-unwind" fn(c_int, u64, u64, bool) as usize),
+        ("pool_no_split", no_split as OnPool as usize),
+        ("pool_empty", empty as extern "C" fn(u64, u64) as usize),
+        ("largest_block", largest_block as extern "C-unwind" fn(c_int) -> usize as usize),
+        (
+            "surroundings",
+            surroundings as unsafe extern "C-unwind" fn(*mut c_void, *mut usize) -> *mut c_void
+                as usize,
+        ),
+        ("set_caching", set_caching as extern "C-unwind" fn(bool) as usize),
+        ("is_caching", is_caching as extern "C" fn() -> bool as usize),
+    ])
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
+}
+
+/// Sends all that this thread asks for to a pool.
+#[pyfunction]
+fn begin_thread_pool(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
+    py.detach(|| allocator()?.begin_thread_pool(device, pool).map_err(raised))
+}
+
+/// Memory from an allocator of PyTorch's.
+#[derive(Debug)]
+struct Theirs(PoolSource);
+
+// SAFETY: PyTorch's allocators are for all threads.
+unsafe impl Send for Theirs {}
+// SAFETY: as above.
+unsafe impl Sync for Theirs {}
+
+impl Source for Theirs {
+    fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, DriverError> {
+        let given = (self.0.allocate)(self.0.context, bytes as usize, stream.as_raw());
+        if given.is_null() {
+            return Err(DriverError::new("CUDAAllocator::raw_alloc", 0, ErrorKind::OutOfMemory));
+        }
+        Ok(given as u64)
+    }
+
+    fn free(&self, address: u64, _: u64) -> Result<(), DriverError> {
+        (self.0.free)(self.0.context, address as *mut c_void);
+        Ok(())
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        (self.0.drop)(self.0.context);
+    }
+}
+
+/// Counts a user of a pool, and makes the pool with the first. Owns what the table is about.
+///
+/// # Safety
+/// `source` is null or a table whose functions may be called with its context until that is dropped.
+unsafe extern "C-unwind" fn create(
+    device: c_int,
+    first: u64,
+    second: u64,
+    source: *const PoolSource,
+) {
+    // SAFETY: as above.
+    let source =
+        unsafe { source.as_ref() }.map(|table| Arc::new(Theirs(*table)) as Arc<dyn Source>);
+    or_throw(guarded(|| {
+        Ok(allocator()?.create_or_incref_pool(number(device), (first, second), source)?)
+    }));
+}
+
+/// Gives a pool that has no memory yet a source for all of it. Owns what the table is about.
+///
+/// # Safety
+/// `source` is a table as for [`create`].
+unsafe extern "C-unwind" fn source(
+    device: c_int,
+    first: u64,
+    second: u64,
+    source: *const PoolSource,
+) {
+    // SAFETY: as above.
+    let source: Arc<dyn Source> = Arc::new(Theirs(unsafe { *source }));
+    or_throw(guarded(|| Ok(allocator()?.set_source(number(device), (first, second), || source)?)));
+}
+
+extern "C-unwind" fn users(device: c_int, first: u64, second: u64) -> usize {
+    or_throw(guarded(|| Ok(allocator()?.pool_use_count(number(device), (first, second))?)))
+}
+
+extern "C-unwind" fn use_on_oom(device: c_int, first: u64, second: u64, on: bool) {
+    or_throw(guarded(|| Ok(allocator()?.set_use_on_oom(number(device), (first, second), on)?)));
+}
+
+extern "C-unwind" fn no_split(device: c_int, first: u64, second: u64) {
+    or_throw(guarded(|| Ok(allocator()?.set_no_split(number(device), (first, second))?)));
+}
+
+/// Called in destructors.
+extern "C" fn empty(first: u64, second: u64) {
+    tell(guarded(|| Ok(allocator()?.empty_pool((first, second))?)));
+}
+
+extern "C-unwind" fn largest_block(device: c_int) -> usize {
+    or_throw(guarded(|| Ok(allocator()?.largest_block(number(device))? as usize)))
+}
+
+/// Where the memory begins that a block lies in, and its size.
+///
+/// # Safety
+/// `bytes` can be written.
+unsafe extern "C-unwind" fn surroundings(address: *mut c_void, bytes: *mut usize) -> *mut c_void {
+    let place = or_throw(guarded(|| Ok(allocator()?.surroundings_of(address as u64)?)));
+    // SAFETY: as above.
+    unsafe { bytes.write(place.1 as usize) };
+    place.0 as *mut c_void
+}
+
+extern "C-unwind" fn set_caching(caches: bool) {
+    or_throw(guarded(|| {
+        allocator()?.set_caching(caches);
+        Ok(())
+    }));
+}
+
+extern "C" fn is_caching() -> bool {
+    allocator().map_or(true, |allocator| allocator.is_caching())
+}
