@@ -1,6 +1,7 @@
 """Programs about what PyTorch is told of memory: history, snapshots, profiles, failures."""
 
 import gc
+import os
 import pickle
 from pathlib import Path
 
@@ -232,6 +233,38 @@ def metadata(folder):
     assert not event["user_metadata"] and event["compile_context"] == "N/A"
 
 
+def registrations(folder):
+    """NCCL registers memory as it comes, and lets go of it before it goes."""
+    import torch.distributed as dist
+
+    if not dist.is_nccl_available():
+        return
+    os.environ["TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"] = "1"
+    # Memory that is had in whole segments is what NCCL's hook registers.
+    enable(native=True, settings="expandable_segments:False")
+    early = torch.ones(MIB, device="cuda")
+    store = f"file://{folder}/store"
+    dist.init_process_group("nccl", init_method=store, rank=0, world_size=1)
+    dist.all_reduce(early)
+    several = [torch.ones(16 * MIB, device="cuda") for _ in range(4)]
+    for tensor in several:
+        dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    del several, tensor, early
+    torch.cuda.empty_cache()
+    static = torch.ones(32 * MIB, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sums = static * 2
+        dist.all_reduce(sums)
+        output = sums + 1
+    graph.replay()
+    assert torch.equal(output, static * 3)
+    del graph, sums, output
+    torch.cuda.empty_cache()
+    dist.destroy_process_group()
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
@@ -243,6 +276,7 @@ PROGRAMS = {
         failures,
         native_figures,
         metadata,
+        registrations,
     )
 }
 
