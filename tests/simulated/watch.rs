@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use regraph::driver::{DriverError, HostApi};
+use regraph::driver::{Driver, DriverError, HostApi, Source, StreamHandle};
 use regraph::engine::{Config, HistoryOptions};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
@@ -212,4 +212,46 @@ fn a_device_that_comes_later_keeps_the_history_that_was_asked_for() {
     let actions: Vec<_> =
         host.plugin.snapshot().unwrap().device_traces[0].iter().map(|it| it.action).collect();
     assert_eq!(actions, [Action::Alloc]);
+}
+
+/// A source that has its memory from the driver.
+#[derive(Debug)]
+struct Given(Arc<SimDriver>);
+
+impl Source for Given {
+    fn allocate(&self, bytes: u64, _: StreamHandle) -> Result<u64, DriverError> {
+        self.0.allocate(bytes)
+    }
+
+    fn free(&self, address: u64, _: u64) -> Result<(), DriverError> {
+        self.0.free(address)
+    }
+}
+
+#[test]
+fn memory_is_numbered_as_it_comes() {
+    let host = host("expandable_segments:False");
+    let stream = host.driver.create_stream().unwrap();
+    let key = (0, 7);
+    let source: Arc<dyn Source> = Arc::new(Given(Arc::clone(&host.driver)));
+    host.plugin.create_or_incref_pool(0, key, Some(source)).unwrap();
+    host.watch();
+    let first = host.plugin.allocate(30 * MIB, 0, stream).unwrap();
+    host.plugin.begin_thread_pool(0, key).unwrap();
+    let second = host.plugin.allocate(30 * MIB, 0, stream).unwrap();
+    host.plugin.end_pool(0, key).unwrap();
+    let third = host.plugin.allocate(40 * MIB, 0, stream).unwrap();
+    let arrivals = [first, second, third].map(|address| host.plugin.arrival(0, address));
+    assert_eq!(arrivals, [Some(0), Some(1), Some(2)]);
+    let told: Vec<_> =
+        host.told().into_iter().filter(|it| it.action == Action::SegmentAlloc).collect();
+    assert_eq!(told.iter().map(|it| it.key).collect::<Vec<_>>(), [(0, 0), key, (0, 0)]);
+    // Each segment of a snapshot has come at some time.
+    for segment in host.plugin.snapshot().unwrap().segments {
+        assert!(host.plugin.arrival(0, segment.address).is_some());
+    }
+    assert_eq!(host.plugin.arrival(1, first), None);
+    host.plugin.free(first, 0).unwrap();
+    host.empty();
+    assert_eq!(host.plugin.arrival(0, first), None);
 }

@@ -69,7 +69,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// How many pieces of memory came to a device before the one at an address, which is the same in
     /// processes that do the same; `None` where none lies.
     pub fn arrival(&self, device: u32, address: u64) -> Option<u64> {
-        self.engine(device).ok()?.driver().arrival(address)
+        self.watch.arrival(device, address)
     }
 
     /// A device's figures as numbers: for each of all blocks, small ones and large ones in turn, within

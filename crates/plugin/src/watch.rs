@@ -47,6 +47,16 @@ thread_local! {
 pub(super) struct Watch {
     any: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
+    arrivals: Mutex<Arrivals>,
+}
+
+/// In which order memory came to devices.
+#[derive(Default)]
+struct Arrivals {
+    /// How many pieces have come, by device.
+    counts: BTreeMap<u32, u64>,
+    /// By device and address: the size, and how many came before.
+    at: BTreeMap<(u32, u64), (u64, u64)>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -64,6 +74,27 @@ impl Watch {
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.any.load(Ordering::Relaxed)
+    }
+
+    /// Notes that memory has come to an address.
+    fn note_arrival(&self, device: u32, address: u64, bytes: u64) {
+        let mut arrivals = held(&self.arrivals);
+        let count = arrivals.counts.entry(device).or_default();
+        let before = *count;
+        *count += 1;
+        arrivals.at.insert((device, address), (bytes, before));
+    }
+
+    fn forget_arrival(&self, device: u32, address: u64) {
+        held(&self.arrivals).at.remove(&(device, address));
+    }
+
+    /// How many pieces of memory came to a device before the one at an address.
+    pub(super) fn arrival(&self, device: u32, address: u64) -> Option<u64> {
+        let arrivals = held(&self.arrivals);
+        let (&(of, start), &(bytes, before)) =
+            arrivals.at.range(..=(device, address)).next_back()?;
+        (of == device && address - start < bytes).then_some(before)
     }
 
     pub(super) fn tell(&self, happening: &Happening) {
@@ -112,7 +143,6 @@ struct Ranges {
     /// Sizes by address.
     reserved: BTreeMap<u64, u64>,
     got: BTreeMap<u64, Got>,
-    arrivals: u64,
 }
 
 /// Memory at an address.
@@ -123,8 +153,6 @@ struct Got {
     /// Whether it can be used, which has been told where someone watched.
     usable: bool,
     by: (PoolKey, StreamHandle),
-    /// How many came before.
-    arrival: u64,
 }
 
 impl<D> Watched<D> {
@@ -136,16 +164,8 @@ impl<D> Watched<D> {
         let mut ranges = held(&self.ranges);
         let whole = allocated || ranges.reserved.get(&address) == Some(&bytes);
         let by = ASKING.try_with(Cell::get).unwrap_or((UNNAMED, StreamHandle::from_bits(0)));
-        let arrival = ranges.arrivals;
-        ranges.arrivals += 1;
-        ranges.got.insert(address, Got { bytes, whole, usable: false, by, arrival });
-    }
-
-    /// How many pieces of memory came before the one at an address.
-    pub(super) fn arrival(&self, address: u64) -> Option<u64> {
-        let ranges = held(&self.ranges);
-        let (start, got) = ranges.got.range(..=address).next_back()?;
-        (address - start < got.bytes).then_some(got.arrival)
+        ranges.got.insert(address, Got { bytes, whole, usable: false, by });
+        self.watch.note_arrival(self.device, address, bytes);
     }
 
     /// Tells of what can be used from now on.
@@ -193,6 +213,7 @@ impl<D> Watched<D> {
             let mut ranges = held(&self.ranges);
             while let Some((&gone, _)) = ranges.got.range(address..address + bytes).next() {
                 ranges.got.remove(&gone);
+                self.watch.forget_arrival(self.device, gone);
             }
         } else if usable {
             self.comes(address, bytes);
@@ -286,6 +307,7 @@ impl WatchedSource {
 impl Source for WatchedSource {
     fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64> {
         let address = self.source.allocate(bytes, stream)?;
+        self.watch.note_arrival(self.device, address, bytes);
         self.tell(Action::SegmentAlloc, (address, bytes), stream);
         Ok(address)
     }
@@ -294,8 +316,9 @@ impl Source for WatchedSource {
         let stream = StreamHandle::from_bits(0);
         self.tell(Action::SegmentFree, (address, bytes), stream);
         let freed = self.source.free(address, bytes);
-        if freed.is_err() {
-            self.tell(Action::SegmentAlloc, (address, bytes), stream);
+        match freed {
+            Ok(()) => self.watch.forget_arrival(self.device, address),
+            Err(_) => self.tell(Action::SegmentAlloc, (address, bytes), stream),
         }
         freed
     }
