@@ -99,10 +99,10 @@ fn a_capture_makes_no_call_in_vain() {
     }
     use Call::{CaptureStatus, Create, Dependencies, Map, Nodes, Reserve, SetAccess};
     // Of the status, six calls are about the state of the random generator.
-    let asked = [(CaptureStatus, 11), (Nodes, 1)];
+    let asked = [(CaptureStatus, 9), (Nodes, 1)];
     assert_eq!(h.counted(s, |_| ()), asked);
     // When it is looked at, and by the checker.
-    let node = [(CaptureStatus, 11), (Dependencies, 2), (Nodes, 1)];
+    let node = [(CaptureStatus, 9), (Dependencies, 2), (Nodes, 1)];
     assert_eq!(h.counted(s, |h| h.launch(s)), node);
     let with_memory = [
         (CaptureStatus, 14),

@@ -270,3 +270,39 @@ fn a_recording_input_s_memory_goes_to_later_captures_alone() {
     t.captured(|| assert_eq!(t.allocate(4 * MIB), input));
     assert_eq!(t.live(), [input.min(output), input.max(output)]);
 }
+
+/// A tree that is gone leaves nothing, even of inputs that were freed in a capture.
+#[test]
+fn what_a_tree_held_goes_with_it() {
+    for inputs in 0..3 {
+        let t = Trees::new(Config::default());
+        t.warm_up();
+        let mut graphs = 1;
+        for _ in 0..inputs {
+            let node = t.record(1);
+            graphs += 1;
+            for output in node.outputs {
+                t.free(output);
+            }
+        }
+        for _ in 0..graphs {
+            t.plugin.release_pool(0, POOL).unwrap();
+        }
+        t.plugin.empty_cache().unwrap();
+        assert_eq!(t.reserved(), 0, "after {inputs} graphs with an input");
+        assert_eq!(t.plugin.pools(0).unwrap().len(), 1);
+    }
+}
+
+/// Work that still runs is waited for when the cache is emptied.
+#[test]
+fn a_pool_of_a_warm_up_alone_goes_with_the_cache() {
+    let t = Trees::new(Config::default());
+    t.plugin.release_pool(0, POOL).unwrap();
+    t.plugin.empty_cache().unwrap();
+    t.warm_up();
+    assert!(t.reserved() > 0);
+    t.plugin.empty_cache().unwrap();
+    assert_eq!(t.reserved(), 0);
+    assert_eq!(t.plugin.pools(0).unwrap().len(), 1);
+}

@@ -215,9 +215,9 @@ impl<D: Driver + HostApi> Device<D> {
         pools.private.len() < before
     }
 
-    /// Gives back the pools that nothing uses any more. Of those that had graphs once the device has
-    /// finished what it was given, and not while something captures: a wait for the device would ruin
-    /// that. Says whether there was any.
+    /// Gives back the pools that nothing uses any more, once the device has finished what it was given:
+    /// graphs and freed blocks may be in use until then. Not while something captures: a wait for the
+    /// device would ruin that. Says whether there was any.
     pub(super) fn let_go(&self) -> bool {
         let mut pools = self.pools();
         self.end_late(&mut pools);
@@ -226,9 +226,8 @@ impl<D: Driver + HostApi> Device<D> {
 
     pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {
         let mut released = self.drop_unused(pools);
-        let claimed = |private: &Private| private.users == 0 && !private.graphs.is_empty();
-        let claimed = pools.private.values().any(claimed);
-        if !claimed || !self.routes.have_no_filters() || self.engine.is_recording() {
+        let waits = pools.private.values().any(|private| self.waits_for_work(private));
+        if !waits || !self.routes.have_no_filters() || self.engine.is_recording() {
             return released;
         }
         if self.engine.driver().synchronize().is_err() {
@@ -240,5 +239,11 @@ impl<D: Driver + HostApi> Device<D> {
             }
         }
         released | self.drop_unused(pools)
+    }
+
+    /// Whether nothing but running work may keep a pool.
+    fn waits_for_work(&self, private: &Private) -> bool {
+        let live = || self.engine.pool_statistics(private.pool).map_or(0, |pool| pool.blocks);
+        private.users == 0 && (!private.graphs.is_empty() || live() == 0)
     }
 }
