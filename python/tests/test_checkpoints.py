@@ -77,6 +77,7 @@ except native.Unavailable as error:
     print("unavailable:", error)
     sys.exit(0)
 native.install(library, "regraph")
+calls.clear()
 
 check = torch._C._cuda_checkPoolLiveAllocations
 assert check(0, POOL, {KEPT, STALE})

@@ -61,6 +61,7 @@ except native.Unavailable as error:
     sys.exit(0)
 pools.install(Patches())
 native.install(library, "regraph")
+calls.clear()
 
 torch._C._cuda_beginAllocateToPool(0, POOL)
 torch._C._cuda_endAllocateToPool(0, POOL)
@@ -82,9 +83,9 @@ if hasattr(torch.cuda.memory, "_cuda_beginAllocateCurrentThreadToPool"):
     calls.clear()
 
 torch._C._cuda_cudaCachingAllocator_enable(False)
-assert not caches[0]
+assert not caches[0], "off"
 torch._C._cuda_cudaCachingAllocator_enable(True)
-assert caches[0]
+assert caches[0], "on again"
 torch._C._cuda_emptyCache()
 assert calls == [("reset",)], calls
 print("done")
