@@ -105,7 +105,7 @@ fn a_capture_makes_no_call_in_vain() {
     let node = [(CaptureStatus, 9), (Dependencies, 2), (Nodes, 1)];
     assert_eq!(h.counted(s, |h| h.launch(s)), node);
     let with_memory = [
-        (CaptureStatus, 14),
+        (CaptureStatus, 11),
         (Dependencies, 2),
         (Nodes, 1),
         (Reserve, 1),
