@@ -193,6 +193,11 @@ impl From<Error> for Failure {
 
 /// A request that failed, in PyTorch's words.
 fn told(report: &OutOfMemory) -> String {
+    /// In bytes; PyTorch calls it 1 EB.
+    const MOST: u64 = 1 << 60;
+    if report.requested > MOST {
+        return "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
+    }
     let requested = readable(report.requested);
     let mut text = format!("CUDA out of memory. Tried to allocate {requested}. ");
     if let (Some(free), Some(total)) = (report.device_free, report.device_total) {

@@ -104,7 +104,21 @@ impl<D: Driver> Engine<D> {
         self.trim(0)
     }
 
-    /// The same, until no more than `keep` bytes are held; what was unused longest goes first.
+    /// The same after a wait for the work that streams hold now, as far as they can be waited for: what
+    /// they freed goes too. Streams that capture are not waited for, and no capture is disturbed.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn empty_cache_waiting(&self) -> Result<Emptied, Error> {
+        self.change(|locked| {
+            // What stream caches hold is ordered by their streams from then on.
+            locked.free_completed(None);
+            locked.state.timelines.synchronize(locked.driver);
+            Ok(locked.empty(0))
+        })
+    }
+
+    /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -306,3 +306,25 @@ fn a_pool_of_a_warm_up_alone_goes_with_the_cache() {
     assert_eq!(t.reserved(), 0);
     assert_eq!(t.plugin.pools(0).unwrap().len(), 1);
 }
+
+/// So is work outside pools, and a capture that is under way does not mind.
+#[test]
+fn what_streams_freed_goes_with_the_cache() {
+    let t = Trees::new(Config::default());
+    t.plugin.release_pool(0, POOL).unwrap();
+    let other = t.driver.create_stream().unwrap();
+    let block = t.plugin.allocate(30 * MIB, 0, other).unwrap();
+    t.driver.launch(other, Work::default(), false).unwrap();
+    t.plugin.record_stream(block, t.stream).unwrap();
+    t.launch();
+    t.plugin.free(block, 0).unwrap();
+    t.captured(|| {
+        t.plugin.empty_cache().unwrap();
+        let kept = t.allocate(MIB);
+        t.launch();
+        t.free(kept);
+    });
+    t.plugin.release_pool(0, POOL).unwrap();
+    t.plugin.empty_cache().unwrap();
+    assert_eq!(t.reserved(), 0);
+}

@@ -166,16 +166,17 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(device.engine.record_use(block, stream)?)
     }
 
-    /// Gives free memory back to the driver, pools that no graph uses any more first; for these it
-    /// waits for the device, unless something captures on it.
+    /// Gives free memory back to the driver, after a wait for the work that held it: pools that no graph
+    /// uses any more first, which it waits for the device for, unless something captures on it; then what
+    /// streams have freed.
     ///
     /// # Errors
-    /// Those of [`Engine::empty_cache`].
+    /// Those of [`Engine::empty_cache_waiting`].
     pub fn empty_cache(&self) -> Result<(), Error> {
         self.unmap_closed();
         for device in self.devices() {
             device.let_go();
-            device.engine.empty_cache()?;
+            device.engine.empty_cache_waiting()?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ def second_time(folder):
     expect(regraph.torch.Error, enable, "enabled already")
     assert torch.ones(MIB, device="cuda").sum().item() == MIB
     expect(regraph.torch.Error, enable, "enabled already")
-    assert torch.cuda.memory.get_allocator_backend() == "pluggable"
+    assert torch.cuda.memory.get_allocator_backend() == "regraph"
 
 
 def too_late(folder):
@@ -70,8 +70,9 @@ def _run_child(method, enabling):
 
 
 def unserved(folder):
-    """What cannot be served says so, and everything else goes on."""
-    enable()
+    """What a plug-in cannot serve says so, and everything else goes on."""
+    enable(native=False)
+    assert torch.cuda.memory.get_allocator_backend() == "pluggable"
     error = regraph.torch.Error
     tensor = torch.ones(MIB, device="cuda")
     expect(error, torch.cuda.MemPool, "MemPool")
@@ -81,24 +82,50 @@ def unserved(folder):
 
 
 def convolutions(folder):
+    """Convolutions run with cuDNN's benchmark on."""
+    torch.backends.cudnn.benchmark = True
+    enable()
+    assert torch.backends.cudnn.benchmark
+    _convolve()
+
+
+def convolutions_of_a_plug_in(folder):
     """Convolutions run though cuDNN's benchmark was asked for."""
     torch.backends.cudnn.benchmark = True
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        enable()
+        enable(native=False)
         torch.backends.cudnn.benchmark = True
     assert sum("benchmark stays off" in str(one.message) for one in told) == 2
+    _convolve()
+
+
+def _convolve():
     network = torch.nn.Conv2d(3, 8, 3).cuda()
     given = torch.randn(2, 3, 32, 32, device="cuda")
     expected = network.cpu()(given.cpu())
     torch.testing.assert_close(network.cuda()(given).cpu(), expected, atol=1e-2, rtol=1e-2)
 
 
+def compiled_trees(folder):
+    """torch.compile's graph trees run, and what they return outlives a run."""
+    enable()
+    function = lambda value: (value @ value).relu() + 1  # noqa: E731
+    with torch.no_grad():
+        compiled = torch.compile(function, mode="reduce-overhead")
+        for size in (64, 96, 64):
+            for seed in range(4):
+                torch.manual_seed(seed)
+                given = torch.randn(size, size, device="cuda")
+                torch.compiler.cudagraph_mark_step_begin()
+                torch.testing.assert_close(compiled(given), function(given))
+
+
 def compiled_graphs(folder):
-    """torch.compile's graph trees name the switch, and with it the graphs are served."""
+    """As a plug-in, graph trees name the switch, and with it the graphs are served."""
     from torch._inductor import config
 
-    enable()
+    enable(native=False)
     given = torch.randn(64, 64, device="cuda")
     function = lambda value: (value @ value).relu() + 1  # noqa: E731
     with torch.no_grad():
@@ -123,6 +150,8 @@ PROGRAMS = {
         forked_child,
         unserved,
         convolutions,
+        convolutions_of_a_plug_in,
+        compiled_trees,
         compiled_graphs,
     )
 }
