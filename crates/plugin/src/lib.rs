@@ -177,6 +177,8 @@ impl<D: Driver + HostApi> Plugin<D> {
         for device in self.devices() {
             device.let_go();
             device.engine.empty_cache_waiting()?;
+            // What only frees behind running work had kept.
+            device.drop_unused(&mut device.pools());
         }
         Ok(())
     }
