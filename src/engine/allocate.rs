@@ -289,7 +289,9 @@ impl<D: Driver> Locked<'_, D> {
         self.state.write_journals(pool, mine.map(|home| home.slot), standing);
         let row = self.state.pools.get_mut(pool).expect("found before");
         let caches = self.config.settings.caching && row.config().may_cache();
-        let leased = mine.is_none() && caches;
+        // What is borrowed is the lender's again as soon as it is freed.
+        let borrowed = pool != request.pool;
+        let leased = mine.is_none() && caches && !borrowed;
         row.add_block();
         if leased {
             self.state.count_left_over((pool, heap), self.config.statistics);
@@ -312,6 +314,7 @@ impl<D: Driver> Locked<'_, D> {
             uses: SmallVec::new(),
             gone: None,
             leased,
+            borrowed,
             frames: frames.clone().filter(|_| !leased),
         });
         if let Some(home) = mine {

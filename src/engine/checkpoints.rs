@@ -10,9 +10,11 @@ use std::sync::Arc;
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
+use super::pools::Pool;
 use super::report::Block;
 use super::state::{Locked, State};
-use super::streams::{StreamStatus, Timelines};
+use super::stream_cache::Leases;
+use super::streams::{Position, StreamStatus, Timelines};
 use super::{Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
@@ -92,7 +94,10 @@ impl<D: Driver> Engine<D> {
     /// A restored block belongs to the pool's graphs. When it is freed, captures of the pool may have its
     /// place, and work outside captures may not before the last graph of the pool is released. The same holds at
     /// once for the place of a block that was freed by this. Streams that were recorded for either are
-    /// forgotten.
+    /// forgotten. Free memory of the pool goes to the driver, and to pools that borrow, only once all that
+    /// has used it so far has completed. Blocks that other pools have borrowed are theirs: they are not
+    /// freed, and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the
+    /// pool meanwhile, or free any.
     ///
     /// Costs a look at each range of the pool, and asks the driver nothing, unless a capture into another
     /// pool is under way. An error leaves everything as it was.
@@ -110,7 +115,8 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// The blocks of a pool that have not been freed, in order of addresses.
+    /// The blocks of a pool that have not been freed, in order of addresses; not those that other pools have
+    /// borrowed.
     ///
     /// # Errors
     /// [`Error::UnknownPool`].
@@ -125,7 +131,7 @@ impl State {
     fn checkpoint(&self, pool: PoolId) -> Checkpoint {
         let mut blocks = Vec::new();
         self.each_live(|_, block, requested, frames| {
-            if block.pool != pool {
+            if block.pool != pool || block.borrowed {
                 return;
             }
             let (address, bytes) = self.pools.extent(block.heap, block.range);
@@ -145,11 +151,11 @@ impl State {
         Checkpoint { pool, blocks }
     }
 
-    /// The live blocks of a pool, in order of addresses.
+    /// The live blocks of a pool, in order of addresses, but for those that other pools have borrowed.
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, _| {
-            if block.pool == pool {
+            if block.pool == pool && !block.borrowed {
                 let (address, _) = self.pools.extent(block.heap, block.range);
                 live.push(Block { id, address, bytes });
             }
@@ -162,7 +168,8 @@ impl State {
     fn streams_in(&self, pool: PoolId) -> Vec<StreamHandle> {
         let mut streams = Vec::new();
         for block in self.blocks.iter().filter(|block| block.pool == pool) {
-            streams.push(block.stream);
+            // Of a stream that was retired nothing can be asked.
+            streams.extend(block.gone.is_none().then_some(block.stream));
             streams.extend(block.uses.iter().map(|used| used.stream));
         }
         for cache in self.caches.used() {
@@ -186,12 +193,51 @@ impl State {
         let mut gone = heaps.filter_map(|heap| {
             self.pools.heap(heap).first_unclaimable(&checkpoint.places_in(heap))
         });
-        match gone.next() {
+        match gone.next().or_else(|| self.first_borrowed(pool, checkpoint)) {
             Some((address, bytes)) => {
                 Err(Error::CheckpointGone { pool: self.pools.label(pool), address, bytes })
             }
             None => Ok(()),
         }
+    }
+
+    /// The first place of a checkpoint where a block lies that another pool has borrowed.
+    fn first_borrowed(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
+        let borrowed = self.blocks.iter().filter(|block| block.pool == pool && block.borrowed);
+        let borrowed: Vec<(u64, u64)> =
+            borrowed.map(|block| self.pools.extent(block.heap, block.range)).collect();
+        let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));
+        places.find(|&(address, bytes)| {
+            borrowed.iter().any(|&(at, held)| at < address + bytes && address < at + held)
+        })
+    }
+
+    /// What must be completed before memory of a pool can go to anyone but later users of the pool: all
+    /// that its blocks, and what was freed of it, may be used by now.
+    fn unsettled_marks(&mut self, pool: PoolId) -> Vec<Position> {
+        let mut marks = Vec::new();
+        for heap in self.pools.heaps_of(Some(pool)) {
+            let ordered = self.pools.heap(heap).ordered_positions();
+            marks.extend(ordered.map(|(timeline, position)| Position { timeline, position }));
+        }
+        let gone = self.blocks.iter().filter(|block| block.pool == pool);
+        marks.extend(gone.filter_map(|block| block.gone.as_deref().copied()));
+        let mut streams = self.streams_in(pool);
+        for waiting in self.deferred.iter().filter(|waiting| waiting.pool == pool) {
+            marks.extend(waiting.positions.iter().copied().chain(waiting.own));
+            streams.extend(waiting.streams.iter().copied());
+        }
+        for stream in streams {
+            let timeline = self.timelines.of(stream);
+            marks.push(Position { timeline, position: self.timelines.now(timeline) });
+        }
+        marks
+    }
+
+    /// Whether work from before a restoration of a pool may still use memory that is free in it.
+    pub(super) fn is_settling(&self, pool: PoolId) -> bool {
+        let marks = self.pools.get(pool).map(Pool::settling).unwrap_or_default();
+        marks.iter().any(|&mark| !self.timelines.is_reached(mark))
     }
 }
 
@@ -246,6 +292,11 @@ impl<D: Driver> Locked<'_, D> {
     fn restore(&mut self, pool: PoolId, checkpoint: &Checkpoint) -> Restored {
         let heaps = self.state.pools.heaps_of(Some(pool));
         heaps.iter().for_each(|&heap| self.state.touch(heap));
+        // Later users of the pool come after all that; the driver and other pools do not.
+        let marks = self.state.unsettled_marks(pool);
+        if let Some(row) = self.state.pools.get_mut(pool) {
+            row.settle_behind(&marks);
+        }
         let freed = self.end_all(pool);
         let mut live = Vec::with_capacity(checkpoint.blocks.len());
         for heap in heaps {
@@ -262,9 +313,11 @@ impl<D: Driver> Locked<'_, D> {
     fn end_all(&mut self, pool: PoolId) -> Vec<Block> {
         let mut ended = Vec::new();
         let caches = Arc::clone(&self.state.caches);
-        let mut leases = Vec::new();
+        let (mut leases, mut cached) = (Vec::new(), Leases::new());
         for mut cache in caches.used() {
+            // Under one lock: what another thread takes or frees just then is in one of the two.
             leases.extend(cache.give_up_live(pool));
+            cache.drain(|of, _, _| of == pool, &mut cached);
         }
         for (id, lease) in leases {
             let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };
@@ -276,7 +329,7 @@ impl<D: Driver> Locked<'_, D> {
             ended.push(self.end_block(id, block));
         }
         // What was freed to a stream cache just before, too.
-        self.take_back(|of, _, _| of == pool);
+        self.end_leases(cached);
         for Block { id, .. } in self.state.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
             self.state.discount(&block, self.config.statistics);
@@ -327,6 +380,7 @@ impl<D: Driver> Locked<'_, D> {
             uses: smallvec::SmallVec::new(),
             gone,
             leased: false,
+            borrowed: false,
             frames: kept.frames.clone(),
         });
         self.state.count_in((pool, heap), (bytes, requested), self.config.statistics);

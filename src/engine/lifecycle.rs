@@ -105,7 +105,7 @@ impl<D: Driver> Locked<'_, D> {
         let waiting = self.state.deferred.iter().filter(|waiting| waiting.pool == id).count();
         let ordered: usize =
             heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
-        let waiting = waiting + ordered;
+        let waiting = waiting + ordered + usize::from(self.state.is_settling(id));
         let pool = self.state.pool(id, "destroy_pool")?;
         if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {
             return Err(Error::PoolInUse {

@@ -74,6 +74,8 @@ pub(super) struct LiveBlock {
     pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
+    /// Whether it was asked of another pool, which borrows here.
+    pub(super) borrowed: bool,
     /// Who asked for it, where that is recorded.
     pub(super) frames: Option<Arc<Frames>>,
 }

@@ -268,6 +268,11 @@ impl State {
         self.live(|block| block.pool == pool && !matches!(block.origin, Origin::Graph))
     }
 
+    /// The live blocks in a pool that were asked of others, which borrow there.
+    pub(super) fn borrowed(&self, pool: PoolId) -> Vec<Leak> {
+        self.live(|block| block.pool == pool && block.borrowed)
+    }
+
     /// The live blocks that are wanted, in order of addresses.
     fn live(&self, wanted: impl Fn(&LiveBlock) -> bool) -> Vec<Leak> {
         let mut live = Vec::new();

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::config::PoolConfig;
 use super::names::{GraphId, PoolId, PoolLabel};
 use super::spare::Spare;
+use super::streams::Position;
 use crate::driver::CaptureId;
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
@@ -62,6 +63,9 @@ pub(super) struct Pool {
     blocks: usize,
     /// Who may have what is free here.
     spare: Spare,
+    /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
+    /// free memory is for later users of the pool alone.
+    settling: SmallVec<[Position; 2]>,
 }
 
 /// Where a block may lie.
@@ -171,6 +175,21 @@ impl Pool {
         self.spare
     }
 
+    /// What must be completed before free memory of the pool may leave it.
+    pub(super) fn settling(&self) -> &[Position] {
+        &self.settling
+    }
+
+    /// Keeps free memory in the pool until these marks are reached.
+    pub(super) fn settle_behind(&mut self, marks: &[Position]) {
+        for &mark in marks {
+            match self.settling.iter_mut().find(|it| it.timeline == mark.timeline) {
+                Some(known) => known.position = known.position.max(mark.position),
+                None => self.settling.push(mark),
+            }
+        }
+    }
+
     /// Places that are in blocks, leased ones included.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
@@ -235,6 +254,7 @@ impl Pools {
             captures: 0,
             blocks: 0,
             spare: Spare::default(),
+            settling: SmallVec::new(),
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();

@@ -84,7 +84,8 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
-    fn end_leases(&mut self, leases: Leases) -> bool {
+    /// Takes back what a stream cache has given up of what it had cached.
+    pub(super) fn end_leases(&mut self, leases: Leases) -> bool {
         let any = !leases.is_empty();
         for lease in leases {
             let Some(block) = self.state.blocks.end_cached(lease.row) else { continue };
@@ -163,12 +164,15 @@ impl<D: Driver> Locked<'_, D> {
         gone
     }
 
-    /// Whether what is free in a heap is for others, or for the pool that asks.
+    /// Whether what is free in a heap is for others, or for the pool that asks, and no work uses it.
     fn may_give_back(&self, heap: u32, amount: Amount) -> bool {
         let pool = self.state.pools.pool_of(heap);
-        amount.pool.is_some()
-            || amount.needs == Some(pool)
-            || self.state.pools.get(pool).is_none_or(|row| row.spare().is_given_back())
+        let is_for_all = || {
+            amount.pool.is_some()
+                || amount.needs == Some(pool)
+                || self.state.pools.get(pool).is_none_or(|row| row.spare().is_given_back())
+        };
+        !self.state.is_settling(pool) && is_for_all()
     }
 
     /// In a heap that caches nothing: gives back what has become free.

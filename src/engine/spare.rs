@@ -57,7 +57,8 @@ impl<D: Driver> Engine<D> {
             let heaps = locked.state.pool(pool, "empty_pool")?.heaps();
             locked.free_completed(Some(pool));
             let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled();
-            if wait && heaps.iter().map(unsettled).sum::<usize>() > 0 {
+            let settling = locked.state.is_settling(pool);
+            if wait && (settling || heaps.iter().map(unsettled).sum::<usize>() > 0) {
                 locked.state.timelines.synchronize(locked.driver);
                 locked.free_completed(Some(pool));
             }
@@ -107,7 +108,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         for lender in self.state.pools.lenders().to_vec() {
             let Some(row) = self.state.pools.get(lender) else { continue };
-            if row.spare() != spare || lender == pool {
+            if row.spare() != spare || lender == pool || self.state.is_settling(lender) {
                 continue;
             }
             let homes = row.homes(bytes, requester);

@@ -52,7 +52,7 @@ impl<D: Driver> Engine<D> {
     /// same addresses, and with any contents once the pool is resumed.
     ///
     /// # Errors
-    /// As [`Engine::suspend_pool`], but for [`Error::PoolHasBlocks`].
+    /// As [`Engine::suspend_pool`]; [`Error::PoolHasBlocks`] only of blocks that other pools have borrowed.
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| locked.suspend_pool(pool, true))
     }
@@ -170,7 +170,12 @@ impl<D: Driver> Locked<'_, D> {
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
         self.must_be_quiet(pool)?;
         // After stream caches hand nothing of it out any more.
-        let blocks = if discarding || known { Vec::new() } else { self.state.ungraphed(pool) };
+        let blocks = match discarding {
+            _ if known => Vec::new(),
+            // Their owners know nothing of this pool.
+            true => self.state.borrowed(pool),
+            false => self.state.ungraphed(pool),
+        };
         if !blocks.is_empty() {
             return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
         }
@@ -210,7 +215,8 @@ impl<D: Driver> Locked<'_, D> {
             let heaps = row.all_heaps();
             captures = row.captures();
             let waits = |heap: u32| with_heap!(self.state.pools, heap, |heap| heap.unsettled());
-            waiting = heaps.iter().copied().map(waits).sum();
+            waiting = heaps.iter().copied().map(waits).sum::<usize>()
+                + usize::from(self.state.is_settling(pool));
             if captures > 0 || waiting == 0 {
                 break;
             }

@@ -68,6 +68,16 @@ impl Heap {
         self.ordered.get(timeline.index()).is_some_and(|&ranges| ranges > 0)
     }
 
+    /// What timelines have ordered: for each such range its timeline, and what that must have completed.
+    pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
+        self.free_ids().filter_map(|id| match self.ranges[id] {
+            Range { state: State::StreamOrdered { timeline }, position, .. } => {
+                Some((timeline, position))
+            }
+            _ => None,
+        })
+    }
+
     /// Bytes that timelines have ordered.
     pub(crate) fn stream_ordered_bytes(&self) -> u64 {
         if self.stream_ordered_ranges() == 0 {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, BlockId, Checkpoint, Config, Error, GraphId, PoolConfig};
+use regraph::engine::{Block, BlockId, Checkpoint, Config, Error, GraphId, PoolConfig, Spare};
 use regraph::plan::Options;
 use regraph::settings::Settings;
 use regraph_sim::SimConfig;
@@ -125,6 +125,66 @@ fn a_place_is_taken_whatever_is_there() {
     b.launch(s);
     assert!(!places(&blocks).contains(&(other.address, 4 * MIB)));
     b.finish(s, capture);
+}
+
+/// The driver unmaps without waiting: what running work may use stays until that is done.
+#[test]
+fn what_a_restoration_frees_stays_mapped_while_work_uses_it() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    let (own, other) = (b.allocate(s), b.allocate(s));
+    b.engine.record_stream(other.id, t).unwrap();
+    b.launch(s);
+    b.launch(t);
+    let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+    assert_eq!(places(&restored.freed), places(&[own, other]));
+    let held = b.reserved();
+    b.engine.empty_cache().unwrap();
+    b.engine.empty_pool(b.pool, false).unwrap();
+    assert_eq!(b.reserved(), held);
+    let refused = b.engine.destroy_pool(b.pool);
+    assert!(matches!(refused, Err(Error::PoolInUse { waiting: 1, .. })), "{refused:?}");
+    let refused = b.engine.suspend_pool(b.pool);
+    assert!(matches!(refused, Err(Error::PoolBusy { waiting: 1, .. })), "{refused:?}");
+    // Nor does a pool get it whose owner has promised nothing.
+    let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
+    b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+    let block = b.engine.allocate(eager, 4 * MIB, t).unwrap();
+    assert!(block.address != own.address && block.address != other.address);
+    b.driver.complete_all();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.engine.pool_statistics(b.pool).unwrap().reserved, 0);
+}
+
+/// What another pool has borrowed is live for as long as its owner has it.
+#[test]
+fn a_borrowed_block_is_not_freed_by_a_restoration() {
+    let b = bench(checked());
+    let [s] = b.streams();
+    let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
+    let before = b.engine.checkpoint(b.pool).unwrap();
+    let block = b.allocate(s);
+    let with_block = b.engine.checkpoint(b.pool).unwrap();
+    b.engine.free(block.id).unwrap();
+    b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+    let borrowed = b.engine.allocate(eager, 4 * MIB, s).unwrap();
+    assert_eq!(borrowed.address, block.address);
+    assert_eq!(live(&b), []);
+    assert_eq!(b.engine.checkpoint(b.pool).unwrap().blocks().count(), 0);
+    let restored = b.engine.restore(b.pool, &before).unwrap();
+    assert_eq!(places(&restored.freed), []);
+    let refused = b.engine.restore(b.pool, &with_block);
+    assert!(matches!(refused, Err(Error::CheckpointGone { .. })), "{refused:?}");
+    // A capture of the lender's gets another place.
+    let (_, outputs) = capture(&b, s, 1);
+    assert!(outputs.iter().all(|it| it.address != borrowed.address));
+    let refused = b.engine.suspend_pool_discarding(b.pool);
+    assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+    b.engine.free(borrowed.id).unwrap();
+    b.driver.complete_all();
+    b.engine.restore(b.pool, &with_block).unwrap();
+    assert_eq!(live(&b), [(block.address, 4 * MIB)]);
 }
 
 /// A block waits, and a smaller one lay in its middle at the checkpoint: what is left goes on waiting.
