@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Block, Engine, GraphId, PoolConfig, PoolId, Spare};
+use regraph::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId, Spare};
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
@@ -210,7 +210,9 @@ impl<D: Driver + HostApi> Device<D> {
     pub(super) fn drop_unused(&self, pools: &mut Pools) -> bool {
         let before = pools.private.len();
         pools.private.retain(|_, private| {
-            !private.is_unused() || self.engine.destroy_pool(private.pool).is_err()
+            // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+            let keeps = |result| matches!(result, Err(engine::Error::PoolInUse { .. }));
+            !private.is_unused() || keeps(self.engine.destroy_pool(private.pool))
         });
         pools.private.len() < before
     }

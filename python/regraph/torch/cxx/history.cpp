@@ -152,7 +152,12 @@ Freed::Freed(void* address) : address_(address) {
 }
 
 void Freed::tell() const {
-  if (profiled_) tell_profiler(address_, -static_cast<std::int64_t>(bytes_), device_);
+  if (!profiled_) return;
+  try {
+    tell_profiler(address_, -static_cast<std::int64_t>(bytes_), device_);
+  } catch (...) {
+    // Figures of an allocator that has failed; a tensor's destructor may not throw.
+  }
 }
 
 c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
