@@ -87,7 +87,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
     /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
-    /// now. So a place that the checkpoint names is taken whatever was there since. A graph that was
+    /// now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
     /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
     /// output, the host launches it only where these are not wanted any more.
     ///

@@ -3,7 +3,7 @@
 //! The engine sees no work of other processes. Who shares a block keeps it until that work has
 //! completed, as with work that the engine was not told of: its addresses and its physical memory
 //! may be another block's afterwards. The physical memory itself stays for as long as another process
-//! maps it, whatever becomes of it here.
+//! maps it, also after it has gone here.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -104,7 +104,7 @@ pub(super) struct Timelines {
 }
 
 impl Timelines {
-    /// A mark that is reached whatever its timeline does. There is one wherever a block has been.
+    /// A mark that is reached at any position of its timeline. There is one wherever a block has been.
     pub(super) fn passed() -> Position {
         Position { timeline: TimelineId::new(0), position: 0 }
     }

@@ -727,7 +727,7 @@ impl Tree {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Each path of a tree of graphs computes what it computed when it was recorded, whatever other paths
+    /// Each path of a tree of graphs computes what it computed when it was recorded, however other paths
     /// were recorded and launched since.
     #[test]
     fn every_path_of_a_tree_holds_its_own(plans in vec(plans(), 1..12)) {

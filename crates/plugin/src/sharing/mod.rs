@@ -69,7 +69,7 @@ struct Entry {
     id: OpenedId,
     address: u64,
     mapped: Mapped,
-    /// How often it was opened and not closed; it is unmapped later where nobody has it.
+    /// How often it was opened and not closed; at zero it is unmapped, though later.
     users: usize,
 }
 
