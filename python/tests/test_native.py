@@ -70,6 +70,15 @@ def test_a_compiler_that_fails_is_told_with_its_words(cache, monkeypatch):
     assert not list(cache.rglob("*.so"))
 
 
+@needs_compiler
+def test_one_that_the_machine_cannot_load_is_compiled_anew(cache, monkeypatch):
+    (cache / "built").mkdir()
+    (cache / "built" / door.file_name()).write_bytes(b"for another machine")
+    monkeypatch.setenv("CXX", shutil.which("false"))
+    with pytest.raises(door.Unavailable, match="false failed"):
+        door.load()
+
+
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 def test_a_library_for_another_version_is_refused(cache, monkeypatch):
     library(cache / "built", "1.0")
@@ -106,6 +115,7 @@ def test_it_is_compiled_once_and_installed(cache, tmp_path):
         f"native._answer('hooks', dict.fromkeys({names!r}, address))\n"
         "import torch\n"
         "from regraph.torch import native as door\n"
+        f"door.BUILT = type(door.BUILT)({str(cache / 'none')!r})\n"
         "first = door.load()\n"
         "door.install(first, 'regraph')\n"
         "print(torch.cuda.memory.get_allocator_backend())\n"

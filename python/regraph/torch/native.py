@@ -4,6 +4,7 @@ That class differs between minor versions of PyTorch, so there is a small librar
 wheel, or compiled once on the user's machine into a cache.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.util
@@ -45,13 +46,7 @@ def load() -> ctypes.CDLL:
         Unavailable: There is none, and it cannot be compiled, or PyTorch's class looks different.
     """
     version = ".".join(str(number) for number in minor_version())
-    path = BUILT / file_name()
-    if not path.exists():
-        path = _compiled()
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be loaded: {error}") from error
+    library, path = _opened()
     library.regraph_native_version.restype = ctypes.c_char_p
     built_for = library.regraph_native_version().decode()
     if built_for != version:
@@ -128,6 +123,19 @@ def compile_library(output: Path, torch_headers: Path, cuda_headers: Path) -> No
         )
         # In one step: another process may look for it.
         built.replace(output)
+
+
+def _opened() -> tuple[ctypes.CDLL, Path]:
+    built = BUILT / file_name()
+    if built.exists():
+        # It may need a newer C++ library than the machine has; one that is compiled there does not.
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(str(built)), built
+    path = _compiled()
+    try:
+        return ctypes.CDLL(str(path)), path
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be loaded: {error}") from error
 
 
 def _run(command: list[str]) -> None:
