@@ -1,11 +1,8 @@
 """The allocator class's part in CUDA graph trees: PyTorch's own calls, with hooks that take notes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+
+from own_process import must_be_done
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -109,19 +106,4 @@ print("done")
     not hasattr(torch._C, "_cuda_setCheckpointPoolState"), reason="PyTorch is built without CUDA"
 )
 def test_pytorchs_own_calls_reach_the_hooks():
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout
-    if done.stdout.startswith("unavailable"):
-        pytest.skip(done.stdout)
-    assert done.stdout.split() == ["done"], done.stdout
+    must_be_done(PROGRAM)

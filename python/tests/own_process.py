@@ -1,0 +1,27 @@
+"""Programs that change PyTorch for good, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def must_be_done(program: str) -> None:
+    """Runs a program that prints "done" at its end, or first "unavailable" and why."""
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
+    if done.stdout.startswith("unavailable"):
+        pytest.skip(done.stdout)
+    assert done.stdout.split() == ["done"], done.stdout
