@@ -3,7 +3,9 @@
 //! A simulated device gives out descriptors of files that say which memory they stand for, so a process with
 //! a device of its own can tell what it was sent.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -454,6 +456,52 @@ fn more_pieces_than_one_message_holds() {
     let mut by_socket = shared.handle.clone();
     by_socket[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
     assert_eq!(receiver.open(&by_socket), there);
+}
+
+#[test]
+fn a_sender_that_does_not_answer_delays_no_other_handle() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    let mut silent = shared.handle.clone();
+    silent[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    silent[SECRET..SECRET + 16].copy_from_slice(&[0x5e; 16]);
+    let name = format!("regraph-{}-{}", std::process::id(), "5e".repeat(16));
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let sender = UnixListener::bind_addr(&address).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| theirs.plugin.open_shared(0, &silent));
+        let (mut question, _) = sender.accept().unwrap();
+        question.read_exact(&mut [0; 4]).unwrap();
+        let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        theirs.plugin.close_shared(opened.id).unwrap();
+        assert!(!waiting.is_finished(), "the other handle was waited for");
+        drop(question);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    });
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn threads_that_open_one_handle_at_once_share_a_mapping() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, shared) = ours.two_pieces();
+    for _ in 0..20 {
+        let open = || theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(opened.iter().all(|it| *it == opened[0]));
+        for it in opened {
+            theirs.plugin.close_shared(it.id).unwrap();
+        }
+    }
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
 }
 
 #[test]

@@ -88,6 +88,15 @@ struct Table {
     named: u64,
 }
 
+impl Table {
+    /// Counts a user of memory that is mapped, if it is.
+    fn open(&mut self, key: &(u32, Vec<u8>)) -> Option<Opened> {
+        let entry = self.entries.get_mut(key)?;
+        entry.users += 1;
+        Some(Opened { id: entry.id, address: entry.address })
+    }
+}
+
 impl Sharing {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No step leaves the table half changed.
@@ -179,14 +188,22 @@ impl<D: Driver + HostApi> Plugin<D> {
         let number = device;
         let device = self.device(device)?;
         self.unmap_closed();
-        let mut table = self.sharing.table();
         let key = (number, handle.write());
-        if let Some(entry) = table.entries.get_mut(&key) {
-            entry.users += 1;
-            return Ok(Opened { id: entry.id, address: entry.address });
+        if let Some(opened) = self.sharing.table().open(&key) {
+            return Ok(opened);
+        }
+        // Not under the lock: a sender may take seconds to answer, or never do.
+        let descriptors = match &handle {
+            Handle::Pieces(sender, pieces) => fetch(sender, pieces)?,
+            Handle::Allocation(_) => Vec::new(),
+        };
+        let mut table = self.sharing.table();
+        // Another thread may have been faster.
+        if let Some(opened) = table.open(&key) {
+            return Ok(opened);
         }
         let (mapped, address) = match &handle {
-            Handle::Pieces(sender, pieces) => import(device, sender, pieces)?,
+            Handle::Pieces(_, pieces) => import(device, pieces, &descriptors)?,
             Handle::Allocation(name) => open_allocation(device, name)?,
         };
         table.named += 1;
@@ -262,12 +279,11 @@ impl<D: Driver + HostApi> Plugin<D> {
 
 fn import<D: Driver + HostApi>(
     device: &Device<D>,
-    sender: &Sender,
     pieces: &[Piece],
+    descriptors: &[Descriptor],
 ) -> Result<(Mapped, u64), Error> {
-    let descriptors = fetch(sender, pieces)?;
     let sizes = pieces.iter().map(|piece| piece.bytes);
-    let pieces: Vec<(u64, &Descriptor)> = sizes.zip(&descriptors).collect();
+    let pieces: Vec<(u64, &Descriptor)> = sizes.zip(descriptors).collect();
     let (import, address) = device.engine.import(&pieces)?;
     Ok((Mapped::Import(import), address))
 }
