@@ -181,6 +181,10 @@ pub enum Flaw {
     StreamOrder,
     /// Outside captures other streams that used a block need not have completed.
     Events,
+    /// What a pool lends is free for every stream, whoever gave it back.
+    Lending,
+    /// Pools whose blocks have segments of their own cut them all the same.
+    WholeBlocks,
     /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
     Verdict,
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, Weak};
 
-use super::config::PoolConfig;
+use super::config::{Flaw, PoolConfig};
 use super::names::PoolId;
 use super::state::Locked;
 use super::{Engine, Error};
@@ -54,7 +54,7 @@ impl<D: Driver> Engine<D> {
                 small,
                 supply,
                 splitting,
-                whole: config.no_split,
+                whole: config.no_split && !self.config.lacks(Flaw::WholeBlocks),
                 exportable: settings.exportable,
             }
         };

@@ -1,6 +1,7 @@
 //! Who may have what is free in a pool: the driver, other pools, or the pool alone.
 
 use super::allocate::Request;
+use super::config::Flaw;
 use super::names::PoolId;
 use super::reclaim::Amount;
 use super::state::Locked;
@@ -114,6 +115,9 @@ impl<D: Driver> Locked<'_, D> {
             let homes = row.homes(bytes, requester);
             self.drop_premapped_for_eager(lender)?;
             self.take_back_own((lender, stream), is_small(bytes));
+            if self.config.lacks(Flaw::Lending) {
+                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            }
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }

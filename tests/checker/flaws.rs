@@ -302,7 +302,7 @@ fn bytes() -> impl FnMut() -> u8 {
 #[test]
 fn a_search_finds_every_flaw_outside_captures() {
     let mut next = bytes();
-    for flaw in [Flaw::StreamOrder, Flaw::Events] {
+    for flaw in [Flaw::StreamOrder, Flaw::Events, Flaw::Lending, Flaw::WholeBlocks] {
         let found = (0..200).find(|_| {
             let program: Vec<u8> = (0..600).map(|_| next()).collect();
             regraph_testing::eager(&program);

@@ -58,8 +58,8 @@ impl Model {
         self.shared = true;
     }
 
-    fn each(&mut self, pool: usize, bytes: u64, mut change: impl FnMut(&mut Kinds)) {
-        let class = usize::from(bytes > 1 << 20);
+    fn each(&mut self, pool: usize, large: bool, mut change: impl FnMut(&mut Kinds)) {
+        let class = usize::from(large);
         for row in [0, pool + 1] {
             for part in [class, 2] {
                 change(&mut self.rows[row][part]);
@@ -67,16 +67,16 @@ impl Model {
         }
     }
 
-    pub(super) fn add(&mut self, pool: usize, bytes: u64, requested: u64) {
-        self.each(pool, bytes, |kinds| {
+    pub(super) fn add(&mut self, (pool, large): (usize, bool), bytes: u64, requested: u64) {
+        self.each(pool, large, |kinds| {
             for (kept, amount) in kinds.iter_mut().zip([1, bytes, requested]) {
                 kept.add(amount);
             }
         });
     }
 
-    pub(super) fn remove(&mut self, pool: usize, bytes: u64, requested: u64) {
-        self.each(pool, bytes, |kinds| {
+    pub(super) fn remove(&mut self, (pool, large): (usize, bool), bytes: u64, requested: u64) {
+        self.each(pool, large, |kinds| {
             for (kept, amount) in kinds.iter_mut().zip([1, bytes, requested]) {
                 kept.current -= amount;
             }

@@ -20,6 +20,10 @@ impl World {
         for number in 0..self.captures.len() {
             self.replay(number, 0);
         }
+        self.driver.forget_failures();
+        while !self.imports.is_empty() {
+            self.close_import(0);
+        }
         for block in self.live() {
             self.free(block, None);
         }
@@ -37,6 +41,7 @@ impl World {
         }
         if self.device == Device::Exact {
             assert_eq!(self.driver.used_bytes(), 0, "device memory was lost");
+            self.given.judge_balance();
         }
     }
 }

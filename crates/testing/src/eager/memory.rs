@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{Block, Fate, World, Writer, MIB};
 use regraph::driver::StreamHandle;
-use regraph::engine::Error;
+use regraph::engine::{BlockId, Error, Spare};
 use regraph_sim::Call;
 
 /// What a program asks for.
@@ -44,8 +44,18 @@ impl World {
                 return Ok(());
             }
         };
+        let asked = pool;
+        let pool = self.judge_lender(asked, block.id, stream.capture);
         assert!(!self.suspended[pool], "handed out of a suspended pool");
-        let bytes = self.judge_size(bytes);
+        let large = bytes > MIB;
+        let bytes = match self.is_uncached(pool) {
+            true => requested.next_multiple_of(512),
+            false => bytes,
+        };
+        let bytes = self.judge_size(pool, block.id, bytes);
+        if self.caught {
+            return Ok(());
+        }
         let number = self.blocks.len();
         let (address, end) = (block.address, block.address + bytes);
         self.tell(format_args!(
@@ -53,7 +63,7 @@ impl World {
             stream.row, stream.capture
         ));
         self.addresses.push(address);
-        self.figures.add(pool, bytes, requested);
+        self.figures.add((pool, large), bytes, requested);
         assert_eq!((address % 512, block.bytes), (0, requested));
         self.order.refresh(&self.driver);
         if !self.judge_place(address, end, stream.row, stream.capture) {
@@ -73,6 +83,8 @@ impl World {
             born: self.now,
             counts: self.order.counts(),
             live: true,
+            large,
+            borrowed: pool != asked,
             tag: number as u64 + 1,
             writer: Writer::Nobody,
         });
@@ -81,13 +93,24 @@ impl World {
     }
 
     /// What the latest block occupies: as asked for, or, where large ranges are not split, a little
-    /// more.
-    fn judge_size(&mut self, bytes: u64) -> u64 {
-        let Some(most) = self.settings.max_split_bytes else { return bytes };
+    /// more; where none is, all of its segment.
+    fn judge_size(&mut self, pool: usize, id: BlockId, bytes: u64) -> u64 {
+        let whole = self.kinds[pool].no_split && !self.is_uncached(pool);
+        let most = match self.settings.max_split_bytes {
+            None if !whole => return bytes,
+            most => most.unwrap_or(u64::MAX),
+        };
         let allocated = self.engine.statistics().expect("the engine is sound").all.allocated_bytes;
         let live = self.live();
         let before: u64 = live.into_iter().map(|block| self.blocks[block].bytes).sum();
         let placed = allocated.current - before;
+        if whole {
+            let around = self.engine.surroundings_of(id).expect("the block is live").1;
+            assert!(placed >= bytes, "{placed} given for {bytes}");
+            assert!(around == placed || self.flaw.is_some(), "{placed} of a segment of {around}");
+            self.caught |= around != placed;
+            return placed;
+        }
         let slack = self.settings.max_non_split_rounding_bytes;
         let whole = bytes >= most && (bytes..=bytes + slack).contains(&placed);
         assert!(placed == bytes || whole, "{placed} given for {bytes}");
@@ -124,7 +147,10 @@ impl World {
 
     /// Whether nothing is in use that could stand in the way of so many bytes.
     fn must_fit(&self, bytes: u64) -> bool {
+        let given_back = |spare: &Spare| matches!(spare, Spare::GivenBack | Spare::Lent);
         let idle = self.live().is_empty()
+            && self.imports.is_empty()
+            && self.spares.iter().all(given_back)
             && !self.untold
             && self.captures.iter().all(|capture| capture.fate == Fate::Gone)
             && self.streams.iter().all(|stream| stream.capture.is_none());
@@ -157,8 +183,8 @@ impl World {
         if let Some(stream) = from {
             self.name_user(number, stream.row);
         }
-        let Block { address, bytes, pool, requested, .. } = self.blocks[number];
-        self.figures.remove(pool, bytes, requested);
+        let Block { address, bytes, pool, large, requested, .. } = self.blocks[number];
+        self.figures.remove((pool, large), bytes, requested);
         self.blocks[number].live = false;
         let users = self.blocks[number].users.clone();
         let Block { home, born, .. } = self.blocks[number];
@@ -215,6 +241,7 @@ impl World {
         self.tell(format_args!("trim to {keep:?}"));
         let waits = self.driver.calls(Call::SynchronizeEvent);
         let before = self.engine.statistics().expect("the engine is sound").all.reserved_bytes;
+        let kept = self.kept();
         let emptied = match keep {
             Some(keep) => self.engine.trim(keep),
             None => self.engine.empty_cache(),
@@ -225,9 +252,10 @@ impl World {
         let after = self.engine.statistics().expect("the engine is sound").all.reserved_bytes;
         assert_eq!(emptied.reserved, after.current);
         // In a heap that caches nothing, what has become free goes at once, and not by this.
-        if self.settings.caching {
+        if self.settings.caching && !self.kinds.iter().any(|kind| kind.uncached) {
             assert_eq!(emptied.released, before.current - after.current);
         }
+        assert_eq!(kept, self.kept(), "a pool lost what it keeps");
         for block in self.live() {
             self.judge_mapped(block);
         }

@@ -6,6 +6,8 @@
 //! * [`world`]: the host: its streams, blocks and captures, under settings of all kinds.
 //! * [`steps`]: what the host may do next; [`memory`], [`work`], [`captures`], [`suspend`]: how it does
 //!   it.
+//! * [`kinds`]: pools of all kinds: with memory of the host's own, whole blocks, or none cached; who
+//!   lends to whom; and blocks that are mapped a second time.
 //! * [`finish`]: everything ends, and all memory must be back.
 //!
 //! Calls of the driver may be made to fail: each call of the engine must then end in success or in
@@ -14,6 +16,7 @@
 mod captures;
 mod figures;
 mod finish;
+mod kinds;
 mod memory;
 mod order;
 mod renamed;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Dependency, Driver, EventHandle, GraphHandle, HostApi,
+    CaptureMode, CaptureStatus, Dependency, Descriptor, Driver, EventHandle, GraphHandle, HostApi,
     MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
 };
 use regraph_sim::SimDriver;
@@ -108,6 +108,9 @@ impl Driver for Renamed {
         reserve(bytes: u64) -> Result<u64>;
         unreserve(address: u64, bytes: u64) -> Result<()>;
         create(bytes: u64) -> Result<MemoryHandle>;
+        create_exportable(bytes: u64) -> Result<MemoryHandle>;
+        export(memory: MemoryHandle) -> Result<Descriptor>;
+        import(descriptor: &Descriptor) -> Result<MemoryHandle>;
         release(memory: MemoryHandle) -> Result<()>;
         map(address: u64, bytes: u64, memory: MemoryHandle) -> Result<()>;
         set_access(address: u64, bytes: u64) -> Result<()>;

@@ -51,7 +51,9 @@ impl World {
                 let keep = u64::from(u.arbitrary::<u8>()?) * MIB / 2;
                 self.trim(Some(keep));
             }
+            82 if self.various => self.vary(u)?,
             82 | 83 => self.mark(stream),
+            84 if self.various => self.vary(u)?,
             84 | 85 => self.replace_stream(stream),
             86 => self.change_limit(u)?,
             87 => self.reset(u)?,
@@ -83,7 +85,7 @@ impl World {
             _ if self.faulty => self.inject(u)?,
             _ => self.judge_figures(),
         }
-        if self.watched {
+        if self.watched && !self.caught {
             self.judge_figures();
         }
         Ok(())

@@ -24,14 +24,20 @@ impl World {
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
         match self.engine.suspend_pool_discarding(self.pools[pool]) {
             Ok(bytes) => {
-                assert!(mapped && self.settings.caching, "it cannot come back");
+                assert!(mapped && self.comes_back(pool), "it cannot come back");
                 assert!(under_way.is_empty() || self.suspended[pool], "a capture uses it");
                 assert_eq!(bytes, before);
                 assert_eq!(figures(self).reserved_bytes.current, 0);
                 self.suspended[pool] = true;
             }
             Err(Error::CannotSuspend { .. }) => {
-                assert!(!mapped || !self.settings.caching);
+                assert!(!mapped || !self.comes_back(pool));
+            }
+            Err(Error::PoolHasBlocks { blocks, .. }) => {
+                let borrowed =
+                    |&it: &usize| self.blocks[it].pool == pool && self.blocks[it].borrowed;
+                let borrowed = self.live().into_iter().filter(borrowed).count();
+                assert!(borrowed > 0 && borrowed == blocks.len(), "only borrowed blocks keep it");
             }
             Err(Error::PoolBusy { captures, .. }) => {
                 // Without a capture nothing runs, so only events can be missing.
@@ -44,6 +50,11 @@ impl World {
         if self.suspended[pool] {
             self.forget(pool);
         }
+    }
+
+    /// Whether the driver can give a pool's memory back to where it was.
+    fn comes_back(&self, pool: usize) -> bool {
+        !self.is_uncached(pool) && !self.kinds[pool].given
     }
 
     /// Resumes a pool.

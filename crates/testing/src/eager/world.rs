@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arbitrary::Unstructured;
 
 use super::figures::{Device, Model};
+use super::kinds::{Given, Kind};
 use super::order::{Ranges, Streams};
 use super::renamed::Renamed;
 use regraph::driver::{
     CaptureId, DriverError, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{BlockId, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId};
+use regraph::engine::{
+    BlockId, Config, Engine, Error, Flaw, GraphId, ImportId, PoolConfig, PoolId, Spare,
+};
 use regraph::settings::{Rounding, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 
@@ -62,6 +65,10 @@ pub(super) struct Block {
     /// How far each stream had come then.
     pub counts: Vec<usize>,
     pub live: bool,
+    /// Whether it lies among large blocks.
+    pub large: bool,
+    /// Whether it was lent by a pool that was not asked.
+    pub borrowed: bool,
     pub tag: u64,
     pub writer: Writer,
 }
@@ -103,6 +110,16 @@ pub(super) struct World {
     pub flaw: Option<Flaw>,
     pub caught: bool,
     pub pools: Vec<PoolId>,
+    /// What each is like.
+    pub kinds: Vec<Kind>,
+    /// Who may have what is free in each.
+    pub spares: Vec<Spare>,
+    /// Where pools with a source get their memory.
+    pub given: Arc<Given>,
+    /// Whether pools are of all kinds and lend to each other.
+    pub various: bool,
+    /// Memory of blocks that is mapped a second time, and the blocks.
+    pub imports: Vec<(ImportId, u64, usize)>,
     /// Of each pool, whether it is suspended.
     pub suspended: Vec<bool>,
     pub streams: Vec<Stream>,
@@ -167,23 +184,31 @@ impl World {
             0 => 8 << 30,
             tight => u64::from(tight) * 32 * MIB,
         };
+        let various = device >= 64;
         let shape = next();
-        let pools = 1 + usize::from(shape) % 2;
+        let pools = if various { 3 } else { 1 + usize::from(shape) % 2 };
         let count = 2 + usize::from(shape / 2) % 4;
         let pool_limit = (shape / 8).is_multiple_of(5).then_some(24 * MIB);
         let faulty = (shape / 40).is_multiple_of(3) && flaw.is_none();
         let watched = next().is_multiple_of(2);
-        let settings = settings(next, total);
+        let kinds: Vec<_> = match various {
+            true => (0..pools).map(|_| Kind::new(next())).collect(),
+            false => vec![Kind::default(); pools],
+        };
+        let exportable = various && next().is_multiple_of(3);
+        let settings = settings(next, total).exportable(exportable);
 
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: total, support }));
         let renamed = Arc::new(Renamed::new(driver.clone()));
         let config = Config::default().settings(settings.clone()).flaw(flaw).report_leaks(false);
         let engine = Engine::new(renamed.clone(), config);
-        let pool = || {
-            let config = PoolConfig::default();
-            engine.create_pool(pool_limit.map_or(config.clone(), |limit| config.max_bytes(limit)))
+        let given = Arc::new(Given::new(driver.clone()));
+        let pool = |kind: &Kind| {
+            let mut config = PoolConfig::default();
+            config.max_bytes = pool_limit;
+            engine.create_pool(kind.apply(config, &given))
         };
-        let pools: Vec<_> = (0..pools).map(|_| pool()).collect();
+        let pools: Vec<_> = kinds.iter().map(pool).collect();
         let mut world = Self {
             limit: settings.memory_limit_bytes,
             figures: Model::new(pools.len()),
@@ -196,6 +221,11 @@ impl World {
             flaw,
             caught: false,
             suspended: vec![false; pools.len()],
+            spares: vec![Spare::GivenBack; pools.len()],
+            kinds,
+            given,
+            various,
+            imports: Vec::new(),
             pools,
             streams: Vec::new(),
             spare_names: Vec::new(),
@@ -217,8 +247,8 @@ impl World {
             world.create_stream();
         }
         world.tell(format_args!(
-            "{} on {total} bytes, {support:?}, limits {:?} {pool_limit:?}, faulty {faulty}",
-            world.settings, world.limit
+            "{} on {total} bytes, {support:?}, limits {:?} {pool_limit:?}, faulty {faulty}, {:?}",
+            world.settings, world.limit, world.kinds
         ));
         world
     }
@@ -249,6 +279,12 @@ impl World {
         let memory = u.ratio(1, 3)?;
         let kind =
             if memory { ErrorKind::OutOfMemory } else { ErrorKind::Other(INJECTED.to_owned()) };
+        if self.various && u.ratio(1, 8)? {
+            self.tell(format_args!("the source's next address will be odd"));
+            self.faulted = true;
+            self.given.misplace();
+            return Ok(());
+        }
         let call = *u.choose(Call::ALL)?;
         self.tell(format_args!("call {n} of {call:?} will fail: {kind:?}"));
         self.faulted = true;
@@ -263,7 +299,9 @@ impl World {
     pub(super) fn excuse(&self, error: &Error) {
         let injected = match error {
             Error::Driver(error) => {
-                error.is_out_of_memory() || error.kind == ErrorKind::Other(INJECTED.to_owned())
+                let misplaced = error.to_string().contains("is not an address that blocks");
+                let injected = error.kind == ErrorKind::Other(INJECTED.to_owned());
+                error.is_out_of_memory() || injected || misplaced
             }
             _ => true,
         };
@@ -285,6 +323,8 @@ impl World {
         let pools: Vec<_> = (self.pools.iter())
             .map(|&pool| self.engine.statistics_of(pool).expect("the pool exists"))
             .collect();
-        self.figures.judge(&all, &pools, self.driver.used_bytes(), self.device);
+        // What is mapped a second time stays with the device when it is given back.
+        let device = if self.imports.is_empty() { self.device } else { Device::Lossy };
+        self.figures.judge(&all, &pools, self.driver.used_bytes(), device);
     }
 }

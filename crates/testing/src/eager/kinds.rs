@@ -1,0 +1,235 @@
+//! Pools of all kinds, who lends to whom, and blocks that are mapped a second time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arbitrary::{Result, Unstructured};
+
+use super::world::World;
+use regraph::driver::{self, Driver, Source, StreamHandle};
+use regraph::engine::{BlockId, Error, PoolConfig, Shared, Spare};
+use regraph_sim::SimDriver;
+use regraph_tagged::Program;
+
+/// Second mappings of one program, at most.
+const MOST: usize = 4;
+
+/// What a pool is like.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kind {
+    /// Whether its memory is the host's own.
+    pub given: bool,
+    pub no_split: bool,
+    pub uncached: bool,
+    pub borrows: bool,
+}
+
+impl Kind {
+    pub(super) fn new(byte: u8) -> Self {
+        Self {
+            given: byte.is_multiple_of(4),
+            no_split: (byte / 4).is_multiple_of(4),
+            uncached: (byte / 16).is_multiple_of(5),
+            borrows: byte % 3 < 2,
+        }
+    }
+
+    pub(super) fn apply(&self, config: PoolConfig, given: &Arc<Given>) -> PoolConfig {
+        let config = config.no_split(self.no_split).uncached(self.uncached).borrows(self.borrows);
+        if self.given {
+            config.source(given.clone())
+        } else {
+            config
+        }
+    }
+}
+
+/// Memory of the host's own: the device's, asked for behind the engine's back.
+#[derive(Debug)]
+pub(super) struct Given {
+    driver: Arc<SimDriver>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// What was given and not taken back: where it really begins, and its bytes as asked for.
+    given: BTreeMap<u64, (u64, u64)>,
+    /// Whether the next address is to be one that no block can have.
+    odd: bool,
+}
+
+impl Given {
+    pub(super) fn new(driver: Arc<SimDriver>) -> Self {
+        Self { driver, held: Mutex::default() }
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn misplace(&self) {
+        self.held().odd = true;
+    }
+
+    pub(super) fn judge_balance(&self) {
+        let held = self.held();
+        assert!(held.given.is_empty(), "a source was not given back {:x?}", held.given);
+    }
+}
+
+impl Source for Given {
+    fn allocate(&self, bytes: u64, _: StreamHandle) -> driver::Result<u64> {
+        let real = self.driver.allocate(bytes)?;
+        let mut held = self.held();
+        let address = if std::mem::take(&mut held.odd) { real + 8 } else { real };
+        held.given.insert(address, (real, bytes));
+        Ok(address)
+    }
+
+    fn free(&self, address: u64, bytes: u64) -> driver::Result<()> {
+        let mut held = self.held();
+        let given = held.given.get(&address).copied();
+        let (real, asked) = given.expect("taken back twice, or never given");
+        assert_eq!(bytes, asked, "as many bytes go back as came");
+        self.driver.free(real)?;
+        held.given.remove(&address);
+        Ok(())
+    }
+}
+
+impl World {
+    /// Whether blocks of a pool are allocations of their own.
+    pub(super) fn is_uncached(&self, pool: usize) -> bool {
+        self.kinds[pool].uncached || !self.settings.caching
+    }
+
+    /// The pool that a new block lies in: that which was asked, or one that lends.
+    pub(super) fn judge_lender(
+        &self,
+        asked: usize,
+        block: BlockId,
+        capture: Option<usize>,
+    ) -> usize {
+        let report = self.engine.block_report(block).expect("the block is live");
+        let pool = self.pools.iter().position(|&pool| pool == report.pool);
+        let pool = pool.expect("the pool is one of the host's");
+        let lends = matches!(self.spares[pool], Spare::Lent | Spare::LentWhenShort);
+        let borrows = self.kinds[asked].borrows && capture.is_none();
+        assert!(pool == asked || lends && borrows, "pool {asked} has a block of pool {pool}");
+        pool
+    }
+
+    /// What pools hold that keep it, in bytes.
+    pub(super) fn kept(&self) -> Vec<u64> {
+        let keeps = |pool: &usize| {
+            matches!(self.spares[*pool], Spare::Kept | Spare::LentWhenShort)
+                && !self.is_uncached(*pool)
+        };
+        let pools = (0..self.pools.len()).filter(keeps);
+        let held = |pool: usize| {
+            let figures = self.engine.statistics_of(self.pools[pool]).expect("the pool exists");
+            figures.all.reserved_bytes.current
+        };
+        pools.map(held).collect()
+    }
+
+    /// What only programs with pools of all kinds do.
+    pub(super) fn vary(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let pool = u.choose_index(self.pools.len())?;
+        match u.int_in_range(0..=7u8)? {
+            0..=3 => {
+                let all = [Spare::GivenBack, Spare::Kept, Spare::LentWhenShort, Spare::Lent];
+                let spare = *u.choose(&all)?;
+                self.tell(format_args!("pool {pool}: {spare:?}"));
+                self.engine.set_spare(self.pools[pool], spare).expect("the pool exists");
+                self.spares[pool] = spare;
+            }
+            4 => self.empty_pool(pool, u.arbitrary()?),
+            5 => {
+                let largest = self.engine.largest_block(self.pools[pool]);
+                if let Err(error) = largest {
+                    self.excuse(&error);
+                }
+            }
+            6 => {
+                let live = self.live();
+                if !live.is_empty() && self.imports.len() < MOST {
+                    let block = live[u.choose_index(live.len())?];
+                    self.import(block);
+                }
+            }
+            _ => {
+                if !self.imports.is_empty() {
+                    let import = u.choose_index(self.imports.len())?;
+                    self.close_import(import);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_pool(&mut self, pool: usize, wait: bool) {
+        self.tell(format_args!("pool {pool} is emptied, waiting {wait}"));
+        let held = |world: &Self| {
+            let figures = world.engine.statistics_of(world.pools[pool]);
+            figures.expect("the pool exists").all.reserved_bytes.current
+        };
+        let before = held(self);
+        match self.engine.empty_pool(self.pools[pool], wait) {
+            Ok(gone) if self.is_uncached(pool) => assert!(gone <= before),
+            Ok(gone) => assert_eq!(gone, before - held(self), "what went"),
+            Err(error) => self.excuse(&error),
+        }
+        for block in self.live() {
+            self.judge_mapped(block);
+        }
+    }
+
+    /// Maps a block's memory a second time, as another process would.
+    fn import(&mut self, block: usize) {
+        let id = self.blocks[block].id;
+        let (offset, pieces) = match self.engine.share(id) {
+            Ok(Shared::Pieces { offset, pieces }) => (offset, pieces),
+            // By the driver's own name of it, which is the plug-in's to use.
+            Ok(_) | Err(Error::NotShared { .. }) => return,
+            Err(error) => return self.excuse(&error),
+        };
+        assert!(!self.kinds[self.blocks[block].pool].given, "the source alone may share it");
+        let pieces: Vec<_> =
+            pieces.iter().map(|piece| (piece.bytes, piece.export.descriptor())).collect();
+        match self.engine.import(&pieces) {
+            Ok((import, address)) => {
+                let at = address + offset;
+                self.tell(format_args!("block {block} is mapped at {at:#x} too"));
+                self.imports.push((import, at, block));
+                self.judge_import(self.imports.len() - 1);
+            }
+            Err(error) => self.excuse(&error),
+        }
+    }
+
+    /// What a live block's memory holds shows at both addresses, if it is mapped at both.
+    fn judge_import(&self, import: usize) {
+        let (_, address, block) = self.imports[import];
+        let block = &self.blocks[block];
+        if !block.live || self.suspended[block.pool] {
+            return;
+        }
+        let behind = |address| self.driver.behind(address, block.bytes);
+        assert_eq!(behind(address), behind(block.address), "the mappings differ");
+    }
+
+    pub(super) fn close_import(&mut self, import: usize) {
+        self.judge_import(import);
+        let (id, address, _) = self.imports.remove(import);
+        self.tell(format_args!("{address:#x} is closed"));
+        match self.engine.close_import(id) {
+            Ok(()) => {
+                let gone = self.driver.read_tags(address, 512).is_err();
+                assert!(gone, "a closed import is mapped");
+            }
+            Err(error) => self.excuse(&error),
+        }
+    }
+}
