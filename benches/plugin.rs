@@ -67,9 +67,9 @@ fn plugged(script: &Script, meter: &mut impl Meter) {
     };
     let (asked, own) = (Arc::clone(&driver), Arc::clone(&id));
     let filter = move |stream| capture_of(&asked, stream) == Some(own.load(Ordering::Relaxed));
-    plugin.begin_pool(0, (0, 1), Arc::new(filter)).expect(FINE);
+    let route = plugin.begin_pool(0, (0, 1), Arc::new(filter)).expect(FINE);
     id.store(capture_of(&driver, streams[0]).expect(FINE), Ordering::Relaxed);
-    plugin.capture_begun(0, streams[0], false).expect(FINE);
+    plugin.capture_begun(0, streams[0], route, false).expect(FINE);
     run(&plugin, (&driver, &streams), &mut Vec::new(), &script.calls, meter);
 }
 
@@ -130,9 +130,10 @@ fn captures(
         let filter =
             move |stream| matches!(asked.capture_of(stream), Ok(CaptureStatus::Active { .. }));
         let filter: regraph_plugin::Filter = Arc::new(filter);
-        each(&mut || plugin.begin_pool(0, (0, key), Arc::clone(&filter)).map(drop).expect(FINE));
+        let mut route = 0;
+        each(&mut || route = plugin.begin_pool(0, (0, key), Arc::clone(&filter)).expect(FINE));
         driver.begin_capture(stream, CaptureMode::Relaxed).expect(FINE);
-        each(&mut || plugin.capture_begun(0, stream, true).map(drop).expect(FINE));
+        each(&mut || plugin.capture_begun(0, stream, route, true).map(drop).expect(FINE));
         for _ in 0..launches {
             let block = temporary.then(|| plugin.allocate(1 << 20, 0, stream).expect(FINE));
             driver.launch(stream, Work::default(), false).expect(FINE);

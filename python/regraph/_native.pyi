@@ -48,7 +48,7 @@ def capture_begun(device: int, stream: int, alone: bool) -> int | None:
 
     `alone` says that nothing registers the capture's memory before `capture_ending` is called; then
     it may be mapped in larger pieces, some of which are exchanged at the end, or all at the end.
-    `None` is returned where the stream belongs to no pool of graphs.
+    `None` is returned where the thread has begun no pool since `capture_beginning`.
     """
 
 def plans_captures() -> bool:

@@ -50,13 +50,15 @@ fn plans_captures() -> PyResult<bool> {
 }
 
 /// Tells that a capture has begun on a stream, and whether nothing registers its memory anywhere.
-/// Returns the capture's ID; `None` where the stream belongs to no pool of graphs.
+/// Returns the capture's ID; `None` where this thread has begun no pool for it.
 #[pyfunction]
 fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyResult<Option<u64>> {
-    hooks::take_begun();
+    let Some((_, route)) = hooks::take_begun().filter(|&(of, _)| of == device) else {
+        return Ok(None);
+    };
     let stream = self::stream(stream);
     py.detach(|| {
-        let capture = allocator()?.capture_begun(device, stream, alone).map_err(raised)?;
+        let capture = allocator()?.capture_begun(device, stream, route, alone).map_err(raised)?;
         Ok(capture.map(|capture| capture.0))
     })
 }

@@ -34,13 +34,13 @@ impl Host {
         let state = [(); 2].map(|()| self.plugin.allocate(8, 0, stream).unwrap());
         self.launch(stream);
         let (filter, id) = filter(&self.driver);
-        self.plugin.begin_pool(0, key, filter).unwrap();
+        let route = self.plugin.begin_pool(0, key, filter).unwrap();
         self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
             panic!("the stream captures");
         };
         id.store(capture.0 as usize, Ordering::Relaxed);
-        self.plugin.capture_begun(0, stream, true).unwrap();
+        self.plugin.capture_begun(0, stream, route, true).unwrap();
         body(self);
         self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
         let graph = self.driver.end_capture(stream).unwrap();
@@ -99,13 +99,13 @@ fn a_capture_makes_no_call_in_vain() {
     }
     use Call::{CaptureStatus, Create, Dependencies, Map, Nodes, Reserve, SetAccess};
     // Of the status, six calls are about the state of the random generator.
-    let asked = [(CaptureStatus, 9), (Nodes, 1)];
+    let asked = [(CaptureStatus, 8), (Nodes, 1)];
     assert_eq!(h.counted(s, |_| ()), asked);
     // When it is looked at, and by the checker.
-    let node = [(CaptureStatus, 9), (Dependencies, 2), (Nodes, 1)];
+    let node = [(CaptureStatus, 8), (Dependencies, 2), (Nodes, 1)];
     assert_eq!(h.counted(s, |h| h.launch(s)), node);
     let with_memory = [
-        (CaptureStatus, 11),
+        (CaptureStatus, 10),
         (Dependencies, 2),
         (Nodes, 1),
         (Reserve, 1),

@@ -84,13 +84,13 @@ impl Trees {
 
     fn captured<R>(&self, work: impl FnOnce() -> R) -> R {
         let (filter, id) = filter(&self.driver);
-        self.plugin.begin_pool(0, POOL, filter).unwrap();
+        let route = self.plugin.begin_pool(0, POOL, filter).unwrap();
         self.driver.begin_capture(self.stream, CaptureMode::ThreadLocal).unwrap();
         let Ok(CaptureStatus::Active { capture, .. }) = self.driver.capture_of(self.stream) else {
             panic!("the stream captures")
         };
         id.store(capture.0 as usize, Ordering::Relaxed);
-        self.plugin.capture_begun(0, self.stream, true).unwrap();
+        self.plugin.capture_begun(0, self.stream, route, true).unwrap();
         let done = work();
         self.plugin.capture_ending(0, self.stream, |_, _| {}).unwrap();
         self.driver.end_capture(self.stream).unwrap();

@@ -94,13 +94,13 @@ impl Host {
 
     fn capture(&self, stream: StreamHandle, key: PoolKey, body: impl FnOnce()) {
         let (filter, id) = filter(&self.driver);
-        self.plugin.begin_pool(0, key, filter).unwrap();
+        let route = self.plugin.begin_pool(0, key, filter).unwrap();
         self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
             panic!("no capture");
         };
         id.store(capture.0 as usize, std::sync::atomic::Ordering::Relaxed);
-        self.plugin.capture_begun(0, stream, true).unwrap();
+        self.plugin.capture_begun(0, stream, route, true).unwrap();
         body();
         self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
         self.driver.end_capture(stream).unwrap();

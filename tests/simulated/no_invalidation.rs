@@ -107,13 +107,13 @@ impl Host {
 
     fn begin(&self, stream: StreamHandle, key: PoolKey) -> CaptureId {
         let id = Arc::new(AtomicU64::new(0));
-        self.plugin.begin_pool(0, key, filter(&self.driver, &id)).unwrap();
+        let route = self.plugin.begin_pool(0, key, filter(&self.driver, &id)).unwrap();
         self.driver.begin_capture(stream, self.variant.mode).unwrap();
         let CaptureStatus::Active { capture, .. } = self.driver.capture_of(stream).unwrap() else {
             panic!("a capture that has begun")
         };
         id.store(capture.0, Ordering::Relaxed);
-        self.plugin.capture_begun(0, stream, true).unwrap().unwrap()
+        self.plugin.capture_begun(0, stream, route, true).unwrap().unwrap()
     }
 
     fn end(&self, stream: StreamHandle, key: PoolKey) {
@@ -235,7 +235,7 @@ fn steps() -> BTreeMap<&'static str, Step> {
         ("a capture that does not begin", |h| {
             let filter: Filter = Arc::new(|_| false);
             if let Ok(route) = h.plugin.begin_pool(0, OTHER, filter) {
-                drop(h.plugin.capture_begun(0, h.second, true));
+                drop(h.plugin.capture_begun(0, h.second, route, true));
                 drop(h.plugin.capture_failed(0, h.second));
                 drop(h.plugin.begin_failed(0, route));
             }
@@ -243,12 +243,12 @@ fn steps() -> BTreeMap<&'static str, Step> {
         ("a second capture", |h| {
             let other = h.driver.create_stream().unwrap();
             let id = Arc::new(AtomicU64::new(0));
-            if h.plugin.begin_pool(0, OTHER, filter(&h.driver, &id)).is_ok() {
+            if let Ok(route) = h.plugin.begin_pool(0, OTHER, filter(&h.driver, &id)) {
                 h.driver.begin_capture(other, h.variant.mode).unwrap();
                 if let Ok(CaptureStatus::Active { capture, .. }) = h.driver.capture_of(other) {
                     id.store(capture.0, Ordering::Relaxed);
                 }
-                drop(h.plugin.capture_begun(0, other, true));
+                drop(h.plugin.capture_begun(0, other, route, true));
                 if let Ok(block) = h.plugin.allocate(4 * MIB, 0, other) {
                     h.launch(other);
                     drop(h.plugin.free(block, 0));

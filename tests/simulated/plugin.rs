@@ -62,11 +62,12 @@ impl Host {
     }
 
     /// Begins as `torch.cuda.CUDAGraph.capture_begin` does: the pool first.
-    fn begin(&self, stream: StreamHandle, key: PoolKey) {
+    fn begin(&self, stream: StreamHandle, key: PoolKey) -> u64 {
         let (filter, id) = filter(&self.driver);
-        self.plugin.begin_pool(0, key, filter).unwrap();
+        let route = self.plugin.begin_pool(0, key, filter).unwrap();
         self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         id.store(self.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
+        route
     }
 
     /// Ends as it does: the pool last.
@@ -149,8 +150,8 @@ fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
 fn an_announced_capture_is_judged_before_its_end() {
     let h = host_with(Config::default().check(true).journal(true));
     let s = h.stream();
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, true).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
     let block = h.allocate(s);
     h.launch(s);
     h.free(block);
@@ -171,8 +172,8 @@ fn the_verdict_comes_with_the_graph() {
     let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(0));
     let s = h.stream();
     for sound in [true, false] {
-        h.begin(s, POOL);
-        h.plugin.capture_begun(0, s, true).unwrap();
+        let route = h.begin(s, POOL);
+        h.plugin.capture_begun(0, s, route, true).unwrap();
         for _ in 0..2 {
             let block = h.allocate(s);
             h.launch(s);
@@ -259,8 +260,8 @@ fn a_capture_that_fails_leaves_nothing() {
     let h = host_with(Config::default().check(true).find_late_uses(false).judge_aside(1));
     let s = h.stream();
     for judged in [false, true] {
-        h.begin(s, POOL);
-        h.plugin.capture_begun(0, s, true).unwrap();
+        let route = h.begin(s, POOL);
+        h.plugin.capture_begun(0, s, route, true).unwrap();
         let block = h.allocate(s);
         h.launch(s);
         h.free(block);
@@ -287,8 +288,8 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
     h.begin(s, POOL);
     h.allocate(s);
     h.end(s, POOL);
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, true).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
     h.driver.end_capture(s).unwrap();
     h.plugin.release_pool(0, POOL).unwrap();
     h.plugin.capture_failed(0, s).unwrap();
@@ -312,12 +313,35 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     assert_eq!(h.held_by((2, 0)), 0);
 }
 
+/// A route that some other call of the host's has begun, and whose filter takes the stream, is not taken
+/// for that of the capture which is announced.
+#[test]
+fn a_capture_is_announced_for_its_own_route_alone() {
+    let h = host();
+    let s = h.stream();
+    let own = h.begin(s, POOL);
+    let other = h.plugin.begin_pool(0, (2, 0), Arc::new(|_| true)).unwrap();
+    let capture = h.plugin.capture_begun(0, s, own, false).unwrap();
+    assert_eq!(capture, h.capture_of(s));
+    h.plugin.begin_failed(0, other).unwrap();
+    h.allocate(s);
+    assert_eq!((h.held_by(POOL), h.held_by((2, 0))), (4 * MIB, 0));
+    h.end(s, POOL);
+    // One that does not stand has no capture.
+    h.driver.begin_capture(s, CaptureMode::Global).unwrap();
+    let others = h.plugin.begin_pool(0, POOL, Arc::new(|_| true)).unwrap();
+    assert_eq!(h.plugin.capture_begun(0, s, other, false).unwrap(), None);
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    h.plugin.begin_failed(0, others).unwrap();
+    h.driver.end_capture(s).unwrap();
+}
+
 #[test]
 fn a_body_s_end_is_not_its_parent_s() {
     let h = host();
     let s = h.stream();
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, true).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
     let block = h.allocate(s);
     h.launch(s);
     // As for a conditional node: the pool ends and begins while the capture goes on.
@@ -467,8 +491,8 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     let h = host();
     let (s, t) = (h.stream(), h.stream());
     for stream in [s, t] {
-        h.begin(stream, POOL);
-        h.plugin.capture_begun(0, stream, true).unwrap();
+        let route = h.begin(stream, POOL);
+        h.plugin.capture_begun(0, stream, route, true).unwrap();
     }
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.end(s, POOL);
@@ -477,8 +501,8 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
     h.allocate(t);
     assert!(h.held_by(POOL) > held, "the second one's route stands");
     // One whose route has ended with it fails after all: no other one's goes.
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, true).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
     h.end(s, POOL);
     h.plugin.capture_failed(0, s).unwrap();
@@ -491,8 +515,8 @@ fn captures_into_one_pool_at_once_keep_their_routes() {
 fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
     let h = host();
     let s = h.stream();
-    h.begin(s, POOL);
-    let capture = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    let route = h.begin(s, POOL);
+    let capture = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     h.plugin.capture_dropped(0, s, capture).unwrap();
     h.allocate(s);
     assert_eq!(h.held_by(POOL), 0);
@@ -505,12 +529,12 @@ fn a_graph_that_is_dropped_while_it_captures_leaves_no_route() {
 fn a_graph_that_is_dropped_late_leaves_the_next_capture_of_its_stream_alone() {
     let h = host();
     let s = h.stream();
-    h.begin(s, POOL);
-    let first = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    let route = h.begin(s, POOL);
+    let first = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     h.driver.end_capture(s).unwrap();
     let other = (2, 0);
-    h.begin(s, other);
-    let second = h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    let route = h.begin(s, other);
+    let second = h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     assert_ne!(first, second);
     h.plugin.capture_dropped(0, s, first).unwrap();
     h.allocate(s);
@@ -535,12 +559,12 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
         counted.fetch_add(1, Ordering::Relaxed);
         driver.is_capturing(stream).unwrap()
     });
-    h.plugin.begin_pool(0, POOL, filter).unwrap();
+    let route = h.plugin.begin_pool(0, POOL, filter).unwrap();
     h.driver.begin_capture(s, CaptureMode::Global).unwrap();
-    h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     h.driver.end_capture(s).unwrap();
-    h.begin(s, (2, 0));
-    h.plugin.capture_begun(0, s, false).unwrap().unwrap();
+    let route = h.begin(s, (2, 0));
+    h.plugin.capture_begun(0, s, route, false).unwrap().unwrap();
     asked.store(0, Ordering::Relaxed);
     h.allocate(s);
     h.allocate(h.stream());
@@ -552,8 +576,8 @@ fn the_next_capture_of_a_stream_takes_the_route_of_the_one_before_away() {
 fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
     let h = host_with(Config::default().check(true));
     let s = h.stream();
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, false).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, false).unwrap();
     let CaptureStatus::Active { graph, .. } = h.driver.capture_of(s).unwrap() else { panic!() };
     for _ in 0..2 {
         let block = h.allocate(s);
@@ -569,8 +593,8 @@ fn nodes_that_a_library_adds_by_itself_are_no_reason_to_refuse() {
 impl Host {
     /// A capture that is announced and judged, with three blocks that take turns.
     fn capture(&self, stream: StreamHandle, key: PoolKey, alone: bool) -> CaptureId {
-        self.begin(stream, key);
-        self.plugin.capture_begun(0, stream, alone).unwrap();
+        let route = self.begin(stream, key);
+        self.plugin.capture_begun(0, stream, route, alone).unwrap();
         let capture = self.capture_of(stream).unwrap();
         for _ in 0..3 {
             let block = self.allocate(stream);
@@ -639,8 +663,8 @@ fn a_capture_that_comes_to_nothing_is_not_told() {
     let h = host();
     let s = h.stream();
     let good = h.capture(s, POOL, true);
-    h.begin(s, POOL);
-    h.plugin.capture_begun(0, s, true).unwrap();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
     h.allocate(s);
     h.launch(s);
     h.plugin.capture_ending(0, s, |_, _| ()).unwrap();

@@ -75,8 +75,9 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// ([`Settings::growth_step_bytes`](regraph::settings::Settings::growth_step_bytes)), which makes it
     /// faster, or get its memory at its end ([`Settings::plan`](regraph::settings::Settings::plan)).
     ///
-    /// Returns the capture's ID, for [`Plugin::capture_dropped`]; `None` where no route takes the
-    /// stream.
+    /// `route` is the one that the host has begun for this capture ([`Plugin::begin_pool`]), so that no
+    /// other route is taken for it, even if that one's filter takes the stream. Returns the capture's ID,
+    /// for [`Plugin::capture_dropped`]; `None` where the route does not stand any more.
     ///
     /// # Errors
     /// Those of [`engine::Engine::begin_capture`].
@@ -84,10 +85,11 @@ impl<D: Driver + HostApi> Plugin<D> {
         &self,
         device: u32,
         stream: StreamHandle,
+        route: u64,
         alone: bool,
     ) -> Result<Option<CaptureId>, Error> {
         let device = self.device(device)?;
-        let Some(Route { key, pool, serial }) = device.routes.of_stream(stream) else {
+        let Some(Route { key, pool, serial }) = device.routes.by_serial(route) else {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;

@@ -139,6 +139,11 @@ impl Routes {
         self.lock().iter().any(|it| it.route.key == key)
     }
 
+    /// A route, if it still stands.
+    pub(super) fn by_serial(&self, serial: u64) -> Option<Route> {
+        self.lock().iter().map(|it| it.route).find(|route| route.serial == serial)
+    }
+
     /// Notes which capture a route was begun for.
     pub(super) fn announce(&self, serial: u64, capture: CaptureId) {
         let mut routes = self.lock();
@@ -185,7 +190,7 @@ impl Routes {
     }
 
     /// The latest route whose filter takes a stream.
-    pub(super) fn of_stream(&self, stream: StreamHandle) -> Option<Route> {
+    fn of_stream(&self, stream: StreamHandle) -> Option<Route> {
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
         let routes = self.lock();
