@@ -31,7 +31,7 @@ class FakeAllocator:
 
 
 class FakeGraph:
-    """Stands for `torch.cuda.CUDAGraph`; its calls land among the library's."""
+    """Stands for `torch._C._CUDAGraph`; its calls land among the library's."""
 
     def __init__(self) -> None:
         self.arguments: tuple[Any, ...] = ()
@@ -53,6 +53,22 @@ class FakeGraph:
         _native.calls.append((name,))
         if name in _native.failures:
             raise _native.failures[name]
+
+
+def _python_graph(native_graph: type[FakeGraph]) -> type[FakeGraph]:
+    """A class as PyTorch's Python class of graphs: each method calls the native one."""
+
+    class CUDAGraph(native_graph):  # type: ignore[misc, valid-type]
+        def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+            super().capture_begin(pool=pool, capture_error_mode=capture_error_mode)
+
+        def capture_end(self) -> None:
+            super().capture_end()
+
+        def reset(self) -> None:
+            super().reset()
+
+    return CUDAGraph
 
 
 @pytest.fixture
@@ -103,8 +119,9 @@ def gpu(
     monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")
     monkeypatch.setattr(torch.cuda.memory, "CUDAPluggableAllocator", pluggable)
     monkeypatch.setattr(torch.cuda.memory, "change_current_allocator", change)
-    graph = type("CUDAGraph", (FakeGraph,), dict(vars(FakeGraph)))
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
+    native_graph = type("_CUDAGraph", (FakeGraph,), dict(vars(FakeGraph)))
+    monkeypatch.setattr(torch._C, "_CUDAGraph", native_graph, raising=False)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", _python_graph(native_graph))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: state.capturing)
     monkeypatch.setattr(
         torch.cuda,

@@ -56,6 +56,29 @@ def test_subclasses_are_told_of_too(enabled, native):
     assert native.names() == ["subclass", *BEGIN, *_end()]
 
 
+@pytest.mark.parametrize("name", ["capture_end", "capture_end_pre"])
+def test_captures_of_the_native_class_are_told_and_judged(gpu, native, name):
+    """As of programs that call it themselves; the Python class of later versions ends by the second."""
+    kind = torch._C._CUDAGraph
+    setattr(kind, name, kind.capture_end)
+    regraph.torch.enable(native=False)
+    native.calls.clear()
+    graph = kind()
+    graph.capture_begin((0, 1), "relaxed")
+    assert graph.arguments == ((0, 1), "relaxed")
+    getattr(graph, name)()
+    assert native.names() == [*BEGIN, *_end()]
+
+
+def test_the_native_class_is_put_back(gpu, native):
+    kind = torch._C._CUDAGraph
+    before = kind.capture_begin, kind.capture_end
+    native.failures["change"] = RuntimeError("not now")
+    with pytest.raises(regraph.torch.Error, match="not now"):
+        regraph.torch.enable(native=False)
+    assert (kind.capture_begin, kind.capture_end) == before
+
+
 def test_a_capture_that_does_not_begin(enabled, native):
     native.failures["torch.capture_begin"] = RuntimeError("not here")
     with pytest.raises(RuntimeError, match="not here"):

@@ -16,7 +16,7 @@ def replaced():
         torch._C._cuda_memoryStats,
         torch._C._cuda_memorySnapshot,
         torch.cuda.memory.MemPool.__init__,
-        torch.cuda.CUDAGraph.capture_begin,
+        torch._C._CUDAGraph.capture_begin,
         torch.cuda.graph.__exit__,
         torch._C._set_cudnn_benchmark,
         vars(torch.UntypedStorage).get("_share_cuda_"),

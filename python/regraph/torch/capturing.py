@@ -6,7 +6,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,47 +15,29 @@ from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
 
-class Place(NamedTuple):
-    """The stream that a capture began on."""
+class UnderWay(weakref.ref[Any]):
+    """A graph object that has begun a capture, on the stream of the device, and has not ended it."""
+
+    __slots__ = ("capture", "device", "key", "stream")
 
     device: int
     stream: int
-
-    @classmethod
-    def current(cls) -> "Place":
-        """The current stream of the current device.
-
-        `torch.cuda.current_stream()` would make a stream object, which takes longer.
-        """
-        device = torch._C._cuda_getDevice()
-        return cls(device, torch._C._cuda_getCurrentRawStream(device))
-
-
-class UnderWay(NamedTuple):
-    """A capture that a graph object has begun."""
-
-    place: Place
     #: `None` where the stream belongs to no pool of graphs.
     capture: int | None
-    #: The graph object, whose end is that of the capture.
-    graph: "weakref.ref[Any]"
+    #: The graph object's `id`, which is its own as long as it lives.
+    key: int
 
 
 def install(patches: Patches) -> None:
-    """Replaces methods of `torch.cuda.CUDAGraph` and `torch.cuda.graph`, for subclasses too."""
-    graph = torch.cuda.CUDAGraph
-    calls = _Calls(graph.capture_begin, graph.capture_end, graph.reset)
-
-    @functools.wraps(calls.begin)
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> None:
-        calls.capture_begin(self, *args, **kwargs)
-
-    @functools.wraps(calls.end)
-    def capture_end(self: Any) -> None:
-        calls.capture_end(self)
-
-    patches.replace(graph, "capture_begin", capture_begin)
-    patches.replace(graph, "capture_end", capture_end)
+    """Replaces methods of PyTorch's native graph class, which all of its Python classes call, and of
+    `torch.cuda.graph`."""
+    graph = torch._C._CUDAGraph
+    calls = _Calls(graph.capture_end, graph.reset)
+    patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
+    # Later versions' Python class (2.15) ends captures by the second.
+    for name in ("capture_end", "capture_end_pre"):
+        if hasattr(graph, name):
+            patches.replace(graph, name, calls.ending(getattr(graph, name)))
     leave = torch.cuda.graph.__exit__
 
     @functools.wraps(leave)
@@ -79,84 +61,112 @@ def install(patches: Patches) -> None:
 
 
 class _Calls:
-    """PyTorch's own methods, and the captures under way."""
+    """What PyTorch's calls become, and the captures under way.
 
-    def __init__(
-        self,
-        begin: Callable[..., None],
-        end: Callable[[Any], None],
-        reset: Callable[[Any], None],
-    ) -> None:
-        self.begin = begin
+    Captures of small graphs take some ten microseconds: no call makes more objects than it must.
+    """
+
+    def __init__(self, end: Callable[[Any], None], reset: Callable[[Any], None]) -> None:
         self.end = end
         self.reset = reset
-        #: By the graph object's `id`, which is its own as long as it lives.
+        #: By the graph object's `id`.
         self.under_way: dict[int, UnderWay] = {}
         self.warned = False
         atexit.register(self.forget_all)
 
-    def capture_begin(self, graph: Any, *args: Any, **kwargs: Any) -> None:
-        """Begins a capture and announces it to regraph."""
-        if torch.cuda.is_current_stream_capturing():
-            # PyTorch's own error comes too late: the graph's destructor then aborts the process.
-            raise Error("The current stream is capturing already; end that capture first.")
-        place = Place.current()
-        _native.capture_beginning()
-        try:
-            self.begin(graph, *args, **kwargs)
-        except BaseException:
-            _report_failure(place)
-            raise
-        try:
-            capture = _native.capture_begun(*place, self.is_alone())
-        except BaseException:
-            self.give_up(graph, place)
-            raise
-        key, under_way = id(graph), self.under_way
+    def beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
+        """A method that begins a capture and announces it to regraph."""
+        is_capturing = torch.cuda.is_current_stream_capturing
+        current_device = torch._C._cuda_getDevice
+        # `torch.cuda.current_stream()` would make a stream object.
+        current_stream = torch._C._cuda_getCurrentRawStream
+        under_way, dropped = self.under_way, self.dropped
 
-        def dropped(_: Any) -> None:
-            forget(under_way, key)
+        @functools.wraps(begin)
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
+            if is_capturing():
+                # PyTorch's own error comes too late: the graph's destructor then aborts the process.
+                raise Error("The current stream is capturing already; end that capture first.")
+            device = current_device()
+            stream = current_stream(device)
+            _native.capture_beginning()
+            try:
+                begin(graph, *args, **kwargs)
+            except BaseException:
+                _report_failure(device, stream)
+                raise
+            try:
+                capture = _native.capture_begun(device, stream, self.is_alone())
+            except BaseException:
+                self.give_up(graph, device, stream)
+                raise
+            begun = UnderWay(graph, dropped)
+            begun.device, begun.stream, begun.capture = device, stream, capture
+            # It replaces a capture of the same graph object that PyTorch ended without this class.
+            begun.key = key = id(graph)
+            under_way[key] = begun
 
-        # It replaces a capture of the same graph object that PyTorch ended without this class.
-        under_way[key] = UnderWay(place, capture, weakref.ref(graph, dropped))
+        return capture_begin
 
-    def capture_end(self, graph: Any) -> None:
-        """Has the graph checked, ends the capture and reports the result to regraph."""
-        begun = self.under_way.get(id(graph))
-        place = None if begun is None else begun.place
-        if place is None and torch.cuda.is_current_stream_capturing():
-            raise Error(
-                "The current stream's capture was not begun by this graph; end it through the "
-                "torch.cuda.CUDAGraph that began it."
-            )
-        if place is None or place != Place.current():
-            self.end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
-            return
-        del self.under_way[id(graph)]
-        try:
-            _native.capture_ending(*place)
-        except BaseException:
-            self.give_up(graph, place)
-            raise
-        try:
-            self.end(graph)
-        except BaseException:
-            self.drop(graph, place)
-            raise
-        try:
-            _native.capture_ended(*place)
-        except BaseException:
-            self.reset(graph)
-            raise
+    def ending(self, end: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A method that has the graph checked, ends the capture and reports the result to regraph."""
+        is_capturing = torch.cuda.is_current_stream_capturing
+        current_device = torch._C._cuda_getDevice
+        current_stream = torch._C._cuda_getCurrentRawStream
+        under_way = self.under_way
+
+        @functools.wraps(end)
+        def capture_end(graph: Any) -> None:
+            begun = under_way.get(id(graph))
+            if begun is None:
+                if is_capturing():
+                    raise Error(
+                        "The current stream's capture was not begun by this graph; end it through "
+                        "the graph object that began it."
+                    )
+                end(graph)  # Raises PyTorch's own error.
+                return
+            device, stream = begun.device, begun.stream
+            if current_device() != device or current_stream(device) != stream:
+                end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
+                return
+            del under_way[begun.key]
+            try:
+                _native.capture_ending(device, stream)
+            except BaseException:
+                self.give_up(graph, device, stream)
+                raise
+            try:
+                end(graph)
+            except BaseException:
+                self.drop(graph, device, stream)
+                raise
+            try:
+                _native.capture_ended(device, stream)
+            except BaseException:
+                self.reset(graph)
+                raise
+
+        return capture_end
+
+    def dropped(self, begun: UnderWay) -> None:
+        """Tells regraph that a graph object goes whose capture was not ended.
+
+        The filter of the capture's pool reads the graph object, so the filter must go first.
+        """
+        self.under_way.pop(begun.key, None)
+        if begun.capture is not None:
+            _native.capture_dropped(begun.device, begun.stream, begun.capture)
 
     def forget_all(self) -> None:
         """Forgets the captures under way when the process ends, before their graph objects go."""
-        for key in list(self.under_way):
-            forget(self.under_way, key)
+        for begun in list(self.under_way.values()):
+            self.dropped(begun)
 
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if a plan would need that."""
-        if _is_alone():
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized()):
             return True
         if not self.warned and _native.plans_captures():
             self.warned = True
@@ -167,13 +177,13 @@ class _Calls:
             )
         return False
 
-    def give_up(self, graph: Any, place: Place) -> None:
+    def give_up(self, graph: Any, device: int, stream: int) -> None:
         """Ends the driver's capture and destroys its graph, so that the graph is never replayed."""
         with contextlib.suppress(Exception):
             self.end(graph)
-        self.drop(graph, place)
+        self.drop(graph, device, stream)
 
-    def drop(self, graph: Any, place: Place) -> None:
+    def drop(self, graph: Any, device: int, stream: int) -> None:
         """Destroys the graph of a capture that failed to end, and reports the failure to regraph.
 
         The reset comes first: some versions of PyTorch release the pool in it, others do not.
@@ -181,23 +191,7 @@ class _Calls:
         """
         with contextlib.suppress(Exception):
             self.reset(graph)
-        _report_failure(place)
-
-
-def forget(under_way: dict[int, UnderWay], key: int) -> None:
-    """Tells regraph that a graph object goes whose capture was not ended.
-
-    The filter of the capture's pool reads the graph object, so the filter must go first.
-    """
-    begun = under_way.pop(key, None)
-    if begun is not None and begun.capture is not None:
-        _native.capture_dropped(*begun.place, begun.capture)
-
-
-def _is_alone() -> bool:
-    """Whether no communication library of PyTorch may register memory of a capture."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized())
+        _report_failure(device, stream)
 
 
 def _add_note(error: BaseException, note: str) -> None:
@@ -207,9 +201,9 @@ def _add_note(error: BaseException, note: str) -> None:
         add(note)
 
 
-def _report_failure(place: Place) -> None:
+def _report_failure(device: int, stream: int) -> None:
     """Reports a failed capture to regraph, without hiding the exception that is being handled."""
     try:
-        _native.capture_failed(*place)
+        _native.capture_failed(device, stream)
     except Exception as error:
         warnings.warn(f"A failed capture's memory may be lost: {error}", stacklevel=4)
