@@ -108,13 +108,10 @@ impl Deferred {
             }
         };
         streams.retain(|&mut stream| match timelines.ask(driver, stream) {
-            StreamStatus::Outside => match timelines.mark(driver, stream) {
-                Some(mark) => {
-                    positions.push(mark);
-                    false
-                }
-                None => true,
-            },
+            StreamStatus::Outside => {
+                positions.push(timelines.mark_or_owe(driver, stream));
+                false
+            }
             StreamStatus::Inside(capture) => {
                 match under_way.phase(capture, timelines) {
                     CapturePhase::UnderWay => {

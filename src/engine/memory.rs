@@ -13,7 +13,7 @@ use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
 use super::{one_stream, Engine, Error};
-use crate::driver::{AsStream, Driver, StreamHandle};
+use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::RangeId;
 use crate::logging;
 use crate::settings::Settings;
@@ -115,6 +115,38 @@ impl<D: Driver> Engine<D> {
             locked.free_completed(None);
             locked.state.timelines.synchronize(locked.driver);
             Ok(locked.empty(0))
+        })
+    }
+
+    /// Takes back what stream caches hold, and says whether anything waits for a stream that only another
+    /// thread's next request, or [`Engine::wait_for_device`], can tell of: no event may be recorded on a
+    /// stream that another thread named last.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn awaits_other_threads(&self) -> Result<bool, Error> {
+        self.change(|locked| {
+            locked.free_completed(None);
+            Ok(locked.state.timelines.owe_fences())
+        })
+    }
+
+    /// Waits until the device has done all work, and takes note of it: what was freed outside captures is
+    /// free for all then, whichever thread's stream it is on. The host sees to it that nothing captures on
+    /// the device meanwhile, for the wait would invalidate that.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: what the driver answers, errors of earlier work included; [`Error::Poisoned`].
+    pub fn wait_for_device(&self) -> Result<(), Error>
+    where
+        D: HostApi,
+    {
+        self.change(|locked| {
+            // What stream caches hold is ordered by their streams from then on.
+            locked.free_completed(None);
+            locked.state.timelines.wait_for_device(locked.driver)?;
+            locked.free_completed(None);
+            Ok(())
         })
     }
 

@@ -21,7 +21,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 
-use crate::driver::{CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, StreamHandle};
+use crate::driver::{
+    self, CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, HostApi, StreamHandle,
+};
 use crate::heap::TimelineId;
 use crate::index::{new_map, Map};
 use crate::recent::{stream_key, Recent};
@@ -284,6 +286,18 @@ impl Timelines {
         self.record(driver, timeline).then_some(Position { timeline, position })
     }
 
+    /// The same of a stream outside captures. Where no event can be recorded now, its timeline owes one.
+    pub(super) fn mark_or_owe<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        stream: StreamHandle,
+    ) -> Position {
+        let timeline = self.of(stream);
+        let position = self.now(timeline);
+        self.fence(driver, timeline);
+        Position { timeline, position }
+    }
+
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything
     /// waits for it.
     pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
@@ -412,6 +426,37 @@ impl Timelines {
                 self.synchronized += 1;
             }
         }
+    }
+
+    /// Whether something waits for a fence that could not be recorded.
+    pub(super) fn owe_fences(&self) -> bool {
+        self.rows.iter().any(|row| row.owes && !row.retired)
+    }
+
+    /// Waits until the device has done all work. What was outside captures has been reached then, on
+    /// streams of other threads too. Nothing may capture meanwhile.
+    pub(super) fn wait_for_device<D: Driver + HostApi>(
+        &mut self,
+        driver: &D,
+    ) -> driver::Result<()> {
+        let is_outside = |row: &Timeline| matches!(driver.is_capturing(row.stream), Ok(false));
+        let owing = |row: &Timeline| row.owes && !row.retired && is_outside(row);
+        let owing: Vec<TimelineId> =
+            self.all().filter(|timeline| owing(&self.rows[timeline.index()])).collect();
+        driver.synchronize()?;
+        self.synchronized += 1;
+        for timeline in owing {
+            self.look(driver, timeline);
+            let row = &mut self.rows[timeline.index()];
+            // Where the driver does not say that what lies before is over, that stays open too.
+            if row.owes && row.fences.is_empty() {
+                row.completed = row.open;
+                row.open += 1;
+                (row.wanted, row.owes) = (false, false);
+                self.set_busy(timeline);
+            }
+        }
+        Ok(())
     }
 
     /// Forgets a stream that is about to be destroyed. False where its work cannot be told from

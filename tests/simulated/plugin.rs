@@ -123,6 +123,85 @@ fn addresses_name_blocks() {
     assert!(matches!(h.plugin.allocate(1, 64, s), Err(Error::UnknownDevice { device: 64 })));
 }
 
+/// What one thread does, and then another one while the first lives on without a request.
+fn beside_idle_thread(first: impl FnOnce() + Send, then: impl FnOnce()) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            first();
+            done.send(()).unwrap();
+            // Until the other end is gone.
+            let _ = ended.recv();
+        });
+        is_done.recv().unwrap();
+        then();
+        drop(end);
+    });
+}
+
+#[test]
+fn memory_on_the_stream_of_an_idle_thread_goes_when_the_cache_is_emptied() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    let shared = h.allocate(s);
+    // As autograd's thread does: its frees come last on the stream, and it makes no request afterwards.
+    let backward = || {
+        let block = h.allocate(t);
+        h.launch(t);
+        h.plugin.record_stream(shared, t).unwrap();
+        h.free(block);
+        h.free(shared);
+    };
+    beside_idle_thread(backward, || {
+        assert!(h.reserved() > 0);
+        h.plugin.empty_cache().unwrap();
+        assert_eq!(h.reserved(), 0);
+    });
+}
+
+#[test]
+fn a_pool_whose_graph_an_idle_thread_has_used_last_goes_when_the_cache_is_emptied() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    let (first, output) = (h.allocate(s), h.allocate(s));
+    h.launch(s);
+    h.free(first);
+    h.end(s, POOL);
+    beside_idle_thread(
+        || {
+            h.plugin.record_stream(output, h.stream()).unwrap();
+            h.launch(s);
+            h.free(output);
+        },
+        || {
+            h.plugin.release_pool(0, POOL).unwrap();
+            h.plugin.empty_cache().unwrap();
+            assert_eq!(h.held_by(POOL), 0);
+        },
+    );
+}
+
+#[test]
+fn nothing_waits_for_the_device_while_something_captures() {
+    let h = host();
+    let (s, t, other) = (h.stream(), h.stream(), h.stream());
+    beside_idle_thread(
+        || h.free(h.allocate(t)),
+        || {
+            h.begin(s, POOL);
+            let block = h.allocate(s);
+            h.plugin.empty_cache().unwrap();
+            h.free(block);
+            h.launch(s);
+            h.free(h.allocate(other));
+            // A wait would have ruined the capture, and its end would fail.
+            h.end(s, POOL);
+        },
+    );
+}
+
 #[test]
 fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
     let h = host();

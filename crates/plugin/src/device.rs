@@ -223,16 +223,22 @@ impl<D: Driver + HostApi> Device<D> {
     pub(super) fn let_go(&self) -> bool {
         let mut pools = self.pools();
         self.end_late(&mut pools);
-        self.let_go_of(&mut pools)
+        let released = self.let_go_of(&mut pools);
+        // Eager work of other threads: autograd's, for one.
+        let awaits = self.engine.awaits_other_threads().unwrap_or(false);
+        awaits && self.wait_for_device() || released
+    }
+
+    /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
+    fn wait_for_device(&self) -> bool {
+        let captures = !self.routes.have_no_filters() || self.engine.is_recording();
+        !captures && self.engine.wait_for_device().is_ok()
     }
 
     pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {
         let mut released = self.drop_unused(pools);
         let waits = pools.private.values().any(|private| self.waits_for_work(private));
-        if !waits || !self.routes.have_no_filters() || self.engine.is_recording() {
-            return released;
-        }
-        if self.engine.driver().synchronize().is_err() {
+        if !waits || !self.wait_for_device() {
             return released;
         }
         for private in pools.private.values_mut().filter(|private| private.users == 0) {
