@@ -11,9 +11,9 @@ use std::io::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
-use regraph::driver::StreamHandle;
+use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::OutOfMemory;
-use regraph_plugin::Error;
+use regraph_plugin::{EndedGraph, Error};
 
 use crate::allocator::{allocator, fraction, set_fraction};
 use crate::{checkpoints, history, pools, sharing, shim, stacks};
@@ -65,7 +65,9 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
         ("memory_fraction_now", memory_fraction_now as extern "C" fn(c_int) -> f64 as usize),
         (
             "route_begin",
-            regraph_hook_begin_pool as extern "C" fn(c_int, u64, u64, *mut c_void) as usize,
+            regraph_hook_begin_pool
+                as extern "C" fn(c_int, u64, u64, *mut c_void, *const c_void, Option<GraphOf>)
+                as usize,
         ),
     ]);
     addresses.extend(checkpoints::addresses());
@@ -146,15 +148,49 @@ extern "C-unwind" fn record_stream(address: *mut c_void, stream: *mut c_void) {
     throw(recorded);
 }
 
-/// Called by the C++ half, which owns the filter until then.
+/// The graph that a capture of a graph object has come to, or null; the object is alive.
+type GraphOf = extern "C" fn(*const c_void, u64) -> *mut c_void;
+
+/// A graph object of PyTorch's.
+struct Owner {
+    object: *const c_void,
+    graph_of: GraphOf,
+}
+
+// SAFETY: it is read when the pool that it began is ended, which it does itself in whichever thread.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl Owner {
+    fn graph_of(&self, capture: CaptureId) -> Option<GraphHandle> {
+        let graph = (self.graph_of)(self.object, capture.0);
+        (!graph.is_null()).then(|| GraphHandle::from_raw(graph))
+    }
+}
+
+/// Called by the C++ half, which owns the filter until then. `owner` is the graph object that begins to
+/// capture, or null where that is not known; `graph_of` is not null then.
 #[no_mangle]
-extern "C" fn regraph_hook_begin_pool(device: c_int, first: u64, second: u64, filter: *mut c_void) {
+extern "C" fn regraph_hook_begin_pool(
+    device: c_int,
+    first: u64,
+    second: u64,
+    filter: *mut c_void,
+    owner: *const c_void,
+    graph_of: Option<GraphOf>,
+) {
     // SAFETY: the C++ half gives its filter away.
     let filter = unsafe { shim::Filter::from_raw(filter) };
+    let graph_of = graph_of.filter(|_| !owner.is_null());
+    let owner = graph_of.map(|graph_of| Owner { object: owner, graph_of });
     tell(guarded(|| {
         let (allocator, device) = (allocator()?, number(device));
         let takes = Arc::new(move |stream| filter.takes(stream));
-        BEGUN.set(Some((device, allocator.begin_pool(device, (first, second), takes)?)));
+        let ended: Option<EndedGraph> =
+            owner.map(|owner| Arc::new(move |capture| owner.graph_of(capture)) as EndedGraph);
+        let route = allocator.begin_pool_of(device, (first, second), takes, ended)?;
+        BEGUN.set(Some((device, route)));
         Ok(())
     }));
 }

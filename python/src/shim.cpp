@@ -109,7 +109,8 @@ using Filter = std::function<bool(void*)>;
 extern "C" {
 
 // Rust's half.
-void regraph_hook_begin_pool(int device, std::uint64_t first, std::uint64_t second, void* filter);
+void regraph_hook_begin_pool(int device, std::uint64_t first, std::uint64_t second, void* filter,
+                             const void* owner, void* (*graph_of)(const void*, std::uint64_t));
 
 // Whether PyTorch's own errors can be thrown: out of memory, and any other.
 bool regraph_shim_can_throw(bool memory) {
@@ -127,7 +128,8 @@ void regraph_shim_throw(bool memory, const char* text, std::size_t length) {
 // PyTorch's hook: its arguments are C++ objects.
 void regraph_shim_begin_pool(int device, std::pair<unsigned long long, unsigned long long> pool,
                              Filter filter) {
-  regraph_hook_begin_pool(device, pool.first, pool.second, new Filter(std::move(filter)));
+  regraph_hook_begin_pool(device, pool.first, pool.second, new Filter(std::move(filter)),
+                          nullptr, nullptr);
 }
 
 // Whether requests of a stream belong to a pool; not if the filter throws.

@@ -99,6 +99,35 @@ def test_a_class_that_looks_different_is_refused(cache, native):
 
 
 @needs_compiler
+def test_graph_objects_begin_as_it_is_said(tmp_path):
+    """The library reads a graph object without the headers of its class."""
+    source = tmp_path / "layout.cpp"
+    members = {"graph": "graph_", "executable": "graph_exec_", "capture": "capture_id_"}
+    checks = "".join(
+        f"    static_assert(offsetof(Open, {theirs}) == offsetof(regraph::GraphObject, {ours}));\n"
+        f"    static_assert(sizeof({theirs}) == sizeof(regraph::GraphObject::{ours}));\n"
+        for ours, theirs in members.items()
+    )
+    source.write_text(
+        "#include <ATen/cuda/CUDAGraph.h>\n"
+        f'#include "{door.SOURCES / "graphs.h"}"\n'
+        "struct Open : at::cuda::CUDAGraph {\n"
+        f"  void check() {{\n{checks}  }}\n"
+        "};\n"
+    )
+    headers = Path(torch.__file__).parent / "include"
+    cuda = next(door._cuda_headers(), None)
+    if not (headers / "ATen").is_dir() or cuda is None:
+        pytest.skip("needs all headers of PyTorch and those of CUDA")
+    standard = "c++20" if door.minor_version() >= (2, 14) else "c++17"
+    command = ["c++", f"-std={standard}", "-fsyntax-only", "-Wno-invalid-offsetof"]
+    for folder in (headers, headers / "torch/csrc/api/include", cuda):
+        command += ["-isystem", str(folder)]
+    done = subprocess.run([*command, str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_compiler
 def test_it_is_compiled_once_and_installed(cache, tmp_path):
     """In a process of its own, since it stays installed."""
     text = (door.SOURCES / "hooks.h").read_text()

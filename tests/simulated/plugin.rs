@@ -1,16 +1,17 @@
 //! The plug-in, called as PyTorch calls its allocators.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::common::remove_last_edge;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, HostApi, StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, HostApi,
+    StreamHandle,
 };
 use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
-use regraph_plugin::{Error, Filter, Plugin, PoolKey};
+use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -390,6 +391,88 @@ fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     assert_eq!(h.allocate(s), inside);
     h.end(s, POOL);
     assert_eq!(h.held_by((2, 0)), 0);
+}
+
+/// A host in C++, which announces nothing: its graph object tells the graph when it ends the pool.
+struct Graphs {
+    driver: Arc<SimDriver>,
+    ended: Arc<Mutex<Option<(CaptureId, GraphHandle)>>>,
+}
+
+impl Graphs {
+    fn new(h: &Host) -> Self {
+        Self { driver: Arc::clone(&h.driver), ended: Arc::default() }
+    }
+
+    fn begin(&self, h: &Host, stream: StreamHandle, key: PoolKey) {
+        let (filter, id) = filter(&self.driver);
+        let ended = Arc::clone(&self.ended);
+        let graph_of: EndedGraph = Arc::new(move |capture| {
+            let ended = *ended.lock().unwrap();
+            ended.filter(|&(of, _)| of == capture).map(|(_, graph)| graph)
+        });
+        h.plugin.begin_pool_of(0, key, filter, Some(graph_of)).unwrap();
+        self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
+        id.store(h.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
+    }
+
+    fn end(&self, h: &Host, stream: StreamHandle, key: PoolKey) -> Result<(), Error> {
+        let capture = h.capture_of(stream).unwrap();
+        let graph = self.driver.end_capture(stream).unwrap();
+        *self.ended.lock().unwrap() = Some((capture, graph));
+        h.plugin.end_pool(0, key)
+    }
+}
+
+#[test]
+fn captures_that_are_not_announced_are_judged_by_the_graph_they_came_to() {
+    let h = host_with(Config::default().check(true).find_late_uses(false));
+    let (s, t) = (h.stream(), h.stream());
+    for sound in [true, false] {
+        let graphs = Graphs::new(&h);
+        graphs.begin(&h, s, POOL);
+        let first = h.allocate(s);
+        h.launch(s);
+        if sound {
+            // A helper stream that asks for nothing.
+            h.driver.wait(t, s).unwrap();
+            h.launch(t);
+            h.driver.wait(s, t).unwrap();
+        }
+        h.free(first);
+        let second = h.allocate(s);
+        h.launch(s);
+        if !sound {
+            remove_last_edge(&h.driver, s);
+        }
+        h.free(second);
+        // Behind the last call that the allocator saw.
+        h.launch(s);
+        let ended = graphs.end(&h, s, POOL);
+        let refused = matches!(ended, Err(Error::Engine(engine::Error::Refused(_))));
+        assert_eq!((ended.is_ok(), refused), (sound, !sound), "{ended:?}");
+        assert!(!h.plugin.engine(0).unwrap().is_recording());
+    }
+    let told = h.plugin.captures(0).unwrap();
+    assert_eq!(told.iter().map(|it| it.key).collect::<Vec<_>>(), [POOL]);
+    let pools = h.plugin.pools(0).unwrap();
+    assert_eq!(pools.iter().map(|pool| pool.graphs).sum::<usize>(), 1);
+}
+
+/// A graph object that names none, or that of another capture, is as one that is not known.
+#[test]
+fn a_capture_whose_graph_is_not_known_is_not_judged() {
+    let h = host_with(Config::default().check(true).find_late_uses(false));
+    let s = h.stream();
+    for told in [None, Some(CaptureId(u64::MAX))] {
+        let graphs = Graphs::new(&h);
+        graphs.begin(&h, s, POOL);
+        h.allocate(s);
+        let graph = h.driver.end_capture(s).unwrap();
+        *graphs.ended.lock().unwrap() = told.map(|capture| (capture, graph));
+        h.plugin.end_pool(0, POOL).unwrap();
+        assert!(!h.plugin.engine(0).unwrap().is_recording());
+    }
 }
 
 /// A route that some other call of the host's has begun, and whose filter takes the stream, is not taken

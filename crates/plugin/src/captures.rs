@@ -8,7 +8,7 @@ use regraph::sync::Ordering;
 use super::device::Device;
 use super::pools::{Announced, UNNAMED};
 use super::routes::Route;
-use super::{Error, Filter, Plugin, PoolKey};
+use super::{EndedGraph, Error, Filter, Plugin, PoolKey};
 
 impl<D: Driver + HostApi> Plugin<D> {
     /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
@@ -17,36 +17,54 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
     pub fn begin_pool(&self, device: u32, key: PoolKey, filter: Filter) -> Result<u64, Error> {
+        self.begin_pool_of(device, key, filter, None)
+    }
+
+    /// The same for a host that can name the graph when it ends the pool: a capture that it has not let the
+    /// checker judge by then is judged by [`Plugin::end_pool`].
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn begin_pool_of(
+        &self,
+        device: u32,
+        key: PoolKey,
+        filter: Filter,
+        ended_graph: Option<EndedGraph>,
+    ) -> Result<u64, Error> {
         let device = self.device(device)?;
         // Both at once: what waits for the device must not meet a capture that has just begun.
         let mut pools = device.pools();
         let config = PoolConfig::default();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
-        Ok(device.routes.push(key, private.pool, filter))
+        Ok(device.routes.push(key, private.pool, filter, ended_graph))
     }
 
     /// Ends a route to a pool: that of the capture that is ending ([`Plugin::capture_ending`]), else the
     /// calling thread's latest, else the latest. Ends with it the captures into the pool that are over in
-    /// the driver and that the host did not let the checker judge.
+    /// the driver: where the route names the graph ([`Plugin::begin_pool_of`]), the checker judges it now,
+    /// by what the engine saw of the capture's streams at their latest calls.
     ///
     /// # Errors
-    /// [`engine::Error::SetBack`]: the graph must not run.
+    /// [`engine::Error::Refused`], [`engine::Error::SetBack`]: the graph must not run.
     pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let captured = pools.announced.values().any(|announced| announced.key == key);
         let this = Some(std::thread::current().id());
         let mut announced = pools.announced.values_mut();
-        match announced.find(|announced| announced.key == key && announced.ending == this) {
+        let ending = announced.find(|announced| announced.key == key && announced.ending == this);
+        let ended_graph = match ending {
             Some(announced) => {
                 announced.ending = None;
                 device.routes.remove_one(announced.serial);
+                None
             }
             None => device.routes.remove(key),
-        }
+        };
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
         let before = private.graphs.len();
-        let ended = device.end_over(key, private.pool, &mut private.graphs);
+        let ended = device.end_over(key, private.pool, &mut private.graphs, ended_graph.as_ref());
         private.eager |= !captured && private.graphs.len() == before;
         ended
     }

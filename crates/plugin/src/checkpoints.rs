@@ -84,7 +84,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;
-        device.end_over(key, private.pool, &mut private.graphs)?;
+        device.end_over(key, private.pool, &mut private.graphs, None)?;
         Ok(private.pool)
     }
 }

@@ -9,7 +9,7 @@ use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 use super::addresses::Addresses;
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::reports::Reports;
-use super::routes::Routes;
+use super::routes::{EndedGraph, Routes};
 use super::watch::{Watch, Watched};
 use super::Error;
 
@@ -141,24 +141,29 @@ impl<D: Driver + HostApi> Device<D> {
         let Pools { private, strays, stray_graphs, .. } = pools;
         for pool in strays.values() {
             // Of one that failed the engine keeps the memory.
-            let _ = self.end_over(UNNAMED, *pool, stray_graphs);
+            let _ = self.end_over(UNNAMED, *pool, stray_graphs, None);
         }
         for (&key, private) in private.iter_mut() {
-            let _ = self.end_over(key, private.pool, &mut private.graphs);
+            let _ = self.end_over(key, private.pool, &mut private.graphs, None);
         }
     }
 
-    /// Ends the captures into a pool that are over in the driver, unjudged, all of them; gives the
-    /// first error.
+    /// Ends the captures into a pool that are over in the driver, all of them, unjudged where their graph
+    /// is not known; gives the first error.
     pub(super) fn end_over(
         &self,
         key: PoolKey,
         pool: PoolId,
         graphs: &mut Vec<GraphId>,
+        ended_graph: Option<&EndedGraph>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
         for capture in self.engine.captures_over(pool)? {
-            match self.engine.end_unjudged(capture) {
+            let ended = match ended_graph.and_then(|graph_of| graph_of(capture)) {
+                Some(graph) => self.engine.end_capture(capture, graph),
+                None => self.engine.end_unjudged(capture),
+            };
+            match ended {
                 Ok(report) => {
                     graphs.push(report.graph);
                     self.reports.push(key, report);

@@ -36,7 +36,7 @@ pub use error::Error;
 pub use history::{LiveBlock, FIGURES};
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
-pub use routes::Filter;
+pub use routes::{EndedGraph, Filter};
 pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 

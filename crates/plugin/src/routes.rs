@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 
 use smallvec::SmallVec;
 
-use regraph::driver::{CaptureId, StreamHandle};
+use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::PoolId;
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -18,6 +18,10 @@ use super::PoolKey;
 /// Says whether requests of a stream belong to a route. May be asked from any thread, as long as the
 /// route stands and for a moment after; it must not call the plug-in.
 pub type Filter = Arc<dyn Fn(StreamHandle) -> bool + Send + Sync>;
+
+/// The graph that a capture has come to, where the host has it and has neither instantiated nor destroyed
+/// it; `None` where that is not known. Asked while the route is ended, and at no other time.
+pub type EndedGraph = Arc<dyn Fn(CaptureId) -> Option<GraphHandle> + Send + Sync>;
 
 /// Where the requests of some streams or of a thread go.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +44,7 @@ struct Standing {
     route: Route,
     takes: Takes,
     thread: ThreadId,
+    ended_graph: Option<EndedGraph>,
     /// The capture that it was begun for, once the host has announced that: the filter takes what is in
     /// it and nothing else.
     capture: Option<CaptureId>,
@@ -77,56 +82,66 @@ impl Routes {
     }
 
     /// Adds a route of the streams that a filter takes.
-    pub(super) fn push(&self, key: PoolKey, pool: PoolId, filter: Filter) -> u64 {
-        self.enter(key, pool, Takes::Streams(filter)).serial
+    pub(super) fn push(
+        &self,
+        key: PoolKey,
+        pool: PoolId,
+        filter: Filter,
+        ended_graph: Option<EndedGraph>,
+    ) -> u64 {
+        self.enter(key, pool, Takes::Streams(filter), ended_graph).serial
     }
 
     /// Adds a route of all that the calling thread asks for.
     pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId) {
         let stands = Arc::new(AtomicBool::new(true));
-        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)));
+        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)), None);
         OWN.with_borrow_mut(|own| {
             own.push(Own { routes: self.number, route, stands });
             OWN_COUNT.set(own.len());
         });
     }
 
-    fn enter(&self, key: PoolKey, pool: PoolId, takes: Takes) -> Route {
+    fn enter(
+        &self,
+        key: PoolKey,
+        pool: PoolId,
+        takes: Takes,
+        ended_graph: Option<EndedGraph>,
+    ) -> Route {
         let mut routes = self.lock();
         let route = Route { key, pool, serial: next() };
         let thread = std::thread::current().id();
-        routes.push(Standing { route, takes, thread, capture: None });
+        routes.push(Standing { route, takes, thread, ended_graph, capture: None });
         self.count(&routes);
         route
     }
 
     /// Takes the latest route to a pool away: of those that the calling thread has begun, if there is
-    /// any, else of all.
-    pub(super) fn remove(&self, key: PoolKey) {
+    /// any, else of all. Returns what it says of the graph that came of it.
+    pub(super) fn remove(&self, key: PoolKey) -> Option<EndedGraph> {
         let this = std::thread::current().id();
         let mut routes = self.lock();
         let mine = routes.iter().rposition(|it| it.route.key == key && it.thread == this);
         let row = mine.or_else(|| routes.iter().rposition(|it| it.route.key == key));
-        if let Some(row) = row {
-            self.take_out(&mut routes, row);
-        }
+        self.take_out(&mut routes, row?).ended_graph
     }
 
     /// Takes one route away, if it still stands, and says to which pool.
     pub(super) fn remove_one(&self, serial: u64) -> Option<PoolKey> {
         let mut routes = self.lock();
         let row = routes.iter().position(|it| it.route.serial == serial)?;
-        Some(self.take_out(&mut routes, row).key)
+        Some(self.take_out(&mut routes, row).route.key)
     }
 
-    fn take_out(&self, routes: &mut Vec<Standing>, row: usize) -> Route {
+    fn take_out(&self, routes: &mut Vec<Standing>, row: usize) -> Standing {
         let gone = routes.remove(row);
-        if let Takes::Thread(stands) = gone.takes {
+        if let Takes::Thread(stands) = &gone.takes {
             // The thread forgets it when it looks next.
             stands.store(false, Ordering::Release);
         }
         self.count(routes);
-        gone.route
+        gone
     }
 
     fn count(&self, routes: &[Standing]) {

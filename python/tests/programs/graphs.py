@@ -219,6 +219,32 @@ def others_go_on(folder):
     assert not wrong
 
 
+def captures_of_native_code(folder):
+    """Captures that PyTorch's own methods begin and end, as C++ programs call them, are judged."""
+    kind = torch._C._CUDAGraph
+    begin, end = kind.capture_begin, kind.capture_end  # Before they are replaced.
+    enable()
+    static = torch.ones(MIB, device="cuda")
+    graphs, outputs = [], []
+    for _ in range(2):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.stream(torch.cuda.Stream()):
+            begin(graphs[-1], pool=None, capture_error_mode="global")
+            output = static
+            for _ in range(8):
+                output = output + 1
+            end(graphs[-1])
+        outputs.append(output)
+    reports = regraph.torch.captures(0)
+    assert len(reports) == len(graphs)
+    if regraph.torch.backend() == "native":
+        # It is known of graphs that were read alone.
+        assert all(report.minimum_bytes is not None for report in reports), reports
+    for graph, output in zip(graphs, outputs, strict=True):
+        graph.replay()
+        assert torch.equal(output, static + 8)
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
@@ -231,6 +257,7 @@ PROGRAMS = {
         kept_graph,
         backward_in_capture,
         others_go_on,
+        captures_of_native_code,
     )
 }
 

@@ -108,9 +108,13 @@ struct PoolSource {
   /* Sets and tells the share of a device's memory that may be held. */                       \
   HOOK(void, memory_fraction, (double share, int device))                                     \
   HOOK(double, memory_fraction_now, (int device))                                             \
-  /* `filter`: a std::function<bool(void*)>, made by new, which the native half deletes. */   \
+  /* `filter`: a std::function<bool(void*)>, made by new, which the native half deletes.      \
+     `owner`: the graph object that begins to capture, null where that is not known;          \
+     `graph_of` is asked when the pool ends what graph a capture of it has come to. */        \
   HOOK(void, route_begin,                                                                     \
-       (int device, std::uint64_t first, std::uint64_t second, void* filter))                 \
+       (int device, std::uint64_t first, std::uint64_t second, void* filter,                  \
+        const void* owner, void* (*graph_of)(const void* owner, std::uint64_t capture)))      \
+  /* Throws where the graph must not run. */                                                  \
   HOOK(void, end_pool, (int device, std::uint64_t first, std::uint64_t second))               \
   HOOK(void, release_pool, (int device, std::uint64_t first, std::uint64_t second))           \
   /* Counts a user of a pool, and makes it with the first; `source` is null where its memory  \

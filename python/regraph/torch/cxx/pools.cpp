@@ -1,5 +1,6 @@
 // Pools of memory: of graphs, and of torch.cuda.MemPool.
 #include "allocator.h"
+#include "graphs.h"
 #include "history.h"
 
 #include <algorithm>
@@ -67,11 +68,13 @@ void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t pool,
     hooks.pool_source(device, pool.first, pool.second, &table);
   }
 #endif
+  const void* owner = graph_object(filter);
   using Filter = std::function<bool(void*)>;
   auto takes = [filter = std::move(filter)](void* stream) {
     return filter(static_cast<cudaStream_t>(stream));
   };
-  hooks.route_begin(device, pool.first, pool.second, new Filter(std::move(takes)));
+  hooks.route_begin(device, pool.first, pool.second, new Filter(std::move(takes)), owner,
+                    &graph_of);
 }
 
 void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t pool) {
