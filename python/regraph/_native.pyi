@@ -37,8 +37,11 @@ def is_allocator_class(table: int) -> bool:
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
     """Sends all that this thread asks for to a pool, until the pool's end in this thread."""
 
-def capture_beginning() -> None:
-    """Tells that a capture is about to begin in this thread."""
+def capture_beginning(device: int, stream: int) -> None:
+    """Tells that a capture is about to begin on a stream, in this thread.
+
+    Until it has begun, the stream is given no work that uses memory of the capture's pool.
+    """
 
 def capture_dropped(device: int, stream: int, capture: int) -> None:
     """Reports that the graph object of a capture is destroyed, and the capture was not ended."""

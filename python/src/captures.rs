@@ -30,10 +30,13 @@ pub(crate) fn stream(raw: usize) -> StreamHandle {
     StreamHandle::from_raw(raw as *mut _)
 }
 
-/// Tells that a capture is about to begin in this thread.
+/// Tells that a capture is about to begin on a stream, in this thread. Until it has, the stream gets no work
+/// that uses memory of the capture's pool.
 #[pyfunction]
-fn capture_beginning() {
+fn capture_beginning(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     hooks::take_begun();
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.capture_beginning(device, stream).map_err(raised))
 }
 
 /// Tells that the graph object that began a capture is destroyed, and the capture was not ended.

@@ -20,7 +20,7 @@ def test_a_capture_is_told_and_judged(enabled, native):
     graph.capture_begin()
     graph.capture_end()
     assert native.calls == [
-        ("capture_beginning",),
+        ("capture_beginning", 0, 7),
         ("torch.capture_begin",),
         ("capture_begun", 0, 7, True),
         ("capture_ending", 0, 7),

@@ -60,10 +60,11 @@ impl BlockUse {
     }
 }
 
-/// A block that the capture allocated.
+/// A block that the capture allocated or took for its own.
 pub(crate) struct BlockHistory {
     pub place: Place,
     pub end: u64,
+    /// The entry of its allocation, or of its coming.
     pub allocated: u32,
     /// The entry of its free, or [`NEVER`].
     pub freed: u32,
@@ -83,7 +84,7 @@ impl BlockHistory {
 pub(crate) struct StandingHistory {
     pub place: Place,
     pub end: u64,
-    /// The entries of its coming and of its going, or [`NEVER`].
+    /// The entries of its coming and of its going, or [`NEVER`]; one that the capture took never came.
     pub(super) entered: u32,
     pub(super) settled: u32,
 }
@@ -109,7 +110,10 @@ pub(crate) struct SharedMemory {
 #[derive(Default)]
 pub(crate) struct History {
     pub streams: Vec<StreamHistory>,
+    /// In order of their coming: inputs first, then what the capture allocated.
     pub blocks: Vec<BlockHistory>,
+    /// How many of them stood before the first look.
+    pub inputs: usize,
     pub standing: Vec<StandingHistory>,
     pub bindings: Vec<Binding>,
     pub shared: Vec<SharedMemory>,

@@ -11,8 +11,9 @@
 //!
 //! The journal:
 //! - every block is introduced once, freed at most once, and used only while it is live;
-//! - every life of a block rests on looks: at its own stream before it begins, at each user's
-//!   stream before its uses end;
+//! - a block from before that the capture took for its own stood before the first look at any stream;
+//! - every life of a block rests on looks: at its own stream before it begins, unless it stood before, at
+//!   each user's stream before its uses end;
 //! - every node that it names is in the finished graph.
 //!
 //! Addresses, in host order:
@@ -47,12 +48,15 @@
 //! - possible users ([`users`]) are, of the nodes that a block's streams gained between its
 //!   allocation and the end of each stream's uses, those that come after the allocation point and
 //!   that no look saw before; on the block's own stream, if that was set back, also what does not
-//!   come after the point; of a block that is live to the end also what comes after the last looks.
+//!   come after the point; of a block that is live to the end also what comes after the last looks. Of a
+//!   block from before they are all that its streams gained until its uses end: it has no point.
 //! - a node of no stream that the engine looked at in time may use every block, so it is refused
 //!   where blocks share addresses or memory.
 //!
 //! # What is not proved
 //!
+//! - That the work outside the capture which used a block from before had completed when the capture took
+//!   it for its own: the checker takes the journal's word, as for standing blocks that are settled.
 //! - Users that the engine was never told of: streams not named, consumers outside the graph
 //!   (peers, hosts, external events), order by means other than edges.
 //! - Terminals that were set back and then undone or joined between two looks at the stream: what

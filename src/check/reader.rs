@@ -15,20 +15,36 @@ use crate::journal::{BlockNumber, Entry, Journal};
 enum Known {
     Ours(u32),
     Standing(u32),
+    Input(u32),
 }
 
 impl Known {
     fn from_number(number: u32) -> Self {
-        match number % 2 {
-            0 => Self::Ours(number / 2),
-            _ => Self::Standing(number / 2),
+        match number % 3 {
+            0 => Self::Ours(number / 3),
+            1 => Self::Standing(number / 3),
+            _ => Self::Input(number / 3),
         }
     }
 
     fn number(self) -> u32 {
         match self {
-            Self::Ours(block) => block * 2,
-            Self::Standing(block) => block * 2 + 1,
+            Self::Ours(block) => block * 3,
+            Self::Standing(block) => block * 3 + 1,
+            Self::Input(block) => block * 3 + 2,
+        }
+    }
+
+    /// The block, which is the capture's.
+    fn among<'a>(
+        self,
+        ours: &'a mut [BlockHistory],
+        inputs: &'a mut [BlockHistory],
+    ) -> &'a mut BlockHistory {
+        match self {
+            Self::Ours(number) => &mut ours[number as usize],
+            Self::Input(number) => &mut inputs[number as usize],
+            Self::Standing(_) => unreachable!("a standing block is not the capture's"),
         }
     }
 }
@@ -36,6 +52,8 @@ impl Known {
 struct Reader<'a> {
     graph: &'a Graph,
     history: History,
+    /// Blocks that stood before and are the capture's now.
+    inputs: Vec<BlockHistory>,
     streams: Numbers,
     /// The stream of the last entry that named one, which the next one is likely to name.
     recent: Option<(StreamHandle, u32)>,
@@ -48,6 +66,7 @@ impl History {
         let mut reader = Reader {
             graph,
             history: Self::default(),
+            inputs: Vec::new(),
             streams: Numbers::with_capacity(0),
             recent: None,
             blocks: Numbers::with_capacity(0),
@@ -55,7 +74,11 @@ impl History {
         for (index, entry) in journal.iter().enumerate() {
             reader.read(index, entry)?;
         }
-        let mut history = reader.history;
+        let Reader { mut history, mut inputs, .. } = reader;
+        inputs.sort_by_key(|input| input.allocated);
+        history.inputs = inputs.len();
+        history.standing.retain(|it| it.entered != NEVER);
+        history.blocks.splice(0..0, inputs);
         let streams = &history.streams;
         for block in history.blocks.iter_mut().filter(|block| block.outside) {
             // A stream that was never looked at is outside the capture; its users are no nodes of
@@ -68,22 +91,22 @@ impl History {
                 index == 1 || streams[used.stream as usize].look_before(last).is_some()
             });
         }
-        for block in &history.blocks {
-            history.require_looks(block)?;
+        for (number, block) in history.blocks.iter().enumerate() {
+            history.require_looks(block, number < history.inputs)?;
         }
         Ok(history)
     }
 
-    /// A block's life rests on looks: at its own stream when it began, and at every user when its
-    /// uses ended. A user outside the capture cannot be looked at, and nothing with users may
+    /// A block's life rests on looks: at its own stream when it began, unless it stood before, and at every
+    /// user when its uses ended. A user outside the capture cannot be looked at, and nothing with users may
     /// follow such a block.
-    fn require_looks(&self, block: &BlockHistory) -> Result<(), Violation> {
+    fn require_looks(&self, block: &BlockHistory, input: bool) -> Result<(), Violation> {
         for (index, used) in block.uses.iter().enumerate() {
             let stream = &self.streams[used.stream as usize];
             let end = block.until(used);
             let ended = end != NEVER && (index == 0 || !block.outside);
             let needed = [
-                (index == 0 && used.looks_before == 0).then_some(block.allocated),
+                (index == 0 && used.looks_before == 0 && !input).then_some(block.allocated),
                 (ended && used.looks_until == 0).then_some(end),
             ];
             if let Some(entry) = needed.into_iter().flatten().next() {
@@ -134,23 +157,23 @@ impl Reader<'_> {
             // A standing block is never followed inside the capture before it is settled, so its
             // users need no record. A late word about a freed block still counts: it fails closed.
             Entry::Outside { block } => match self.known(block) {
-                Some(Known::Ours(number)) => self.history.blocks[number as usize].outside = true,
                 Some(Known::Standing(_)) => {}
+                Some(known) => self.ours(known).outside = true,
                 None => return Err(malformed(index, block, Flaw::Unknown)),
             },
             Entry::Free { block } => match self.known(block) {
-                Some(Known::Ours(number)) => {
-                    let ours = &mut self.history.blocks[number as usize];
+                Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
+                Some(known) => {
+                    let Self { history: History { blocks, streams, .. }, inputs, .. } = self;
+                    let ours = known.among(blocks, inputs);
                     if ours.freed != NEVER {
                         return Err(malformed(index, block, Flaw::Freed));
                     }
                     ours.freed = at;
                     for used in ours.uses.iter_mut().filter(|used| used.last.is_none()) {
-                        let stream = &self.history.streams[used.stream as usize];
-                        used.looks_until = stream.looks() as u32;
+                        used.looks_until = streams[used.stream as usize].looks() as u32;
                     }
                 }
-                Some(Known::Standing(_)) => return Err(malformed(index, block, Flaw::NotOurs)),
                 None => return Err(malformed(index, block, Flaw::Unknown)),
             },
             Entry::Standing { block, address, bytes } => {
@@ -163,6 +186,7 @@ impl Reader<'_> {
                     settled: NEVER,
                 });
             }
+            Entry::Input { block, stream } => self.take(index, block, stream)?,
             Entry::Settled { block } => match self.known(block) {
                 Some(Known::Standing(number)) => {
                     let standing = &mut self.history.standing[number as usize];
@@ -171,7 +195,7 @@ impl Reader<'_> {
                     }
                     standing.settled = at;
                 }
-                Some(Known::Ours(_)) => return Err(malformed(index, block, Flaw::NotStanding)),
+                Some(_) => return Err(malformed(index, block, Flaw::NotStanding)),
                 // Gone before this journal was told of it: it never stood in the way.
                 None => {}
             },
@@ -227,6 +251,49 @@ impl Reader<'_> {
         end.ok_or_else(|| malformed(index, block, Flaw::Wraps))
     }
 
+    /// Makes a standing block the capture's. What the stream launched before it stood could be no user of it,
+    /// so it must have stood before the first look at any stream.
+    fn take(
+        &mut self,
+        index: usize,
+        block: BlockNumber,
+        handle: StreamHandle,
+    ) -> Result<(), Violation> {
+        let number = match self.known(block) {
+            Some(Known::Standing(number)) => number as usize,
+            Some(_) => return Err(malformed(index, block, Flaw::NotStanding)),
+            None => return Err(malformed(index, block, Flaw::Unknown)),
+        };
+        let stream = self.stream(handle);
+        let History { standing, streams, looks, .. } = &mut self.history;
+        let it = &mut standing[number];
+        if it.settled != NEVER {
+            return Err(malformed(index, block, Flaw::Settled));
+        }
+        let first = looks.first().map(|&(stream, _)| streams[stream as usize].entry(0));
+        if first.is_some_and(|first| first < it.entered) {
+            return Err(malformed(index, block, Flaw::Late));
+        }
+        // Any other block meets it as the capture's.
+        let allocated = std::mem::replace(&mut it.entered, NEVER);
+        let used = BlockUse { stream, last: None, looks_before: 0, looks_until: 0 };
+        let number = self.inputs.len() as u32;
+        self.inputs.push(BlockHistory {
+            place: Place { stream: Some(handle), ..it.place },
+            end: it.end,
+            allocated,
+            freed: NEVER,
+            outside: false,
+            uses: SmallVec::from_slice(&[used]),
+        });
+        self.blocks.insert(block.0, Known::Input(number).number());
+        Ok(())
+    }
+
+    fn ours(&mut self, known: Known) -> &mut BlockHistory {
+        known.among(&mut self.history.blocks, &mut self.inputs)
+    }
+
     fn used(
         &mut self,
         index: usize,
@@ -234,18 +301,19 @@ impl Reader<'_> {
         handle: StreamHandle,
         last: Option<u32>,
     ) -> Result<(), Violation> {
-        let number = match self.known(block) {
-            Some(Known::Ours(number)) => number as usize,
+        let known = match self.known(block) {
             Some(Known::Standing(_)) => return Ok(()),
+            Some(known) => known,
             None => return Err(malformed(index, block, Flaw::Unknown)),
         };
-        if self.history.blocks[number].freed != NEVER {
+        if self.ours(known).freed != NEVER {
             return Err(malformed(index, block, Flaw::Freed));
         }
         let number_of_stream = self.stream(handle);
-        let stream = &self.history.streams[number_of_stream as usize];
+        let Self { history: History { blocks, streams, .. }, inputs, .. } = self;
+        let stream = &streams[number_of_stream as usize];
         let looks_until = stream.looks() as u32;
-        let block = &mut self.history.blocks[number];
+        let block = known.among(blocks, inputs);
         match block.uses.iter_mut().find(|used| used.stream == number_of_stream) {
             Some(used) => (used.last, used.looks_until) = (last, looks_until),
             None => block.uses.push(BlockUse {

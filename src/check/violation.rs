@@ -327,6 +327,9 @@ pub enum Flaw {
     /// The block was settled before.
     #[error("the block was settled before")]
     Settled,
+    /// A block that stood before the first look was meant.
+    #[error("the block did not stand before the first look at a stream")]
+    Late,
     /// The address range wraps around.
     #[error("the block's address range wraps around")]
     Wraps,

@@ -61,7 +61,11 @@ pub(super) struct CaptureState {
     pub(super) age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
+    /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
+    /// Behind all that the stream was given outside captures which this one was first seen on, where the host
+    /// had said that it would capture.
+    pub(super) expected: Option<Position>,
     /// Blocks allocated in it.
     pub(super) blocks: usize,
     /// The rows that they had among the live ones.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::names::{GraphId, PoolId};
 use super::report::CaptureReport;
 use super::state::Locked;
-use super::{Engine, Error};
+use super::{one_stream, Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, GraphHandle};
 use crate::journal::Journal;
 
@@ -30,6 +30,25 @@ impl<D: Driver> Engine<D> {
             let found = locked.capture_of(stream, CALL)?;
             let capture = found.ok_or(Error::NotCapturing { stream })?;
             locked.look_into(stream, capture, pool, None, CALL).map(|_| capture)
+        })
+    }
+
+    /// Tells the engine that the calling thread is about to begin a capture on `stream`, so that the capture
+    /// may have the place of a block from before it that it frees itself: one of the first pool that it
+    /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
+    /// has been given by now is completed when the block is freed; else it waits as any other.
+    ///
+    /// **The host promises** that until the next capture that the engine hears of on this stream, the stream is given no work that
+    /// uses a block of that pool. Costs an event, which is recorded on the stream.
+    ///
+    /// # Errors
+    /// [`Error::PerThreadStream`].
+    pub fn expect_capture(&self, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), "expect_capture")?;
+        self.change(|locked| {
+            locked.state.assign_stream(stream);
+            locked.state.timelines.expect(locked.driver, stream);
+            Ok(())
         })
     }
 

@@ -177,6 +177,10 @@ pub enum Flaw {
     Hold,
     /// A freed block's memory from before the capture is free at once.
     OlderBlocks,
+    /// What a capture frees of memory from before it is free for all its streams at once.
+    InputMarkers,
+    /// What used such memory before the capture need not have completed.
+    InputWork,
     /// Outside captures what a stream gave back is free for every stream.
     StreamOrder,
     /// Outside captures other streams that used a block need not have completed.

@@ -1,7 +1,8 @@
 //! Taking memory back: uses, last uses, frees.
 //!
-//! A block that was allocated in a capture is freed there, behind its free markers. All others are freed
-//! outside captures, behind the work of their streams.
+//! A block that was allocated in a capture is freed there, behind its free markers. So is one from before
+//! that the capture may take for its own. All others are freed outside captures, behind the work of their
+//! streams.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::state::{Locked, State};
 use super::stream_cache::Given;
 use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
-use crate::capture::{Markers, NodeIndex};
+use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
 use crate::heap::{Freed, Heap};
 use crate::journal::Entry;
@@ -138,26 +139,68 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     pub(super) fn free(&mut self, id: BlockId) -> Result<(), Error> {
-        let Some(mut block) = self.state.blocks.remove(id) else {
+        let Some(block) = self.state.blocks.remove(id) else {
             return Err(Error::UnknownBlock { call: "free", block: id.number() });
         };
-        let Origin::Capture(home) = block.origin else {
-            self.state.discount(&block, self.config.statistics);
-            self.free_of_no_capture(block);
-            return Ok(());
-        };
-        if self.state.is_another_threads(home, &block) {
-            let id = self.state.blocks.insert_left(block);
-            self.state.capture(home.slot).left.push(id);
-            return Ok(());
+        if let Origin::Capture(home) = block.origin {
+            if self.state.is_another_threads(home, &block) {
+                let id = self.state.blocks.insert_left(block);
+                self.state.capture(home.slot).left.push(id);
+                return Ok(());
+            }
         }
         self.state.discount(&block, self.config.statistics);
+        self.free_counted(block);
+        Ok(())
+    }
+
+    /// Frees a block that is in the tables and among the live ones' figures no more.
+    fn free_counted(&mut self, mut block: LiveBlock) {
+        self.take_input(&mut block);
+        let Origin::Capture(home) = block.origin else { return self.free_of_no_capture(block) };
         let mut ending = Ending::default();
         match self.ending(&block, home, &mut ending) {
             Ok(()) => self.free_in_capture(&mut block, home, ending),
             Err(ruined) => self.free_in_ruined(block, ruined),
         }
-        Ok(())
+    }
+
+    /// Makes a block from before a capture under way one of that capture, if all that may use it still is what
+    /// its own stream has launched there: its work outside has completed, no other stream was recorded
+    /// for it, and no other capture knows of it.
+    fn take_input(&mut self, block: &mut LiveBlock) {
+        let LiveBlock { number, pool, heap, range, stream, .. } = *block;
+        let is_inside = matches!(block.origin, Origin::Capture(_));
+        if is_inside || block.borrowed || block.gone.is_some() || !block.uses.is_empty() {
+            return;
+        }
+        let State { captures, timelines, .. } = &*self.state;
+        let timeline = timelines.known(stream);
+        let found = captures.with_slots().find_map(|(slot, it)| {
+            // Its record names what stood in its first pool before anything was launched.
+            let mark = it.expected.filter(|mark| Some(mark.timeline) == timeline)?;
+            (it.pools.first() == Some(&pool) && !it.concurrent).then_some((slot, mark))
+        });
+        let Some((slot, mark)) = found else { return };
+        if !self.config.lacks(Flaw::InputWork) && !self.state.timelines.is_reached(mark) {
+            self.poll_deferred(usize::MAX);
+            if !self.state.timelines.is_reached(mark) {
+                return;
+            }
+        }
+        // One whose capture is ruined waits as any other.
+        let Ok(Some(index)) = self.look_in(slot, stream) else { return };
+        match self.state.pools.find_heap_mut(heap) {
+            Some(heap) if !heap.is_uncached() => heap.forget_markers(range),
+            _ => return,
+        }
+        self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
+        block.graphs |= matches!(block.origin, Origin::Graph);
+        block.origin = Origin::Capture(Home { slot, stream: index, since: Moment::default() });
+        if self.config.lacks(Flaw::InputMarkers) {
+            block.last =
+                Some(Box::new(LastUse { markers: Markers::new(), worked: true, broken: false }));
+        }
     }
 
     /// Frees a block of a capture of which nothing will ever run: it is as one from outside it.
@@ -198,15 +241,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Some(pool) = self.state.pools.get_mut(block.pool) {
             pool.remove_block();
         }
-        if self.config.lacks(Flaw::OlderBlocks) {
-            self.state.pools.heap_mut(block.heap).free_idle(
-                block.range,
-                block.graphs,
-                block.number,
-            );
-        } else {
-            self.free_outside(block);
-        }
+        self.free_counted(block);
         Ok(())
     }
 
@@ -321,7 +356,17 @@ impl<D: Driver> Locked<'_, D> {
         let settled = match self.state.pools.find_heap_mut(heap) {
             Some(row) => {
                 let settled = row.free_pending(range, freed, markers, number);
-                self.state.count_released((pool, heap), block.bytes, self.config.statistics);
+                match block.leased {
+                    // Its stream cache counted it.
+                    true => self.state.count_left_over((pool, heap), self.config.statistics),
+                    false => {
+                        self.state.count_released(
+                            (pool, heap),
+                            block.bytes,
+                            self.config.statistics,
+                        );
+                    }
+                }
                 settled
             }
             None => {

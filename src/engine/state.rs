@@ -299,7 +299,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.assign_stream(stream);
         self.state.caches.set_capturing(stream);
-        let slot = self.enter(call, capture, pool)?;
+        let slot = self.enter(call, capture, pool, stream)?;
         let index = self.look_and_ask(slot, stream, asked);
         self.take_over(slot);
         // What other threads had left to be freed may have shown that it is ruined.
@@ -307,12 +307,13 @@ impl<D: Driver> Locked<'_, D> {
         self.state.captures.slot(capture).map(|_| (slot, index)).ok_or(ruined)
     }
 
-    /// The row of a capture, new at its first sight, and known to use the pool from now on.
+    /// The row of a capture, new at its first sight, which is on `stream`, and known to use the pool from now on.
     fn enter(
         &mut self,
         call: &'static str,
         capture: CaptureId,
         pool: PoolId,
+        stream: StreamHandle,
     ) -> Result<CaptureSlot, Error> {
         if let Some(slot) = self.state.captures.slot(capture) {
             self.join_pool(slot, pool);
@@ -322,7 +323,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Error::CaptureEnded { call, capture });
         }
         let terminals = std::mem::take(&mut self.state.terminals);
-        let slot = self.add_capture(capture);
+        let slot = self.add_capture(capture, stream);
         self.join_pool(slot, pool);
         self.state.record_capture(capture, pool, true);
         // What waits and is used in it can be told so from now on.
@@ -337,7 +338,7 @@ impl<D: Driver> Locked<'_, D> {
         Ok(slot)
     }
 
-    fn add_capture(&mut self, id: CaptureId) -> CaptureSlot {
+    fn add_capture(&mut self, id: CaptureId, stream: StreamHandle) -> CaptureSlot {
         let settings = &self.config.settings;
         let trusted = if self.config.lacks(Flaw::EdgeKinds) {
             Programmatic::Trust
@@ -348,12 +349,14 @@ impl<D: Driver> Locked<'_, D> {
         // What is planned is planned from the record.
         let planned = settings.plan == PlanChoice::Exact;
         let keeps = settings.check || self.config.journal || self.state.journals || planned;
+        let expected = self.state.timelines.take_expected(stream);
         self.state.captures.add(|age| CaptureState {
             id,
             age,
             proof: Capture::new(trusted, outlook, !self.config.lacks(Flaw::SetBack)),
             journal: keeps.then(Journal::new),
             pools: SmallVec::new(),
+            expected,
             blocks: 0,
             rows: FixedBitSet::new(),
             held: Vec::new(),

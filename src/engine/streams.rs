@@ -60,6 +60,8 @@ struct Timeline {
     wanted: bool,
     /// Whether a fence could not be recorded when it was asked for.
     owes: bool,
+    /// Behind all that the stream was given until its next capture, where the host has said so.
+    expected: Option<u64>,
     /// Closed positions with their events, in order.
     fences: VecDeque<(u64, EventHandle)>,
     /// What waits for an position, by the caller's numbers.
@@ -139,6 +141,7 @@ impl Timelines {
                 let row = &mut self.rows[timeline.index()];
                 (row.stream, row.number, row.retired) = (stream, number, false);
                 (row.thread, row.device, row.ended) = (None, None, None);
+                row.expected = None;
                 timeline
             }
             None => {
@@ -149,6 +152,7 @@ impl Timelines {
                     completed: 0,
                     wanted: false,
                     owes: false,
+                    expected: None,
                     fences: VecDeque::new(),
                     parked: BTreeMap::new(),
                     busy: false,
@@ -296,6 +300,20 @@ impl Timelines {
         let position = self.now(timeline);
         self.fence(driver, timeline);
         Position { timeline, position }
+    }
+
+    /// Marks where a stream stands that is about to capture. A mark from before counts no more.
+    pub(super) fn expect<D: Driver + ?Sized>(&mut self, driver: &D, stream: StreamHandle) {
+        let mark = self.mark(driver, stream);
+        let timeline = self.of(stream);
+        self.rows[timeline.index()].expected = mark.map(|mark| mark.position);
+    }
+
+    /// Where a stream stood when it was last said to be about to capture, unless that was asked before.
+    pub(super) fn take_expected(&mut self, stream: StreamHandle) -> Option<Position> {
+        let timeline = self.known(stream)?;
+        let position = self.rows[timeline.index()].expected.take()?;
+        Some(Position { timeline, position })
     }
 
     /// Sees to it that the open position gets closed, now or as soon as that is possible, if anything

@@ -396,6 +396,11 @@ impl Heap {
         false
     }
 
+    /// Forgets what an allocated range asked for when it was placed: the nodes of another capture.
+    pub(crate) fn forget_markers(&mut self, id: RangeId) {
+        self.ranges.set_markers(id, &[]);
+    }
+
     /// Takes an allocated range out of use without making it free for any stream.
     pub(crate) fn free_later(&mut self, id: RangeId, block: BlockNumber) {
         self.ranges[id].block = Some(block);

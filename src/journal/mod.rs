@@ -69,7 +69,7 @@ pub enum Entry<'a> {
         /// The block.
         block: BlockNumber,
     },
-    /// The host freed a block that this capture allocated.
+    /// The host freed a block that this capture allocated, or took for its own.
     Free {
         /// The block.
         block: BlockNumber,
@@ -83,6 +83,15 @@ pub enum Entry<'a> {
         address: u64,
         /// How much of the address range it occupies, in bytes.
         bytes: u64,
+    },
+    /// A block that stood before the first look at any stream is one of this capture's from now on, as if
+    /// it had been handed out to `stream` then: everything outside the capture that used it has
+    /// completed.
+    Input {
+        /// The block.
+        block: BlockNumber,
+        /// Its own stream.
+        stream: StreamHandle,
     },
     /// A standing block is gone for good: it was freed, and everything that could touch it is known
     /// to have completed or to run never again beside this capture.

@@ -22,6 +22,7 @@ const SETTLED: u32 = 8;
 const BOUND: u32 = 9;
 const SHARED: u32 = 10;
 const OUTPUT_FREED: u32 = 11;
+const INPUT: u32 = 12;
 /// Beside the kind: numbers and handles are written out.
 const WIDE: u32 = 16;
 
@@ -84,6 +85,7 @@ impl Words {
             }
             Entry::Use { block, stream } => self.put_use(USE, block, stream),
             Entry::LastUse { block, stream } => self.put_use(LAST_USE, block, stream),
+            Entry::Input { block, stream } => self.put_use(INPUT, block, stream),
             Entry::Outside { block } => self.put_number(OUTSIDE, block),
             Entry::Free { block } => self.put_number(FREE, block),
             Entry::Settled { block } => self.put_number(SETTLED, block),
@@ -240,7 +242,7 @@ impl Words {
                 ALLOCATE => {
                     entries.words(3);
                 }
-                USE | LAST_USE => {
+                USE | LAST_USE | INPUT => {
                     entries.words(1);
                 }
                 OUTSIDE | FREE | SETTLED => {}
@@ -363,6 +365,7 @@ impl<'a> Entries<'a> {
             },
             USE => Entry::Use { block, stream: self.stream() },
             LAST_USE => Entry::LastUse { block, stream: self.stream() },
+            INPUT => Entry::Input { block, stream: self.stream() },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
             _ => Entry::Settled { block },
@@ -394,6 +397,7 @@ impl<'a> Entries<'a> {
             },
             USE => Entry::Use { block, stream: stream(self.of) },
             LAST_USE => Entry::LastUse { block, stream: stream(self.of) },
+            INPUT => Entry::Input { block, stream: stream(self.of) },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
             STANDING => Entry::Standing { block, address: self.wide(), bytes: self.wide() },

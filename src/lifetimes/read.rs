@@ -159,6 +159,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Entry::Standing { .. }
+            | Entry::Input { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }
             | Entry::Shared { .. }

@@ -61,6 +61,13 @@ impl Touches {
                 touches.take(map, &history.blocks, node, &values);
             }
         };
+        for (number, input) in (0..).zip(&history.blocks[..history.inputs]) {
+            let (start, end) = (input.place.address, input.end);
+            ours.insert(input.place.block, number);
+            touches.before.push(SmallVec::new());
+            map.live.replace(start, end, number);
+            map.last.replace(start, end, number);
+        }
         for (index, entry) in journal.iter().enumerate() {
             while let Some(node) = nodes.next_if(|&node| seen[node as usize] <= index as u32) {
                 take(&mut touches, &map, node);
@@ -87,7 +94,7 @@ impl Touches {
                         }
                     }
                 }
-                Entry::Standing { block, address, bytes } => {
+                Entry::Standing { block, address, bytes } if !ours.contains_key(&block) => {
                     let end = address.saturating_add(bytes);
                     others.insert(block, (address, end));
                     map.standing.change(address, end, &0, |here| *here += 1);

@@ -239,6 +239,62 @@ fn older_blocks() {
     });
 }
 
+#[test]
+fn input_markers() {
+    caught(Flaw::InputMarkers, |b| {
+        let [s, t] = b.streams();
+        let block = b.allocate(s);
+        b.launch(s);
+        b.engine.expect_capture(s).unwrap();
+        b.driver.complete_all();
+        let capture = b.begin(s);
+        b.launch(s);
+        b.driver.wait(t, s).unwrap();
+        b.launch(s);
+        b.engine.free(block.id).unwrap();
+        b.allocate(t);
+        b.launch(t);
+        b.driver.wait(s, t).unwrap();
+        (s, capture)
+    });
+}
+
+/// Nothing in the graph shows the work before the capture: tagged kernels do.
+#[test]
+fn input_work() {
+    for flaw in [Some(Flaw::InputWork), None] {
+        let mut wrong = 0;
+        for seed in 0..20 {
+            let b = bench(Config::default().find_late_uses(false).flaw(flaw));
+            b.driver.set_schedule_seed(seed);
+            let [s, t] = b.streams();
+            let work = |block: Block, tag| {
+                let range = [Tagged { address: block.address, bytes: block.bytes, tag }];
+                let write = Work { outputs: &range, ..Work::default() };
+                b.driver.launch(s, write, false).unwrap();
+                let read = Work { inputs: &range, ..Work::default() };
+                b.driver.launch(s, read, false).unwrap();
+            };
+            let input = b.allocate(s);
+            work(input, 1);
+            b.engine.expect_capture(s).unwrap();
+            let capture = b.begin(s);
+            b.launch(s);
+            b.engine.free(input.id).unwrap();
+            let block = b.allocate(s);
+            assert_eq!(block.address == input.address, flaw.is_some());
+            work(block, 2);
+            b.engine.end_capture(capture, b.graph(s)).unwrap();
+            let graph = b.driver.end_capture(s).unwrap();
+            let executable = b.driver.instantiate(graph).unwrap();
+            b.driver.replay(executable, t).unwrap();
+            b.driver.synchronize().unwrap();
+            wrong += b.driver.take_wrong_tags().unwrap();
+        }
+        assert_eq!(wrong > 0, flaw.is_some(), "{flaw:?}: {wrong} wrong tags");
+    }
+}
+
 /// Expects tagged kernels to find the flawed engine's memory overwritten and the sound one's not.
 fn overwritten(flaw: Flaw, program: impl Fn(&Bench, &dyn Fn(StreamHandle, Block, u64))) {
     for flaw in [Some(flaw), None] {
@@ -330,6 +386,7 @@ fn a_search_finds_every_flaw() {
         Flaw::NestedCapture,
         Flaw::Hold,
         Flaw::OlderBlocks,
+        Flaw::InputMarkers,
     ] {
         let found = (0..4_000).find(|_| {
             let program: Vec<u8> = (0..700).map(|_| next()).collect();

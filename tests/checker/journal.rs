@@ -33,7 +33,8 @@ impl Fact {
             11 => Entry::Settled { block },
             12 => Entry::Bound { address, bytes, memory: number, offset },
             13 => Entry::Shared { memory: number, bytes, graph },
-            _ => Entry::OutputFreed { memory: number, graph },
+            14 => Entry::OutputFreed { memory: number, graph },
+            _ => Entry::Input { block, stream },
         }
     }
 }
@@ -68,7 +69,7 @@ fn fact() -> impl Strategy<Value = Fact> {
         1 => prop::collection::vec(dependency(), 4..200),
     ];
     let numbers = [number(), number(), number(), number()];
-    (0..15_u8, handle(), 0..40_usize, list, numbers)
+    (0..16_u8, handle(), 0..40_usize, list, numbers)
         .prop_map(|(kind, node, stream, list, numbers)| Fact { kind, node, stream, list, numbers })
 }
 

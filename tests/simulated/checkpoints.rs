@@ -383,11 +383,13 @@ enum Step {
     Launch {
         stream: usize,
     },
-    /// Blocks, each with whether it is freed again, and an older block that is freed inside.
+    /// Blocks, each with whether it is freed again, and an older block that is freed inside, first; whether
+    /// the host tells of it before, and waits for all work then.
     Capture {
         stream: usize,
         blocks: Vec<(u64, bool)>,
         older: Option<usize>,
+        expected: u8,
         accepted: bool,
     },
     Complete,
@@ -406,16 +408,18 @@ fn sizes() -> impl Strategy<Value = u64> {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let capture = (0..3usize, vec((sizes(), any::<bool>()), 0..5), any::<Option<u8>>(), 0..5u8);
+    let blocks = vec((sizes(), any::<bool>()), 0..5);
+    let capture = (0..3usize, blocks, any::<Option<u8>>(), 0..3u8, 0..5u8);
     prop_oneof![
         3 => (0..3usize, sizes()).prop_map(|(stream, bytes)| Step::Eager { stream, bytes }),
         4 => any::<prop::sample::Index>().prop_map(|it| Step::Free { block: it.index(64) }),
         1 => (0..64usize, 0..3usize).prop_map(|(block, stream)| Step::Record { block, stream }),
         1 => (0..3usize).prop_map(|stream| Step::Launch { stream }),
-        4 => capture.prop_map(|(stream, blocks, older, accepted)| Step::Capture {
+        4 => capture.prop_map(|(stream, blocks, older, expected, accepted)| Step::Capture {
             stream,
             blocks,
             older: older.map(usize::from),
+            expected,
             accepted: accepted > 0,
         }),
         1 => Just(Step::Complete),
@@ -489,10 +493,20 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
                 }
             }
             Step::Launch { stream } => b.launch(streams[stream]),
-            Step::Capture { stream, blocks, older, accepted } => {
+            Step::Capture { stream, blocks, older, expected, accepted } => {
                 let stream = streams[stream];
+                if expected > 0 {
+                    b.engine.expect_capture(stream).unwrap();
+                }
+                if expected > 1 {
+                    b.driver.complete_all();
+                }
                 let capture = b.begin(stream);
                 b.launch(stream);
+                if let Some((address, id)) = older.and_then(|older| model.pick(older)) {
+                    b.engine.free(id).unwrap();
+                    model.live.remove(&address);
+                }
                 for (bytes, stays) in blocks {
                     let block = b.engine.allocate(b.pool, bytes, stream).unwrap();
                     model.enter(block);
@@ -501,10 +515,6 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
                         b.engine.free(block.id).unwrap();
                         model.live.remove(&block.address);
                     }
-                }
-                if let Some((address, id)) = older.and_then(|older| model.pick(older)) {
-                    b.engine.free(id).unwrap();
-                    model.live.remove(&address);
                 }
                 let last = b.engine.allocate(b.pool, 2 * MIB, stream).unwrap();
                 model.enter(last);
@@ -605,16 +615,20 @@ struct Plan {
     blocks: Vec<(u64, bool, bool)>,
     /// Which of the parent's outputs it frees.
     frees: usize,
+    /// Whether the copy of its input has completed when its capture begins.
+    completes: bool,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
     let sizes = || prop_oneof![1..2000u64, 1..4 * MIB].prop_map(|bytes| bytes.next_multiple_of(8));
     let blocks = vec((sizes(), any::<bool>(), prop::bool::weighted(0.3)), 1..8);
-    (0..64usize, sizes(), blocks, 0..8usize).prop_map(|(parent, input, blocks, frees)| Plan {
+    let plan = (0..64usize, sizes(), blocks, 0..8usize, prop::bool::weighted(0.8));
+    plan.prop_map(|(parent, input, blocks, frees, completes)| Plan {
         parent,
         input,
         blocks,
         frees,
+        completes,
     })
 }
 
@@ -659,11 +673,19 @@ impl Tree {
         let [s, t] = self.streams;
         let input = self.output(plan.input, s);
         self.launch(s, &[], &[input]);
-        self.b.driver.complete_all();
+        self.b.engine.expect_capture(s).unwrap();
+        if plan.completes {
+            self.b.driver.complete_all();
+        }
         let capture = self.b.begin(s);
         let mut temporary: Vec<Output> = Vec::new();
         self.launch(s, &[&[input], &live[..]].concat(), &[]);
         self.b.engine.free(input.block.id).unwrap();
+        if plan.frees < live.len() {
+            // Of the parent's; a block of this graph may have its place.
+            let old = live.swap_remove(plan.frees);
+            self.b.engine.free(old.block.id).unwrap();
+        }
         self.b.driver.wait(t, s).unwrap();
         for &(bytes, second, lasts) in &plan.blocks {
             let stream = self.streams[usize::from(second)];
@@ -688,10 +710,6 @@ impl Tree {
         self.b.driver.wait(s, t).unwrap();
         self.launch(s, &[&temporary[..], &live[..]].concat(), &[]);
         for old in temporary {
-            self.b.engine.free(old.block.id).unwrap();
-        }
-        if plan.frees < live.len() {
-            let old = live.swap_remove(plan.frees);
             self.b.engine.free(old.block.id).unwrap();
         }
         let graph = self.b.graph(s);

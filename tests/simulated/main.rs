@@ -19,6 +19,7 @@ mod growth;
 mod handed_over;
 mod hard_cases;
 mod host_faults;
+mod inputs;
 mod lifecycle;
 mod named_pools;
 mod names;

@@ -84,6 +84,16 @@ impl<D: Driver + HostApi> Plugin<D> {
         Ok(())
     }
 
+    /// The calling thread is about to begin a capture on `stream`: what that capture frees of its pool's
+    /// memory from before may be used again in it. See
+    /// [`Engine::expect_capture`](engine::Engine::expect_capture), which also says what the host promises.
+    ///
+    /// # Errors
+    /// Those of [`engine::Engine::expect_capture`].
+    pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        Ok(self.device(device)?.engine.expect_capture(stream)?)
+    }
+
     /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
     /// where other threads free it. Without, a capture is known from its first request on.
     ///

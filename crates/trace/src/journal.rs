@@ -158,6 +158,7 @@ impl<'a> Writer<'a> {
                 }
             }
             Entry::Standing { .. }
+            | Entry::Input { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }
             | Entry::Shared { .. }

@@ -89,7 +89,7 @@ class _Calls:
                 raise Error("The current stream is capturing already; end that capture first.")
             device = current_device()
             stream = current_stream(device)
-            _native.capture_beginning()
+            _native.capture_beginning(device, stream)
             try:
                 begin(graph, *args, **kwargs)
             except BaseException:

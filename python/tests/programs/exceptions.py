@@ -36,7 +36,7 @@ class Watched:
 
     def __getattr__(self, name):
         function = getattr(self.native, name)
-        if not name.startswith("capture_") or name == "capture_beginning":
+        if not name.startswith("capture_"):
             return function
 
         def call(device, stream, *others):

@@ -209,6 +209,11 @@ impl Scene {
         self
     }
 
+    fn input(&mut self, block: u64, on: usize) -> &mut Self {
+        self.journal.push(Entry::Input { block: BlockNumber(block), stream: stream(on) });
+        self
+    }
+
     fn bound(&mut self, address: u64, bytes: u64, memory: u64, offset: u64) -> &mut Self {
         self.journal.push(Entry::Bound { address, bytes, memory, offset });
         self
@@ -429,6 +434,48 @@ fn journals_must_not_contradict_themselves() {
     flaw(standing(1).settled(9).settled(9), Flaw::Settled);
     flaw(&standing(u64::MAX), Flaw::Wraps);
     standing(1).used(9, 3).outside(9).legal(1);
+    flaw(standing(1).input(9, 0), Flaw::Late);
+    let input = || {
+        let mut scene = Scene::new();
+        scene.standing_at(9, 0x50000, 1).look(0, &[]);
+        scene
+    };
+    input().input(9, 0).free(9).legal(0);
+    flaw(input().input(5, 0), Flaw::Unknown);
+    flaw(input().settled(9).input(9, 0), Flaw::Settled);
+    flaw(input().input(9, 0).input(9, 0), Flaw::NotStanding);
+    flaw(input().input(9, 0).settled(9), Flaw::NotStanding);
+    flaw(input().input(9, 0).free(9).used(9, 0), Flaw::Freed);
+    flaw(input().allocate(1, 0).input(1, 0), Flaw::NotStanding);
+}
+
+/// All that the stream launched before may have used it, what the first look saw included.
+#[test]
+fn a_block_from_before_that_the_capture_frees_is_one_of_its_own() {
+    let input = |first: &[usize]| {
+        let mut scene = Scene::new();
+        scene.node(0, &[]).node(1, &[0]).standing_at(9, 0x10000, 0x1000).look(0, first);
+        scene.look(1, &[]).look(0, &[1]).input(9, 0).free(9);
+        scene
+    };
+    for first in [&[][..], &[0], &[1]] {
+        input(first).node(2, &[1]).allocate(1, 0).look(0, &[2]).legal(1);
+        let mut other = input(first);
+        other.look(1, &[0]).allocate(1, 1).node(2, &[0]).look(1, &[2]).not_ordered(1, 2);
+    }
+    // A block over it while it is there, and one where nothing has used it.
+    let mut scene = Scene::new();
+    scene.node(0, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]).allocate(1, 0);
+    let answer = scene.clone().input(9, 0).look(0, &[]).free(9).deny();
+    assert!(matches!(answer, Err(Violation::LiveOverlap { .. })), "{answer:?}");
+    let mut scene = Scene::new();
+    scene.node(0, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]);
+    scene.input(9, 0).free(9).allocate(1, 1).look(1, &[0]).legal(0);
+    // Used on two streams, and to the end.
+    let mut scene = Scene::new();
+    scene.node(0, &[]).node(1, &[]).standing_at(9, 0x10000, 0x1000).look(0, &[]).look(1, &[]);
+    scene.input(9, 0).used(9, 1).look(0, &[0]).look(1, &[1]).free(9);
+    scene.allocate(1, 0).node(2, &[0]).look(0, &[2]).not_ordered(1, 2);
 }
 
 #[test]
@@ -832,6 +879,8 @@ fn journals_give_back_what_they_were_given() {
         Entry::OutputFreed { memory: wide.0, graph: CaptureId(7) },
         Entry::OutputFreed { memory: 0, graph: CaptureId(0) },
         Entry::Free { block: wide },
+        Entry::Input { block: wide, stream: on },
+        Entry::Input { block: last, stream: on },
     ];
     let mut journal = Journal::new();
     assert!(journal.is_empty());
@@ -1108,6 +1157,24 @@ mod naive {
                 Entry::Standing { block, address, bytes } => {
                     standing.push((block.0, (address, bytes), at, None))
                 }
+                Entry::Input { block, stream } => {
+                    let found = standing.iter().position(|(number, ..)| *number == block.0);
+                    let (number, (address, bytes), allocated, _) =
+                        standing.remove(found.expect("well-formed"));
+                    // Before all that came later.
+                    let at = blocks.partition_point(|other| other.allocated < allocated);
+                    let input = Block {
+                        number,
+                        address,
+                        bytes,
+                        allocated,
+                        freed: None,
+                        outside: false,
+                        own: stream.bits(),
+                        uses: BTreeMap::from([(stream.bits(), None)]),
+                    };
+                    blocks.insert(at, input);
+                }
                 Entry::Settled { block } => {
                     let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
                     found.expect("well-formed").3 = Some(at);
@@ -1184,8 +1251,10 @@ mod naive {
             let look_before = |stream: usize, entry: usize| {
                 streams[&stream].iter().rposition(|look| look.entry < entry)
             };
-            let own = look_before(block.own, block.allocated).expect("looked at");
-            let point = &streams[&block.own][own].terminals;
+            // None for a block from before.
+            let own = look_before(block.own, block.allocated);
+            let none = Set::new();
+            let point = own.map_or(&none, |own| &streams[&block.own][own].terminals);
             for (&stream, last) in &block.uses {
                 let log = &logs[&stream];
                 let until = last.or(block.freed);
@@ -1312,6 +1381,8 @@ struct Player {
     streams: Vec<Option<BTreeSet<usize>>>,
     written: BTreeSet<usize>,
     live: Vec<Live>,
+    /// Blocks from before: number and range.
+    inputs: Vec<(u64, (u64, u64))>,
     standing: Vec<u64>,
     numbers: u64,
     /// Where blocks may begin: from zero to here.
@@ -1355,7 +1426,7 @@ impl Player {
         let s = *u.choose(&active)?;
         let terminals = self.streams[s].clone().unwrap_or_default();
         let count = self.scene.finished.nodes.len();
-        match u.int_in_range(0..=if tidy { 20 } else { 27 })? {
+        match u.int_in_range(0..=if tidy { 21 } else { 28 })? {
             0..=5 => {
                 let late = terminals.len() == 1 && u.ratio(1, 4)?;
                 let edge = if late { LATE } else { FULL };
@@ -1370,9 +1441,9 @@ impl Player {
             9..=10 => self.look(s),
             11..=14 => {
                 let range = (u.int_in_range(0..=self.reach)?, u.int_in_range(1..=2)?);
-                let taken = self.live.iter().any(|block| {
-                    block.range.0 < range.0 + range.1 && range.0 < block.range.0 + block.range.1
-                });
+                let live = self.live.iter().map(|block| block.range);
+                let mut there = live.chain(self.inputs.iter().map(|input| input.1));
+                let taken = there.any(|(at, bytes)| at < range.0 + range.1 && range.0 < at + bytes);
                 if taken && (tidy || !u.ratio(1, 30)?) {
                     return Ok(());
                 }
@@ -1400,7 +1471,13 @@ impl Player {
                 self.live[index].users.insert(s);
                 self.scene.used(self.live[index].number, s);
             }
-            19..=20 => {
+            19 => {
+                if let Some((number, range)) = self.inputs.pop() {
+                    self.scene.input(number, s);
+                    self.live.push(Live { number, users: BTreeSet::from([s]), range });
+                }
+            }
+            20..=21 => {
                 if let Some(block) = Self::pick(u, &self.live)? {
                     let user = Self::pick(u, &block.users.into_iter().collect::<Vec<_>>())?;
                     if let Some(user) = user {
@@ -1409,10 +1486,10 @@ impl Player {
                     }
                 }
             }
-            21..=22 if count > 0 => {
+            22..=23 if count > 0 => {
                 self.streams[s] = Some(BTreeSet::from([u.choose_index(count)?]));
             }
-            23 if count > 0 => {
+            24 if count > 0 => {
                 let to = u.choose_index(count)?;
                 let edges = &mut self.scene.finished.nodes[to].1;
                 if !edges.is_empty() {
@@ -1420,19 +1497,19 @@ impl Player {
                     edges.remove(at);
                 }
             }
-            24 if count > 0 => {
+            25 if count > 0 => {
                 let (from, to) = (u.choose_index(count)?, u.choose_index(count)?);
                 let edges = &self.scene.finished.nodes[to].1;
                 if !edges.iter().any(|edge| edge.0 == from) && !self.before(to, from) {
                     self.scene.finished.nodes[to].1.push((from, FULL));
                 }
             }
-            25 => {
+            26 => {
                 if let (Some(block), true) = (Self::pick(u, &self.live)?, u.ratio(1, 3)?) {
                     self.scene.outside(block.number);
                 }
             }
-            26 => {
+            27 => {
                 self.numbers += 1;
                 let range = (u.int_in_range(0..=20)?, u.int_in_range(1..=2)?);
                 self.scene.standing_at(self.numbers, range.0, range.1);
@@ -1457,11 +1534,19 @@ fn play(u: &mut Unstructured<'_>, reach: u64) -> Drawn<Scene> {
         streams,
         written: BTreeSet::new(),
         live: Vec::new(),
+        inputs: Vec::new(),
         standing: Vec::new(),
         numbers: 0,
         reach,
     };
     let tidy = u.arbitrary()?;
+    for address in (0..=reach).step_by(2) {
+        if u.ratio(1, 4)? {
+            player.numbers += 1;
+            player.scene.standing_at(player.numbers, address, 2);
+            player.inputs.push((player.numbers, (address, 2)));
+        }
+    }
     let steps = u.int_in_range(5..=60)?;
     for _ in 0..steps {
         player.step(u, tidy)?;

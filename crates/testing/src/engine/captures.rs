@@ -20,6 +20,14 @@ impl World {
             return Ok(());
         }
         let told = u.ratio(3, 4)?;
+        let expected = u.int_in_range(0..=2)?;
+        if expected > 0 {
+            let expects = self.engine.expect_capture(self.streams[stream]);
+            expects.expect("the engine is sound");
+        }
+        if expected > 1 {
+            self.driver.complete_all();
+        }
         must(self.driver.begin_capture(self.streams[stream], CaptureMode::Relaxed));
         self.add_capture(stream, None);
         if told {
