@@ -6,8 +6,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::config::Flaw;
 use super::explain::View;
 use super::history::{Action, Frames};
@@ -300,22 +298,13 @@ impl<D: Driver> Locked<'_, D> {
             self.state.count_in((pool, heap), sizes, self.config.statistics);
         }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
+        let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
-            number,
-            pool,
-            heap,
-            range,
-            requested,
-            bytes,
-            stream,
-            origin,
             graphs,
-            last: None,
-            uses: SmallVec::new(),
-            gone: None,
             leased,
-            borrowed,
+            borrowed: borrowed && !self.config.lacks(Flaw::RestoredBorrowed),
             frames: frames.clone().filter(|_| !leased),
+            ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
         });
         if let Some(home) = mine {
             self.state.capture(home.slot).rows.grow_and_insert(id.slot as usize);

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::config::Flaw;
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
@@ -109,7 +110,9 @@ impl<D: Driver> Engine<D> {
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
-            locked.must_be_apart(pool, "restore")?;
+            if !locked.config.lacks(Flaw::RestoredInCapture) {
+                locked.must_be_apart(pool, "restore")?;
+            }
             locked.state.must_fit(pool, checkpoint)?;
             Ok(locked.restore(pool, checkpoint))
         })
@@ -294,7 +297,8 @@ impl<D: Driver> Locked<'_, D> {
         heaps.iter().for_each(|&heap| self.state.touch(heap));
         // Later users of the pool come after all that; the driver and other pools do not.
         let marks = self.state.unsettled_marks(pool);
-        if let Some(row) = self.state.pools.get_mut(pool) {
+        let settles = !self.config.lacks(Flaw::RestoredUnsettled);
+        if let Some(row) = self.state.pools.get_mut(pool).filter(|_| settles) {
             row.settle_behind(&marks);
         }
         let freed = self.end_all(pool);
@@ -344,10 +348,11 @@ impl<D: Driver> Locked<'_, D> {
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
         let LiveBlock { number, pool, heap, range, requested, stream, graphs, frames, .. } = block;
         let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
+        let keeps = !self.config.lacks(Flaw::RestoredGraphs);
         let (address, _) = self.state.pools.extent(heap, range);
         let place = (address, requested);
         self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
-        self.state.pools.heap_mut(heap).free_idle(range, graphs || has_graphs, number);
+        self.state.pools.heap_mut(heap).free_idle(range, (graphs || has_graphs) && keeps, number);
         Block { id, address, bytes: requested }
     }
 
@@ -366,24 +371,15 @@ impl<D: Driver> Locked<'_, D> {
         // All that the old stream did is over by the host's word, and a new one of its handle is another.
         let gone = retired.then(|| Box::new(Timelines::passed()));
         let number = self.state.blocks.number();
+        let (place, sizes) = ((pool, heap, range), (bytes, requested));
+        let origin = if kept.graph && graphs { Origin::Graph } else { Origin::Past };
         let id = self.state.blocks.insert(LiveBlock {
-            number,
-            pool,
-            heap,
-            range,
-            requested,
-            bytes,
-            stream,
-            origin: if kept.graph && graphs { Origin::Graph } else { Origin::Past },
             graphs,
-            last: None,
-            uses: smallvec::SmallVec::new(),
             gone,
-            leased: false,
-            borrowed: false,
             frames: kept.frames.clone(),
+            ..LiveBlock::new(number, place, sizes, (stream, origin))
         });
-        self.state.count_in((pool, heap), (bytes, requested), self.config.statistics);
+        self.state.count_in((pool, heap), sizes, self.config.statistics);
         let (place, frames) = ((address, requested), kept.frames.clone());
         self.state.record_event_from(Action::Allocate, place, Some(stream), pool, frames);
         Block { id, address, bytes: requested }

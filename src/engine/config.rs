@@ -181,6 +181,14 @@ pub enum Flaw {
     InputMarkers,
     /// What used such memory before the capture need not have completed.
     InputWork,
+    /// A restoration ends blocks that may be in use in a capture into another pool.
+    RestoredInCapture,
+    /// Memory that a restoration ends may leave its pool while work uses it.
+    RestoredUnsettled,
+    /// What a restoration frees is no graph's.
+    RestoredGraphs,
+    /// What a pool has borrowed is told from no block of the lender's, and ends when that is restored.
+    RestoredBorrowed,
     /// Outside captures what a stream gave back is free for every stream.
     StreamOrder,
     /// Outside captures other streams that used a block need not have completed.

@@ -81,6 +81,34 @@ pub(super) struct LiveBlock {
 }
 
 impl LiveBlock {
+    /// A block of a pool at a place of one of its heaps, of so many bytes of which so many were asked for, that
+    /// nothing uses yet.
+    #[inline(always)]
+    pub(super) fn new(
+        number: BlockNumber,
+        (pool, heap, range): (PoolId, u32, RangeId),
+        (bytes, requested): (u64, u64),
+        (stream, origin): (StreamHandle, Origin),
+    ) -> Self {
+        Self {
+            number,
+            pool,
+            heap,
+            range,
+            requested,
+            bytes,
+            stream,
+            origin,
+            graphs: false,
+            last: None,
+            uses: SmallVec::new(),
+            gone: None,
+            leased: false,
+            borrowed: false,
+            frames: None,
+        }
+    }
+
     /// Forgets the capture that allocated the block; its nodes name nothing any more.
     pub(super) fn roll_back(&mut self) {
         self.origin = Origin::Past;

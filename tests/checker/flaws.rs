@@ -1,11 +1,11 @@
 //! The checker notices when the engine leaves out a safety rule: for every rule a program that the
 //! flawed engine gets wrong and the sound one does not, and a search by random programs. For work
-//! outside captures, which no checker judges, tagged kernels and the model of the random programs
+//! outside captures and restorations, which no checker judges, tagged kernels and the model of the random programs
 //! notice. An engine that does not wait for the checker is in `tests/simulated/two_steps.rs`.
 
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{Block, Config, Error, Flaw};
+use regraph::engine::{Block, Config, Error, Flaw, PoolConfig, Spare};
 use regraph::settings::Programmatic;
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -339,6 +339,87 @@ fn events() {
         work(t, block, 1);
         b.engine.free(block.id).unwrap();
         work(s, b.allocate(s), 2);
+    });
+}
+
+/// A graph's temporary memory was an output's place when it was live; a restoration frees that.
+#[test]
+fn restored_graphs() {
+    overwritten(Flaw::RestoredGraphs, |b, work| {
+        let [s, t] = b.streams();
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let capture = b.begin(s);
+        let output = b.allocate(s);
+        work(s, output, 1);
+        b.engine.end_capture(capture, b.graph(s)).unwrap();
+        let graph = b.driver.end_capture(s).unwrap();
+        let executable = b.driver.instantiate(graph).unwrap();
+        b.engine.restore(b.pool, &checkpoint).unwrap();
+        let eager = b.allocate(t);
+        b.driver.replay(executable, s).unwrap();
+        work(t, eager, 2);
+    });
+}
+
+/// The graph of the other pool's capture is launched beside that of a capture into the restored pool.
+#[test]
+fn restored_in_capture() {
+    overwritten(Flaw::RestoredInCapture, |b, work| {
+        let [s, t] = b.streams();
+        let other = b.engine.create_pool(PoolConfig::default());
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let used = b.allocate(s);
+        b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        let outer = b.engine.begin_capture(other, s).unwrap();
+        work(s, used, 1);
+        // Refused by the sound engine, for which the block stays live.
+        let restored = b.engine.restore(b.pool, &checkpoint);
+        let capture = b.begin(t);
+        let block = b.allocate(t);
+        work(t, block, 2);
+        let mut executables = Vec::new();
+        for (stream, capture) in [(s, outer), (t, capture)] {
+            b.engine.end_capture(capture, b.graph(stream)).unwrap();
+            let graph = b.driver.end_capture(stream).unwrap();
+            executables.push((b.driver.instantiate(graph).unwrap(), stream));
+        }
+        assert_eq!(restored.is_ok(), block.address == used.address);
+        for (executable, stream) in executables {
+            b.driver.replay(executable, stream).unwrap();
+        }
+    });
+}
+
+/// The pool's own owner has promised the order, and not the owner of the pool that borrows.
+#[test]
+fn restored_unsettled() {
+    overwritten(Flaw::RestoredUnsettled, |b, work| {
+        let [s, t] = b.streams();
+        let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
+        b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let block = b.allocate(s);
+        work(s, block, 1);
+        b.engine.restore(b.pool, &checkpoint).unwrap();
+        work(t, b.engine.allocate(eager, block.bytes, t).unwrap(), 2);
+    });
+}
+
+#[test]
+fn restored_borrowed() {
+    overwritten(Flaw::RestoredBorrowed, |b, work| {
+        let [s, t] = b.streams();
+        let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
+        let block = b.allocate(s);
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        b.engine.free(block.id).unwrap();
+        b.engine.set_spare(b.pool, Spare::Lent).unwrap();
+        let borrowed = b.engine.allocate(eager, block.bytes, s).unwrap();
+        work(s, borrowed, 1);
+        // Refused by the sound engine.
+        let restored = b.engine.restore(b.pool, &checkpoint);
+        let own = restored.map_or_else(|_| b.allocate(t), |restored| restored.live[0]);
+        work(t, own, 2);
     });
 }
 
