@@ -335,15 +335,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     )
     options.known.door = door
 
-    # Alone in its process, with no limit of memory and without what other tests left.
-    groups = []
-    for allocator in ALLOCATORS:
+    # Alone in its process, with no limit of memory and without what other tests left. Those that pass
+    # under one allocator come first.
+    groups, failing = [], ("failed", "crashed")
+    fails = {
+        allocator: {name for name, result in first[allocator].items() if result.outcome in failing}
+        for allocator in ALLOCATORS
+    }
+    for allocator, other in (ALLOCATORS, ALLOCATORS[::-1]):
         for name, result in first[allocator].items():
             listed = allocator == "regraph" and options.known.find(name)
             missed = first["pytorch"].get(name, result).outcome == "skipped"
-            if result.outcome in ("failed", "crashed") and not listed and not missed:
+            if name in fails[allocator] and not listed and not missed:
                 file = name.partition("::")[0]
-                groups.append(Group(options, allocator, file, "--exactly", name))
+                group = Group(options, allocator, file, "--exactly", name)
+                groups.append((name in fails[other], group))
+    groups = [group for _, group in sorted(groups, key=lambda both: both[0])]
     every.together(groups, min(options.jobs, 8), None)
     tests = {
         test for group in [*shared, *serial] if (found := group.found()) for test in found["tests"]
