@@ -335,7 +335,9 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             let [s, t] = b.streams();
             let (_, outputs) = capture(&b, s, 2);
             let eager = b.engine.allocate(b.pool, 700, s).unwrap();
+            let before = b.driver.total_calls();
             let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+            assert_eq!(b.driver.total_calls(), before, "there is nothing that could fail");
             let all = places(&[eager, outputs[0], outputs[1]]);
             b.engine.free(outputs[0].id).unwrap();
             b.engine.free(eager.id).unwrap();
@@ -344,11 +346,18 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             let other = b.engine.create_pool(PoolConfig::default());
             b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
             b.engine.begin_capture(other, t).unwrap();
+            let picture = || {
+                let blocks = b.engine.live_blocks(b.pool).unwrap();
+                let figures = b.engine.pool_statistics(b.pool).unwrap();
+                (b.engine.snapshot().unwrap().segments, blocks, figures)
+            };
+            let unchanged = picture();
             let before = b.driver.total_calls();
             b.driver.fail_any_nth(n, kind.clone());
             let refused = b.engine.restore(b.pool, &checkpoint);
             assert!(matches!(refused, Err(Error::BlocksInCapture { .. })), "{refused:?}");
-            assert_eq!(live(&b).len(), 2);
+            assert_eq!(picture(), unchanged);
+            assert_eq!(unchanged.1.len(), 2);
             b.driver.end_capture(t).unwrap();
             let under_way = b.engine.captures_of(t).unwrap();
             b.engine.abandon_capture(under_way[0]).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use crate::plugin::filter;
-use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Checkpoint, Config};
 use regraph::settings::{PlanChoice, Settings};
 use regraph::snapshot::Action;
@@ -378,4 +378,48 @@ fn what_streams_freed_goes_with_the_cache() {
     t.plugin.release_pool(0, POOL).unwrap();
     t.plugin.empty_cache().unwrap();
     assert_eq!(t.reserved(), 0);
+}
+
+/// Each call of the driver fails in turn while a tree goes back: it has gone back, or nothing has changed.
+#[test]
+fn every_call_may_fail_while_a_tree_goes_back() {
+    for n in 0.. {
+        let t = Trees::new(Config::default());
+        let a = t.record(2);
+        t.free(a.outputs[0]);
+        let b = t.record(1);
+        // Of another pool: the engine asks what of this one is in use there.
+        let other = t.driver.create_stream().unwrap();
+        let (filter, id) = filter(&t.driver);
+        t.plugin.begin_pool(0, (0, 8), filter).unwrap();
+        t.driver.begin_capture(other, CaptureMode::ThreadLocal).unwrap();
+        let Ok(CaptureStatus::Active { capture, .. }) = t.driver.capture_of(other) else {
+            panic!("the stream captures")
+        };
+        id.store(capture.0 as usize, Ordering::Relaxed);
+        t.plugin.allocate(MIB, 0, other).unwrap();
+        let before = t.live();
+        let calls = t.driver.total_calls();
+        t.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+        let restored = t.plugin.restore(0, POOL, &a.checkpoint);
+        let made = t.driver.total_calls() - calls;
+        t.driver.forget_failures();
+        let wanted: Vec<u64> = match restored {
+            Ok(restored) => {
+                assert_eq!(restored.freed, before);
+                a.checkpoint.blocks().map(|(address, _)| address).collect()
+            }
+            Err(_) => before,
+        };
+        assert_eq!(t.live(), wanted);
+        assert!(wanted.len() >= 2 && b.outputs.len() == 1);
+        for address in wanted {
+            t.free(address);
+        }
+        assert!(t.live().is_empty());
+        if made <= n {
+            assert!(n > 0, "the streams are asked where they are");
+            break;
+        }
+    }
 }
