@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use crate::common::{bench, bench_on, Bench, MIB};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, BlockId, Checkpoint, Config, Error, GraphId, PoolConfig, Spare};
+use regraph::engine::{
+    Block, BlockId, Checkpoint, Config, Error, Flaw, GraphId, PoolConfig, Spare,
+};
 use regraph::plan::Options;
 use regraph::settings::Settings;
 use regraph_sim::SimConfig;
@@ -751,6 +755,34 @@ impl Tree {
     }
 }
 
+/// Records a tree and launches its paths. Returns how many blocks of eager work in its pool were overwritten.
+fn grow(plans: &[Plan], flaw: Option<Flaw>) -> usize {
+    let b = bench(checked().flaw(flaw));
+    let streams = b.streams();
+    let root = b.engine.checkpoint(b.pool).unwrap();
+    let mut tree = Tree { b, streams, root, nodes: Vec::new(), tags: 0 };
+    for plan in plans {
+        tree.record(plan);
+        tree.replay(tree.nodes.len() - 1);
+    }
+    // What was live is the latest one's.
+    assert!(tree.go_back(None).is_empty());
+    let t = tree.streams[1];
+    let eager: Vec<Output> = (0..8).map(|n| tree.output(512 << (n + 4), t)).collect();
+    eager.iter().for_each(|&block| tree.launch(t, &[], &[block]));
+    tree.b.driver.synchronize().unwrap();
+    for last in (0..plans.len()).rev() {
+        tree.replay(last);
+    }
+    let overwritten = eager.iter().filter(|it| {
+        let found = tree.b.driver.read_tags(it.block.address, it.block.bytes).unwrap();
+        found.iter().any(|&tag| tag != it.tag)
+    });
+    let overwritten = overwritten.count();
+    assert!(tree.go_back(None).is_empty());
+    overwritten
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
@@ -758,21 +790,20 @@ proptest! {
     /// were recorded and launched since.
     #[test]
     fn every_path_of_a_tree_holds_its_own(plans in vec(plans(), 1..12)) {
-        let b = bench(checked());
-        let streams = b.streams();
-        let root = b.engine.checkpoint(b.pool).unwrap();
-        let mut tree = Tree { b, streams, root, nodes: Vec::new(), tags: 0 };
-        for plan in &plans {
-            tree.record(plan);
-            tree.replay(tree.nodes.len() - 1);
-        }
-        for last in (0..plans.len()).rev() {
-            tree.replay(last);
-        }
-        // What is live now is the latest one's.
-        let live = tree.go_back(None);
-        assert!(live.is_empty());
+        assert_eq!(grow(&plans, None), 0);
     }
+}
+
+/// Random trees until eager work finds its memory overwritten by a graph that was restored before.
+#[test]
+fn a_search_finds_what_a_restoration_keeps_for_graphs() {
+    let mut runner = TestRunner::deterministic();
+    let found = (0..50).find(|_| {
+        let plans = vec(plans(), 1..12).new_tree(&mut runner).unwrap().current();
+        assert_eq!(grow(&plans, None), 0);
+        grow(&plans, Some(Flaw::RestoredGraphs)) > 0
+    });
+    println!("after {}", found.expect("some tree ends with an output"));
 }
 
 proptest! {
