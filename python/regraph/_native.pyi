@@ -63,6 +63,9 @@ def capture_ending(device: int, stream: int) -> None:
 def capture_ended(device: int, stream: int) -> None:
     """Tells that a capture has ended and its graph is in use from now on."""
 
+def capture_failing(device: int, stream: int) -> None:
+    """Tells that the graph object of a capture that failed is about to be reset."""
+
 def capture_failed(device: int, stream: int) -> None:
     """Tells that there is no graph: the capture did not begin, failed to end or was refused.
 

@@ -19,6 +19,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_failing, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
     module.add_function(wrap_pyfunction!(captures, module)?)?;
     module.add_function(wrap_pyfunction!(record_use, module)?)?;
@@ -90,6 +91,13 @@ fn capture_ended(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     hooks::take_begun();
     let stream = self::stream(stream);
     py.detach(|| allocator()?.capture_ended(device, stream).map_err(raised))
+}
+
+/// Tells that the graph object of a capture that failed is about to be reset.
+#[pyfunction]
+fn capture_failing(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    py.detach(|| allocator()?.capture_failing(device, stream).map_err(raised))
 }
 
 /// Tells that there is no graph: the capture did not begin, failed to end or was refused.

@@ -116,7 +116,7 @@ class FakeNative(types.ModuleType):
         self.answers: dict[str, Any] = {}
         for name in (
             "start begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
-            "capture_failed reset_peaks "
+            "capture_failing capture_failed reset_peaks "
             "reset_accumulated dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer"
         ).split():

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import regraph.torch
 
 BEGIN = ["capture_beginning", "torch.capture_begin", "capture_begun"]
-GIVEN_UP = ["torch.capture_end", "torch.reset", "capture_failed"]
+GIVEN_UP = ["torch.capture_end", "capture_failing", "torch.reset", "capture_failed"]
 
 
 def test_a_capture_is_told_and_judged(enabled, native):

@@ -450,6 +450,20 @@ fn a_search_finds_every_flaw_outside_captures() {
     }
 }
 
+/// The same through the plug-in.
+#[test]
+fn a_search_finds_every_flaw_of_named_pools() {
+    let mut next = bytes();
+    for flaw in [Flaw::StreamOrder, Flaw::Lending, Flaw::WholeBlocks, Flaw::RestoredUnsettled] {
+        let found = (0..400).find(|_| {
+            let program: Vec<u8> = (0..900).map(|_| next()).collect();
+            regraph_testing::flawed_named(&program, flaw)
+        });
+        assert!(found.is_some(), "{flaw:?} was not found");
+        println!("{flaw:?} after {}", found.unwrap());
+    }
+}
+
 /// Random programs until the checker refuses one of the flawed engine's captures that it has no
 /// reason to refuse otherwise. What it accepts is safe all the same: the search would panic.
 #[test]

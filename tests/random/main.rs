@@ -4,5 +4,6 @@
 mod attempts;
 mod eager_programs;
 mod fuzz_smoke;
+mod named_pools;
 mod property;
 mod threads;

@@ -11,7 +11,7 @@ use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
 use regraph_plugin::{Error, Happening, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
@@ -627,4 +627,19 @@ fn caching_goes_off_and_on() {
     h.free(cached);
     h.plugin.set_caching(true);
     assert_eq!(h.allocate(4, s), cached);
+}
+
+#[test]
+fn a_pool_is_made_anew_though_the_driver_keeps_its_memory() {
+    let h = host("");
+    let s = h.stream();
+    h.make(POOL);
+    let block = h.within(POOL, || h.allocate(3, s));
+    h.free(block);
+    h.driver.synchronize().unwrap();
+    h.driver.fail_nth(Call::Unmap, 0, ErrorKind::InvalidValue);
+    h.plugin.set_no_split(0, POOL).unwrap();
+    let block = h.within(POOL, || h.allocate(3, s));
+    assert_eq!(h.plugin.live_block(block).unwrap().key, POOL);
+    assert_eq!(h.plugin.surroundings_of(block).unwrap().0, block);
 }

@@ -378,6 +378,22 @@ fn a_host_that_lets_go_of_a_failed_capture_itself_does_so_once() {
 }
 
 #[test]
+fn what_others_let_go_of_while_a_capture_is_under_way_is_not_taken_for_its_own() {
+    let h = host();
+    let s = h.stream();
+    let route = h.begin(s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
+    h.allocate(s);
+    h.plugin.begin_thread_pool(0, POOL).unwrap();
+    h.plugin.end_pool(0, POOL).unwrap();
+    h.plugin.release_pool(0, POOL).unwrap();
+    h.driver.end_capture(s).unwrap();
+    h.plugin.capture_failing(0, s).unwrap();
+    h.plugin.capture_failed(0, s).unwrap();
+    assert_eq!(h.plugin.pool_use_count(0, POOL).unwrap(), 0);
+}
+
+#[test]
 fn a_route_that_could_not_be_begun_goes_and_others_stay() {
     let h = host();
     let s = h.stream();

@@ -6,7 +6,7 @@ use regraph::internals::journal::Journal;
 use regraph::sync::Ordering;
 
 use super::device::Device;
-use super::pools::{Announced, UNNAMED};
+use super::pools::{Announced, Pools, UNNAMED};
 use super::routes::Route;
 use super::{EndedGraph, Error, Filter, Plugin, PoolKey};
 
@@ -218,6 +218,21 @@ impl<D: Driver + HostApi> Plugin<D> {
         }
         drop(pools);
         device.reports.push(key, report);
+        Ok(())
+    }
+
+    /// The host is about to let go of what it has of the capture of `stream`, which has failed: what it
+    /// lets go of its pool from now on, it may do for that. Without this call, since the capture began.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_failing(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let Pools { private, announced, .. } = &mut *pools;
+        if let Some(announced) = announced.get_mut(&stream) {
+            announced.releases = private.get(&announced.key).map_or(0, |private| private.releases);
+        }
         Ok(())
     }
 

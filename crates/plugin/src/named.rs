@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{Driver, HostApi, Source};
-use regraph::engine::{PoolConfig, Spare};
+use regraph::engine::{self, PoolConfig, Spare};
 use regraph::sync::Ordering;
 
 use super::device::Device;
@@ -112,7 +112,12 @@ impl<D: Driver + HostApi> Plugin<D> {
         if device.routes.lead_to(key) {
             return Err(Error::PoolBegun { key });
         }
-        device.engine.destroy_pool(private.pool)?;
+        // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+        if let Err(error @ engine::Error::PoolInUse { .. }) =
+            device.engine.destroy_pool(private.pool)
+        {
+            return Err(error.into());
+        }
         private.pool = device.engine.create_pool(config.clone());
         private.config = config;
         Ok(device.engine.set_spare(private.pool, private.spare_now())?)

@@ -73,7 +73,7 @@ pub(super) struct Announced {
     /// Its route.
     pub(super) serial: u64,
     pub(super) capture: CaptureId,
-    /// What [`Private::releases`] was then.
+    /// What [`Private::releases`] was then, or when it had failed.
     pub(super) releases: u64,
     /// The thread that is about to end it: its route goes with that thread's next end of the pool.
     pub(super) ending: Option<ThreadId>,

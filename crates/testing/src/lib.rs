@@ -2,11 +2,14 @@
 
 mod eager;
 mod engine;
+mod given;
+mod named;
 mod readers;
 mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use named::{flawed_named, named};
 pub use readers::{
     certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,
 };

@@ -190,6 +190,7 @@ class _Calls:
         regraph sees which, and releases the pool where PyTorch did not.
         """
         with contextlib.suppress(Exception):
+            _native.capture_failing(device, stream)
             self.reset(graph)
         _report_failure(device, stream)
 

@@ -18,7 +18,7 @@ mod figures;
 mod finish;
 mod kinds;
 mod memory;
-mod order;
+pub(crate) mod order;
 mod renamed;
 mod steps;
 mod suspend;

@@ -7,7 +7,7 @@
 use regraph_sim::{SimDriver, SimEvent};
 
 /// How far a stream has come, in operations.
-pub(super) type Count = usize;
+pub(crate) type Count = usize;
 
 /// What a stream has done.
 #[derive(Default)]
@@ -20,33 +20,33 @@ struct Stream {
 
 /// All streams that ever were.
 #[derive(Default)]
-pub(super) struct Streams(Vec<Stream>);
+pub(crate) struct Streams(Vec<Stream>);
 
 impl Streams {
-    pub(super) fn add(&mut self) -> usize {
+    pub(crate) fn add(&mut self) -> usize {
         self.0.push(Stream::default());
         self.0.len() - 1
     }
 
     /// The stream has got one more operation, behind which the event stands.
-    pub(super) fn push(&mut self, stream: usize, event: SimEvent) {
+    pub(crate) fn push(&mut self, stream: usize, event: SimEvent) {
         let row = &mut self.0[stream];
         row.operations.push(event);
         let count = row.operations.len();
         self.learn(stream, stream, count);
     }
 
-    pub(super) fn count(&self, stream: usize) -> Count {
+    pub(crate) fn count(&self, stream: usize) -> Count {
         self.0[stream].operations.len()
     }
 
     /// How far each stream has come.
-    pub(super) fn counts(&self) -> Vec<Count> {
+    pub(crate) fn counts(&self) -> Vec<Count> {
         self.0.iter().map(|row| row.operations.len()).collect()
     }
 
     /// Makes a stream's next operation come after all that another stream's next one would.
-    pub(super) fn wait(&mut self, stream: usize, on: usize) {
+    pub(crate) fn wait(&mut self, stream: usize, on: usize) {
         for (other, count) in self.0[on].before.clone().into_iter().enumerate() {
             self.learn(stream, other, count);
         }
@@ -61,19 +61,19 @@ impl Streams {
     }
 
     /// Takes in what has completed on the device.
-    pub(super) fn refresh(&mut self, driver: &SimDriver) {
+    pub(crate) fn refresh(&mut self, driver: &SimDriver) {
         for row in &mut self.0 {
             let done = |event: &&SimEvent| driver.is_complete(**event).unwrap_or(false);
             row.complete += row.operations[row.complete..].iter().take_while(done).count();
         }
     }
 
-    pub(super) fn is_complete(&self, (stream, count): (usize, Count)) -> bool {
+    pub(crate) fn is_complete(&self, (stream, count): (usize, Count)) -> bool {
         self.0[stream].complete >= count
     }
 
     /// Whether an operation is complete or comes before the next of a stream.
-    pub(super) fn precedes(&self, used: (usize, Count), stream: usize) -> bool {
+    pub(crate) fn precedes(&self, used: (usize, Count), stream: usize) -> bool {
         let ordered = self.0[stream].before.get(used.0).is_some_and(|&count| count >= used.1);
         ordered || self.is_complete(used)
     }
@@ -81,7 +81,7 @@ impl Streams {
 
 /// What is known of some bytes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bytes {
+pub(crate) struct Bytes {
     /// The block that they lie in.
     pub live: Option<usize>,
     /// By stream: up to which of its operations it may have used them.
@@ -92,11 +92,11 @@ pub(super) struct Bytes {
 
 /// Everything that ever was in a block: disjoint ranges in no order.
 #[derive(Default)]
-pub(super) struct Ranges(Vec<(u64, u64, Bytes)>);
+pub(crate) struct Ranges(Vec<(u64, u64, Bytes)>);
 
 impl Ranges {
     /// Splits so that ranges begin and end here, and fills gaps: then everything between is whole.
-    pub(super) fn between(&mut self, start: u64, end: u64) -> Vec<&mut Bytes> {
+    pub(crate) fn between(&mut self, start: u64, end: u64) -> Vec<&mut Bytes> {
         for cut in [start, end] {
             let inside = |&&(from, to, _): &&(u64, u64, Bytes)| from < cut && cut < to;
             if let Some(row) = self.0.iter().position(|range| inside(&range)) {
@@ -123,7 +123,7 @@ impl Ranges {
 }
 
 impl Bytes {
-    pub(super) fn note_use(&mut self, stream: usize, count: Count) {
+    pub(crate) fn note_use(&mut self, stream: usize, count: Count) {
         match self.uses.iter_mut().find(|used| used.0 == stream) {
             Some(used) => used.1 = used.1.max(count),
             None => self.uses.push((stream, count)),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arbitrary::Unstructured;
 
+use super::super::given::Given;
 use super::figures::{Device, Model};
-use super::kinds::{Given, Kind};
+use super::kinds::Kind;
 use super::order::{Ranges, Streams};
 use super::renamed::Renamed;
 use regraph::driver::{

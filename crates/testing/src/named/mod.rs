@@ -1,0 +1,46 @@
+//! Random programs of a host that knows memory by its address and names its pools, through the plug-in.
+//!
+//! * [`world`]: the host: its streams, blocks, pools and graphs, and what a block may lie on.
+//! * [`steps`]: what the host may do next; [`pools`], [`graphs`], [`shared`]: how it does it.
+//!
+//! The model is that of work outside captures ([`super::eager`]): who used each byte, and in which order.
+
+mod graphs;
+mod pools;
+mod shared;
+mod steps;
+mod world;
+
+use arbitrary::Unstructured;
+
+use regraph::engine::Flaw;
+use world::World;
+
+/// Runs the program that the bytes spell and checks everything that it shows.
+///
+/// # Panics
+/// Where the plug-in or the engine is wrong.
+pub fn named(data: &[u8]) {
+    run(data, None);
+}
+
+/// Runs the program on an engine without one of its safety rules; whether the model noticed.
+///
+/// # Panics
+/// Where the engine is wrong in other ways.
+pub fn flawed_named(data: &[u8], flaw: Flaw) -> bool {
+    run(data, Some(flaw)).caught
+}
+
+fn run(data: &[u8], flaw: Option<Flaw>) -> World {
+    let mut bytes = Unstructured::new(data);
+    let mut world = World::new(&mut bytes, flaw);
+    // The bytes never run dry with an error: what is missing reads as zero.
+    while !bytes.is_empty() && world.now < world::LONGEST && !world.caught {
+        world.step(&mut bytes).expect("missing bytes read as zeroes");
+    }
+    if !world.caught {
+        world.finish();
+    }
+    world
+}

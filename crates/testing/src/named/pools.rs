@@ -1,0 +1,173 @@
+//! Pools by name, their users, and where requests go.
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+
+use super::world::{Stream, World, EAGER};
+use regraph::driver::Source;
+use regraph::engine;
+use regraph_plugin::{Error, PoolKey};
+
+/// A name, and what the host has made of it.
+pub(super) struct Pool {
+    pub key: PoolKey,
+    /// Objects that stand for it.
+    pub objects: usize,
+    /// Its graphs and routes.
+    pub others: usize,
+    pub on_oom: bool,
+    pub no_split: bool,
+    pub given: bool,
+}
+
+impl Pool {
+    pub(super) fn new(key: PoolKey) -> Self {
+        Self { key, objects: 0, others: 0, on_oom: false, no_split: false, given: false }
+    }
+
+    pub(super) fn users(&self) -> usize {
+        self.objects + self.others
+    }
+
+    /// Whether eager work may get what is free in it.
+    pub(super) fn lends(&self) -> bool {
+        match self.users() {
+            0 => !self.given,
+            _ => self.on_oom,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn judge_users(&self, pool: usize) {
+        let Pool { key, .. } = self.pools[pool];
+        let users = self.plugin.pool_use_count(0, key).expect("the device is there");
+        assert_eq!(users, self.pools[pool].users(), "users of {key:?}");
+    }
+
+    /// Whether the plug-in knows of a pool of this name, with users or left behind.
+    fn exists(&self, key: PoolKey) -> bool {
+        let reports = self.plugin.pools(0).expect("the device is there");
+        reports.iter().any(|report| report.key == key)
+    }
+
+    /// A new object that stands for a pool, whose first decides what it is like.
+    pub(super) fn make_object(&mut self, pool: usize, u: &mut Unstructured<'_>) -> Result<()> {
+        let key = self.pools[pool].key;
+        let (given, whole) = (u.ratio(1, 4)?, u.ratio(1, 4)?);
+        let existed = self.exists(key);
+        let source = given.then(|| Arc::clone(&self.given) as Arc<dyn Source>);
+        self.tell(format_args!("pool {key:?}: an object, source {given}, whole {whole}"));
+        match self.plugin.create_or_incref_pool(0, key, source) {
+            Ok(()) => {}
+            Err(Error::PoolExists { .. }) => {
+                assert!(given && existed, "there was no such pool");
+                return Ok(());
+            }
+            Err(error) => {
+                self.excuse(&error);
+                return Ok(());
+            }
+        }
+        if given {
+            // What there was under the name is gone.
+            self.pools[pool] = Pool { given, ..Pool::new(key) };
+        } else if !existed {
+            self.pools[pool] = Pool::new(key);
+        }
+        self.pools[pool].objects += 1;
+        if whole {
+            match self.plugin.set_no_split(0, key) {
+                Ok(()) => self.pools[pool].no_split = true,
+                Err(Error::PoolBegun { .. }) => assert!(self.pools[pool].others > 0),
+                Err(Error::Engine(engine::Error::PoolInUse { .. })) => assert!(existed),
+                Err(error) => self.excuse(&error),
+            }
+        }
+        self.judge_users(pool);
+        Ok(())
+    }
+
+    pub(super) fn drop_object(&mut self, pool: usize) {
+        if self.pools[pool].objects == 0 {
+            return;
+        }
+        let key = self.pools[pool].key;
+        self.tell(format_args!("pool {key:?}: an object goes"));
+        self.plugin.release_pool(0, key).expect("the device is there");
+        self.pools[pool].objects -= 1;
+        self.judge_users(pool);
+        if let Err(error) = self.plugin.empty_pool(key) {
+            self.excuse(&error);
+        }
+    }
+
+    pub(super) fn begin_route(&mut self, pool: usize) {
+        let key = self.pools[pool].key;
+        if self.routes.len() == 3 {
+            return;
+        }
+        if !self.exists(key) {
+            self.pools[pool] = Pool::new(key);
+        }
+        self.tell(format_args!("route to {key:?}"));
+        self.plugin.begin_thread_pool(0, key).expect("the device is there");
+        self.pools[pool].others += 1;
+        self.routes.push(pool);
+        self.judge_users(pool);
+    }
+
+    /// Ends the thread's latest route.
+    pub(super) fn end_route(&mut self) {
+        // In the order in which routes of filters began too.
+        let inside = |stream: &Stream| {
+            stream.graph.is_some_and(|graph| self.graphs[graph].route == self.routes.len())
+        };
+        if self.streams.iter().any(inside) {
+            return;
+        }
+        let Some(pool) = self.routes.pop() else { return };
+        let key = self.pools[pool].key;
+        self.tell(format_args!("the route to {key:?} ends"));
+        self.plugin.end_pool(0, key).expect("the route stands");
+        self.plugin.release_pool(0, key).expect("the device is there");
+        self.pools[pool].others -= 1;
+        self.judge_users(pool);
+    }
+
+    /// The pool that a request belongs to, of a stream that captures a graph or none, on a thread whose
+    /// latest route is to `route`.
+    pub(super) fn route_of(&self, graph: Option<usize>, route: Option<PoolKey>) -> PoolKey {
+        let captured = graph.map(|graph| &self.graphs[graph]);
+        // The later one, where there are both.
+        let own = route.filter(|_| captured.is_none_or(|graph| self.routes.len() > graph.route));
+        own.or(captured.map(|graph| graph.key)).unwrap_or(EAGER)
+    }
+
+    pub(super) fn use_on_oom(&mut self, pool: usize, on: bool) {
+        let key = self.pools[pool].key;
+        if !self.exists(key) {
+            return;
+        }
+        self.tell(format_args!("pool {key:?}: on_oom {on}"));
+        self.plugin.set_use_on_oom(0, key, on).expect("the device is there");
+        self.pools[pool].on_oom = on;
+    }
+
+    pub(super) fn empty_pool(&mut self, pool: usize) {
+        let key = self.pools[pool].key;
+        self.tell(format_args!("pool {key:?} is emptied"));
+        if let Err(error) = self.plugin.empty_pool(key) {
+            self.excuse(&error);
+        }
+    }
+
+    pub(super) fn empty_cache(&mut self) {
+        self.tell(format_args!("the cache is emptied"));
+        match self.plugin.empty_cache() {
+            Ok(()) => self.lingers &= self.streams.iter().any(|stream| stream.graph.is_some()),
+            Err(error) => self.excuse(&error),
+        }
+    }
+}

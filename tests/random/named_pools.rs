@@ -1,0 +1,23 @@
+//! Random programs of a host with named pools, against the model of `crates/testing/src/named`.
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_plug_in_keeps_to_the_model(data in proptest::collection::vec(any::<u8>(), 0..900)) {
+        regraph_testing::named(&data);
+    }
+}
+
+#[test]
+fn the_plug_in_keeps_to_the_model_in_longer_programs() {
+    arbtest::arbtest(|u| {
+        regraph_testing::named(u.bytes(u.len())?);
+        Ok(())
+    })
+    .budget_ms(3_000)
+    .size_min(256)
+    .size_max(4_096);
+}
