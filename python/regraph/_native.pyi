@@ -16,8 +16,15 @@ def version() -> str:
 def library_path() -> str:
     """The file of this library, which exports `regraph_torch_allocate` and `regraph_torch_free`."""
 
-def start(settings: str | None, check: bool | None) -> None:
+def start(settings: str | None, check: bool | None, pytorch: str) -> list[str]:
     """Makes the allocator; `None` stands for what the environment says.
+
+    `pytorch` is a text that is meant for PyTorch; where the other settings have a key of it too, theirs
+    counts. Returns its keys that have no effect. Raises `ValueError` for settings that are wrong.
+    """
+
+def change_settings(text: str) -> list[str]:
+    """Changes the settings by a text that is meant for PyTorch; returns its keys that have no effect.
 
     Raises `ValueError` for settings that are wrong.
     """

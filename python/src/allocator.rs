@@ -1,18 +1,21 @@
 //! The process's allocator: one, from its start to the end of the process.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use pyo3::exceptions::PyValueError;
+use pyo3::PyResult;
 use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
 use regraph_plugin::{Error, Plugin};
 
+use crate::errors::raised;
 use crate::hooks::Failure;
 
 static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 
-/// The share that the settings allow of every device.
-static CONFIGURED: OnceLock<f64> = OnceLock::new();
+/// The share that the settings allow of every device; `None` for all.
+static CONFIGURED: Mutex<Option<f64>> = Mutex::new(None);
 
 /// How many events the settings have histories keep, and whether with stacks of native code.
 static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
@@ -32,7 +35,7 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config) -> bool {
     // Set before the allocator can be used.
-    let _ = CONFIGURED.set(config.settings.memory_fraction.unwrap_or(1.0));
+    *heard(&CONFIGURED) = config.settings.memory_fraction;
     let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
@@ -44,20 +47,46 @@ pub(crate) fn history_settings() -> (usize, bool) {
     HISTORY.get().copied().unwrap_or((0, false))
 }
 
+/// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.
+pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
+    let before = allocator()?.settings();
+    let overlaid = before.clone().overlaid_by_pytorch(text);
+    let (settings, mut unused) =
+        overlaid.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    if settings.memory_fraction != before.memory_fraction {
+        // For every device, those included whose share was set by itself.
+        *heard(&CONFIGURED) = settings.memory_fraction;
+        heard(&FRACTIONS).clear();
+    }
+    let of_pools = [
+        ("max_split_size_mb", settings.max_split_bytes != before.max_split_bytes),
+        (
+            "max_non_split_rounding_mb",
+            settings.max_non_split_rounding_bytes != before.max_non_split_rounding_bytes,
+        ),
+        ("expandable_segments", settings.expandable_segments != before.expandable_segments),
+    ];
+    if allocator()?.change_settings(settings).map_err(raised)? {
+        let late = of_pools.into_iter().filter(|&(_, changed)| changed);
+        unused.extend(late.map(|(key, _)| key.to_owned()));
+    }
+    Ok(unused)
+}
+
 pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {
     let set: Result<(), Error> = allocator()?.set_memory_fraction(fraction, device);
     set?;
-    fractions().insert(device, fraction);
+    heard(&FRACTIONS).insert(device, fraction);
     Ok(())
 }
 
 /// The share of a device's memory that may be held: as it was set, or as the settings have it, or all.
 pub(crate) fn fraction(device: u32) -> f64 {
-    let set = fractions().get(&device).copied();
-    set.or_else(|| CONFIGURED.get().copied()).unwrap_or(1.0)
+    let set = heard(&FRACTIONS).get(&device).copied();
+    set.or(*heard(&CONFIGURED)).unwrap_or(1.0)
 }
 
-fn fractions() -> std::sync::MutexGuard<'static, BTreeMap<u32, f64>> {
-    // No step leaves the table half changed.
-    FRACTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+fn heard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No step leaves anything half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

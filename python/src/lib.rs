@@ -26,19 +26,22 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use regraph::engine::Config;
 use regraph::settings::Programmatic;
-use regraph::settings::Settings;
+use regraph::settings::{Settings, SettingsError};
 
-/// Makes the allocator; `None` stands for what the environment says.
+/// Makes the allocator; `None` stands for what the environment says. `pytorch` is the text that is meant for
+/// PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
 #[pyfunction]
-#[pyo3(signature = (settings=None, check=None))]
-fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
+#[pyo3(signature = (settings, check, pytorch))]
+fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult<Vec<String>> {
     let environment = std::env::var("REGRAPH_ALLOC_CONF").ok();
     let settings_text = settings.or(environment.as_deref());
+    let wrong = |error: SettingsError| PyValueError::new_err(error.to_string());
+    let (base, unused) = Settings::default().overlaid_by_pytorch(pytorch).map_err(wrong)?;
     let settings = match settings {
-        Some(text) => Settings::parse(text),
-        None => Settings::from_environment(),
+        Some(text) => base.overlaid(text),
+        None => base.overlaid_by_environment(),
     };
-    let mut settings = settings.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let mut settings = settings.map_err(wrong)?;
     if let Some(check) = check {
         settings.check = check;
     }
@@ -58,7 +61,13 @@ fn start(settings: Option<&str>, check: Option<bool>) -> PyResult<()> {
         return Err(PyRuntimeError::new_err("regraph was started before in this process"));
     }
     stacks::want(history);
-    Ok(())
+    Ok(unused)
+}
+
+/// Changes the settings by a text that is meant for PyTorch. Returns its keys that have no effect.
+#[pyfunction]
+fn change_settings(py: Python<'_>, text: &str) -> PyResult<Vec<String>> {
+    py.detach(|| allocator::change_settings(text))
 }
 
 /// The file of this library.
@@ -97,6 +106,7 @@ fn is_allocator_class(table: usize) -> bool {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     regraph::log_to_stderr();
     module.add_function(wrap_pyfunction!(start, module)?)?;
+    module.add_function(wrap_pyfunction!(change_settings, module)?)?;
     module.add_function(wrap_pyfunction!(library_path, module)?)?;
     module.add_function(wrap_pyfunction!(version, module)?)?;
     module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;

@@ -115,12 +115,14 @@ class FakeNative(types.ModuleType):
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
         for name in (
-            "start begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
+            "begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer"
         ).split():
             setattr(self, name, self._function(name))
+        self._answer("start", [])
+        self._answer("change_settings", [])
         self._answer("version", "0.0.0")
         self._answer("capture_begun", CAPTURE)
         self._answer("throws_out_of_memory", True)
@@ -145,6 +147,7 @@ class FakeNative(types.ModuleType):
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
         self.answers["capture_begun"] = CAPTURE
+        self.answers["start"] = self.answers["change_settings"] = []
 
     def names(self) -> list[str]:
         """The names of the calls so far, in order."""

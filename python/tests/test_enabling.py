@@ -28,7 +28,7 @@ def test_the_steps_come_in_order(gpu, native):
     assert native.calls == [
         ("library_path",),
         ("allocator", "/lib/libregraph.so", "regraph_torch_allocate", "regraph_torch_free"),
-        ("start", "history:10", True),
+        ("start", "history:10", True, ""),
         ("hooks",),
         ("set_init_fn", HOOKS["init"]),
         ("set_reset_fn", HOOKS["reset"]),
@@ -48,7 +48,7 @@ def test_the_steps_come_in_order(gpu, native):
 def test_the_native_allocator_is_taken_where_it_can_be_had(gpu, native):
     regraph.torch.enable(settings="history:10", backend_name="native")
     assert native.calls == [
-        ("start", "history:10", None),
+        ("start", "history:10", None, ""),
         ("install", "library", "native"),
         ("history_setting",),
         ("throws_out_of_memory",),
@@ -86,7 +86,7 @@ def test_a_native_allocator_that_comes_too_late_leaves_torch_as_it_was(gpu, nati
 
 def test_the_environment_is_the_librarys_to_read(gpu, native):
     regraph.torch.enable()
-    assert ("start", None, None) in native.calls
+    assert ("start", None, None, "") in native.calls
 
 
 def test_a_second_time_is_an_error(enabled, native):
@@ -158,9 +158,3 @@ def test_every_patch_can_be_undone(gpu):
     assert all(new != old for new, old in zip(replaced(), before, strict=True))
     enabling._patches.undo()
     assert replaced() == before
-
-
-def test_settings_of_torchs_own_allocator_are_warned_of(gpu, monkeypatch):
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    with pytest.warns(UserWarning, match="PYTORCH_CUDA_ALLOC_CONF.*REGRAPH_ALLOC_CONF"):
-        regraph.torch.enable()

@@ -85,8 +85,3 @@ def test_benchmark_stays_off(enabled):
         flags = torch.backends.cudnn.flags(enabled=True, benchmark=True)
         with pytest.warns(UserWarning, match="benchmark stays off"), flags:
             assert not torch.backends.cudnn.benchmark
-
-
-def test_settings_of_torchs_allocator_are_warned_of(enabled):
-    with pytest.warns(UserWarning, match="PyTorch's own allocator"):
-        torch._C._accelerator_setAllocatorSettings("")

@@ -24,7 +24,7 @@ use crate::driver::{AsStream, CaptureId, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
-use crate::settings::{Rounding, Settings};
+use crate::settings::Rounding;
 use crate::sync::{is_poisoned, MutexGuard};
 
 const CALL: &str = "allocate";
@@ -424,8 +424,8 @@ impl<D: Driver> Engine<D> {
         let requested = bytes;
         let stream = one_stream(stream, CALL)?;
         // Without caching the driver gives the exact bytes: steps would be of no use.
-        let Settings { rounding, caching, .. } = self.config.settings;
-        let rounding = if caching { rounding } else { Rounding::default() };
+        let caching = self.config.settings.caching;
+        let rounding = if caching { self.rounding.get() } else { Rounding::default() };
         let bytes = rounding.round(requested.min(LARGEST));
         Ok(Request { pool, stream, requested, bytes, fixed: false, frames: self.frames() })
     }

@@ -63,6 +63,7 @@ mod statistics;
 mod stream_cache;
 mod streams;
 mod suspend;
+mod tuning;
 mod verdicts;
 
 use std::fmt;
@@ -95,6 +96,7 @@ use lifecycle::Owners;
 use oom::Observers;
 use state::{Locked, State};
 use stream_cache::StreamCaches;
+use tuning::SharedRounding;
 
 /// An allocator on one device.
 ///
@@ -126,6 +128,7 @@ pub struct Engine<D: Driver> {
     /// Tells the engines of a process apart.
     number: u32,
     caches: Arc<StreamCaches>,
+    rounding: SharedRounding,
     state: Mutex<State>,
     observers: Observers,
     owners: Owners,
@@ -147,10 +150,12 @@ impl<D: Driver> Engine<D> {
         let caches = Arc::new(StreamCaches::new(number, config.statistics));
         let mut state = State::new(number, Arc::clone(&caches));
         state.late_ends = config.late_ends;
+        state.settings = config.settings.clone();
         state.limit = memory::limit(&config.settings, total);
         state.keep_history(&HistoryOptions::latest(config.settings.history));
         Self {
             driver,
+            rounding: SharedRounding::new(config.settings.rounding),
             config,
             reserve: total.unwrap_or(FALLBACK),
             number,

@@ -352,7 +352,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// From how many bytes on old memory is given back before more is got, where there is a threshold.
     pub(super) fn garbage_threshold(&self) -> Option<u64> {
-        let threshold = self.config.settings.garbage_collection_threshold;
+        let threshold = self.state.settings.garbage_collection_threshold;
         let (threshold, limit) = threshold.filter(|share| !share.is_nan()).zip(self.state.limit)?;
         Some((threshold * limit as f64) as u64)
     }
@@ -430,7 +430,7 @@ impl<D: Driver> Locked<'_, D> {
             engine_suspended: of_all.suspended_bytes.current,
             in_graphs,
             capturing: !waits,
-            growable: self.config.settings.expandable_segments,
+            growable: self.state.settings.expandable_segments,
             granularity: match self.driver.memory_support() {
                 MemorySupport::Mapped { granularity } => Some(granularity),
                 MemorySupport::Allocated => None,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::config::Config;
 use super::explain::WaitReason;
 use super::history::{Action, Asked, Frames, HistoryOptions};
 use super::live_blocks::LiveBlock;
@@ -16,6 +15,7 @@ use crate::capture::NodeIndex;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::{Heap, RangeId, State as RangeState};
 use crate::index::{new_map, Map};
+use crate::settings::Settings;
 use crate::snapshot::{Block, BlockState, Frame, Segment, SegmentType, Setting, Snapshot, Waiting};
 
 impl<D: Driver> Engine<D> {
@@ -195,7 +195,7 @@ impl<D: Driver> Locked<'_, D> {
         Snapshot {
             segments,
             device_traces,
-            allocator_settings: settings(self.config, full),
+            allocator_settings: settings(&self.state.settings, full),
             external_annotations: annotations,
         }
     }
@@ -287,8 +287,7 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 /// The settings under the names that viewers know, and our own text.
-fn settings(config: &Config, full: bool) -> BTreeMap<String, Setting> {
-    let settings = &config.settings;
+fn settings(settings: &Settings, full: bool) -> BTreeMap<String, Setting> {
     let integer = |value: u64| Setting::Integer(i64::try_from(value).unwrap_or(i64::MAX));
     let text = settings.to_string();
     let divisions = settings.rounding.divisions();

@@ -26,6 +26,7 @@ use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, Str
 use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
+use crate::settings::Settings;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
 /// searches.
@@ -52,6 +53,8 @@ pub(super) struct State {
     pub(super) leaving: Vec<PoolId>,
     /// As the configuration has it.
     pub(super) late_ends: bool,
+    /// As the configuration has them, but for what was changed since.
+    pub(super) settings: Settings,
     /// Whether captures that begin from now on keep a journal, even if the configuration does not say so.
     pub(super) journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
@@ -86,6 +89,7 @@ impl State {
             imports: Imports::default(),
             leaving: Vec::new(),
             late_ends: false,
+            settings: Settings::default(),
             journals: false,
             foresight: None,
             terminals: Vec::new(),

@@ -19,7 +19,15 @@ impl Settings {
     /// # Errors
     /// The first thing that is not allowed, with the variable's name.
     pub fn from_environment() -> Result<Self, SettingsError> {
-        Self::from_variables(|name| std::env::var_os(name))
+        Self::default().overlaid_by_environment()
+    }
+
+    /// The same, where what the environment leaves out stays as it is here.
+    ///
+    /// # Errors
+    /// As [`Settings::from_environment`].
+    pub fn overlaid_by_environment(self) -> Result<Self, SettingsError> {
+        self.overlaid_by(|name| std::env::var_os(name))
     }
 
     /// As [`from_environment`](Self::from_environment), with the variables that `lookup` knows.
@@ -29,13 +37,17 @@ impl Settings {
     pub fn from_variables(
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SettingsError> {
+        Self::default().overlaid_by(lookup)
+    }
+
+    fn overlaid_by(self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
         let text = |variable, expected| {
             lookup(variable).unwrap_or_default().into_string().map_err(|found| {
                 let found = quote(&found.to_string_lossy());
                 SettingsError::VariableValue { variable, found, expected }
             })
         };
-        let mut settings = Self::parse(&text(ALLOC_CONF, "UTF-8 text")?).map_err(|source| {
+        let mut settings = self.overlaid(&text(ALLOC_CONF, "UTF-8 text")?).map_err(|source| {
             SettingsError::Variable { variable: ALLOC_CONF, source: Box::new(source) }
         })?;
         let (variable, expected) = (NO_MEMORY_CACHING, "1 (no caching), 0 or nothing");

@@ -156,7 +156,26 @@ impl Settings {
     /// # Errors
     /// The first thing in the text that is not allowed.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
-        parse::parse(text)
+        Self::default().overlaid(text)
+    }
+
+    /// The same, where what the text leaves out stays as it is here.
+    ///
+    /// # Errors
+    /// As [`Settings::parse`].
+    pub fn overlaid(self, text: &str) -> Result<Self, SettingsError> {
+        parse::parse(text, self, parse::Dialect::Own)
+    }
+
+    /// The same for a text that is meant for PyTorch: the last of several values of a key counts, and keys
+    /// of PyTorch that mean nothing here are returned, in the text's order.
+    ///
+    /// # Errors
+    /// The first thing in the text that is not allowed.
+    pub fn overlaid_by_pytorch(self, text: &str) -> Result<(Self, Vec<String>), SettingsError> {
+        let mut unused = Vec::new();
+        let settings = parse::parse(text, self, parse::Dialect::PyTorch(&mut unused))?;
+        Ok((settings, unused))
     }
 
     /// Whether all values are in the bounds that the text has to keep; fields set in code may not

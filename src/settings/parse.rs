@@ -38,24 +38,46 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Reads settings.
-pub(super) fn parse(text: &str) -> Result<Settings, SettingsError> {
+/// Whose text it is.
+pub(super) enum Dialect<'a> {
+    /// A key may stand once.
+    Own,
+    /// The last of a key counts. Keys that mean nothing here are noted.
+    PyTorch(&'a mut Vec<String>),
+}
+
+/// Reads settings; what the text leaves out stays as it is.
+pub(super) fn parse(
+    text: &str,
+    mut settings: Settings,
+    mut dialect: Dialect<'_>,
+) -> Result<Settings, SettingsError> {
     if text.len() > TEXT_LIMIT {
         return Err(SettingsError::TooLong { bytes: text.len() });
     }
-    let mut settings = Settings::default();
     let mut tokens = Tokens { text, at: 0 };
     let mut seen = [false; KEYS.len()];
     // A comma at the end is allowed, as in PyTorch: texts are put together by programs.
     while !tokens.peek().text.is_empty() {
         let name = tokens.word("a key")?;
-        let (index, key) = find(name)?;
-        if std::mem::replace(&mut seen[index], true) {
-            return Err(SettingsError::DuplicateKey { at: name.at, key: key.name });
+        let found = find(name);
+        if let (Ok((index, key)), Dialect::Own) = (&found, &dialect) {
+            if std::mem::replace(&mut seen[*index], true) {
+                return Err(SettingsError::DuplicateKey { at: name.at, key: key.name });
+            }
         }
-        tokens.sign(":", "`:` and a value")?;
-        let value = tokens.value()?;
-        set(key, &value, &mut settings)?;
+        match (found, &mut dialect) {
+            (Ok((_, key)), _) => {
+                tokens.sign(":", "`:` and a value")?;
+                set(key, &tokens.value()?, &mut settings)?;
+            }
+            (Err(SettingsError::PyTorchOnly { key, .. }), Dialect::PyTorch(unused)) => {
+                unused.push(key);
+                tokens.sign(":", "`:` and a value")?;
+                tokens.skip_value()?;
+            }
+            (Err(error), _) => return Err(error),
+        }
         if !tokens.peek().text.is_empty() {
             tokens.sign(",", "`,` and the next key, or the end")?;
         }
@@ -126,6 +148,17 @@ impl<'a> Tokens<'a> {
             return Err(form(token, expected));
         }
         Ok(token)
+    }
+
+    /// A value of any form: lists of PyTorch's may hold words alone.
+    fn skip_value(&mut self) -> Result<(), SettingsError> {
+        if self.peek().text != "[" {
+            return self.word("a value").map(drop);
+        }
+        while !matches!(self.peek().text, "]" | "") {
+            self.next();
+        }
+        self.sign("]", "`]`").map(drop)
     }
 
     fn value(&mut self) -> Result<Value<'a>, SettingsError> {

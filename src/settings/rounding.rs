@@ -46,6 +46,17 @@ impl Rounding {
         Some(Self { logs })
     }
 
+    /// All of it as two numbers, and back: half of the intervals in each, so that a mixture of two roundings
+    /// is one too.
+    pub(crate) fn to_halves(self) -> [u64; 2] {
+        let bits = u128::from_le_bytes(self.logs);
+        [bits as u64, (bits >> 64) as u64]
+    }
+
+    pub(crate) fn from_halves([low, high]: [u64; 2]) -> Self {
+        Self { logs: (u128::from(high) << 64 | u128::from(low)).to_le_bytes() }
+    }
+
     /// The divisions by interval, that from 1 MB first; 1 where rounding is off.
     pub fn divisions(&self) -> [u64; Self::INTERVALS] {
         self.logs.map(|log| 1 << log)

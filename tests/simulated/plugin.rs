@@ -909,3 +909,35 @@ fn a_block_is_found_by_its_address_as_long_as_it_is_live() {
         host.free(address);
     }
 }
+
+/// Settings that change count for devices in use as far as they can, and wholly for those to come.
+#[test]
+fn settings_change_while_devices_are_in_use() {
+    let h = host();
+    let s = h.stream();
+    let change = |text: &str| {
+        let (settings, unused) = h.plugin.settings().overlaid_by_pytorch(text).unwrap();
+        assert!(unused.is_empty());
+        h.plugin.change_settings(settings).unwrap()
+    };
+    assert!(!change("max_split_size_mb:20"), "no device is in use");
+    let large = h.plugin.allocate(40 * MIB, 0, s).unwrap();
+    h.free(large);
+    // Free memory of 40 MiB is not split.
+    h.allocate(s);
+    assert!(h.reserved() > 40 * MIB);
+    assert!(change("roundup_power2_divisions:1,per_process_memory_fraction:0.5"));
+    let engine = h.plugin.engine(0).unwrap();
+    let total = h.driver.memory_info().unwrap().total;
+    assert_eq!(engine.memory_limit().unwrap(), Some(total / 2));
+    let live = || engine.statistics().unwrap().all.allocated_bytes.current;
+    for (divisions, expected) in [(1, 9), (4, 10), (2, 12)] {
+        change(&format!("roundup_power2_divisions:{divisions}"));
+        let before = live();
+        h.plugin.allocate(9 * MIB, 0, s).unwrap();
+        assert_eq!(live() - before, expected * MIB);
+    }
+    // What is not named stays.
+    assert_eq!(engine.memory_limit().unwrap(), Some(total / 2));
+    assert_eq!(h.plugin.settings().max_split_bytes, Some(20 * MIB));
+}

@@ -596,3 +596,26 @@ fn a_text_that_is_too_long_is_refused() {
     let message = Settings::parse(&text).unwrap_err().to_string();
     assert_eq!(message, "expected at most 65536 bytes, found 65537");
 }
+
+/// Texts for PyTorch: the last value of a key counts, and what means nothing here is named.
+#[test]
+fn texts_for_pytorch_lie_over_settings() {
+    let base = Settings::parse("check:False,max_split_size_mb:32").unwrap();
+    let text = "max_split_size_mb:64,backend:native,max_split_size_mb:128,\
+                pinned_reserve_segment_size_mb:4,expandable_segments_reserve_by_class:[a,b:[c],\
+                roundup_power2_divisions:[256:1,>:4],";
+    let (settings, unused) = base.clone().overlaid_by_pytorch(text).unwrap();
+    assert_eq!(settings.max_split_bytes, Some(128 << 20));
+    assert_eq!(settings.rounding.round(600 << 20), 640 << 20);
+    assert!(!settings.check);
+    assert_eq!(
+        unused,
+        ["backend", "pinned_reserve_segment_size_mb", "expandable_segments_reserve_by_class"]
+    );
+    for wrong in ["nonsense:1", "max_split_size_mb:1", "backend", "backend:[a", "backend:a:b"] {
+        assert!(base.clone().overlaid_by_pytorch(wrong).is_err(), "{wrong}");
+    }
+    // One's own text goes over it.
+    let own = settings.overlaid("max_split_size_mb:256").unwrap();
+    assert_eq!((own.max_split_bytes, own.check), (Some(256 << 20), false));
+}

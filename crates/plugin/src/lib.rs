@@ -44,7 +44,7 @@ use device::Device;
 use regraph::driver::{Driver, DriverError, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
-use regraph::settings::PlanChoice;
+use regraph::settings::{PlanChoice, Settings};
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 use watch::Watch;
 
@@ -57,8 +57,11 @@ type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 /// The allocator of a process. All calls may come from any thread.
 pub struct Plugin<D: Driver + HostApi> {
     connect: Connect<D>,
-    /// Without growth ahead and plans: these are for captures whose end is told in time.
+    /// Without growth ahead and plans: these are for captures whose end is told in time. Its settings are
+    /// those that it began with.
     config: Config,
+    /// The settings by now.
+    settings: Mutex<Settings>,
     /// How much those may map at once ahead of what they ask for, in bytes.
     ahead: u64,
     /// What their plans may come to, where they get their memory at their end.
@@ -94,6 +97,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
+            settings: Mutex::new(config.settings.clone()),
             config,
             ahead,
             plan,
@@ -225,6 +229,26 @@ impl<D: Driver + HostApi> Plugin<D> {
         self.engines().try_for_each(|engine| Ok(engine.keep_journals(keep)?))
     }
 
+    /// The settings by now.
+    pub fn settings(&self) -> Settings {
+        heard(&self.settings).clone()
+    }
+
+    /// Changes the settings that can change ([`Engine::tune`]), on all devices; one that nothing has asked
+    /// for memory of yet begins with them. Says whether there are others, where pools keep what they were made
+    /// with.
+    ///
+    /// # Errors
+    /// Those of [`Engine::tune`].
+    pub fn change_settings(&self, settings: Settings) -> Result<bool, Error> {
+        // Held until all devices have them: one that is made meanwhile has them too.
+        let mut now = heard(&self.settings);
+        *now = settings;
+        let engines: Vec<_> = self.engines().collect();
+        engines.iter().try_for_each(|engine| engine.tune(&now))?;
+        Ok(!engines.is_empty())
+    }
+
     fn devices(&self) -> impl Iterator<Item = &Device<D>> {
         self.devices.iter().filter_map(|device| device.get().map(Box::as_ref))
     }
@@ -246,7 +270,10 @@ impl<D: Driver + HostApi> Plugin<D> {
         slot: &'a OnceLock<Box<Device<D>>>,
     ) -> Result<&'a Device<D>, Error> {
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
-        let engine = Engine::new(driver, self.config.clone().device(number));
+        // Held until the device is there for all to see: it misses no change.
+        let settings = heard(&self.settings);
+        let config = self.config.clone().settings(settings.clone()).device(number);
+        let engine = Engine::new(driver, config);
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
             for observer in heard(&observers).clone() {
@@ -256,7 +283,6 @@ impl<D: Driver + HostApi> Plugin<D> {
         if self.journals.load(Ordering::Relaxed) {
             engine.keep_journals(true)?;
         }
-        // Held until the device is there for all to see: it misses no change.
         let history = heard(&self.history);
         if let Some(options) = &*history {
             engine.keep_history(options)?;

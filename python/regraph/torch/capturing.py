@@ -16,7 +16,7 @@ from regraph.torch.patches import Patches
 
 
 class UnderWay(weakref.ref[Any]):
-    """A graph object that has begun a capture, on the stream of the device, and has not ended it."""
+    """A graph object that has begun a capture, on a stream of a device, and has not ended it."""
 
     __slots__ = ("capture", "device", "key", "stream")
 
@@ -29,8 +29,10 @@ class UnderWay(weakref.ref[Any]):
 
 
 def install(patches: Patches) -> None:
-    """Replaces methods of PyTorch's native graph class, which all of its Python classes call, and of
-    `torch.cuda.graph`."""
+    """Replaces methods of PyTorch's native graph class, which every Python class of graphs calls.
+
+    And that of `torch.cuda.graph` which ends a capture.
+    """
     graph = torch._C._CUDAGraph
     calls = _Calls(graph.capture_end, graph.reset)
     patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
@@ -85,7 +87,7 @@ class _Calls:
         @functools.wraps(begin)
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> None:
             if is_capturing():
-                # PyTorch's own error comes too late: the graph's destructor then aborts the process.
+                # PyTorch's own error comes too late: the graph's destructor then aborts.
                 raise Error("The current stream is capturing already; end that capture first.")
             device = current_device()
             stream = current_stream(device)
@@ -109,7 +111,7 @@ class _Calls:
         return capture_begin
 
     def ending(self, end: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A method that has the graph checked, ends the capture and reports the result to regraph."""
+        """A method that has the graph checked, ends the capture and reports the result."""
         is_capturing = torch.cuda.is_current_stream_capturing
         current_device = torch._C._cuda_getDevice
         current_stream = torch._C._cuda_getCurrentRawStream

@@ -1,6 +1,5 @@
 """What must hold before PyTorch can use another allocator."""
 
-import os
 import warnings
 from typing import Any
 
@@ -74,14 +73,3 @@ def warn_of_errors() -> None:
             "raises RuntimeError, not torch.OutOfMemoryError.",
             stacklevel=3,
         )
-
-
-def warn_of_other_settings() -> None:
-    """Warns where the environment has settings for PyTorch's own allocator."""
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if os.environ.get(name):
-            warnings.warn(
-                f"{name} is for PyTorch's own allocator of GPU memory and has no effect on "
-                "regraph; REGRAPH_ALLOC_CONF has the same grammar.",
-                stacklevel=3,
-            )

@@ -9,6 +9,7 @@ import torch
 
 from regraph import _native
 from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
+from regraph.torch import settings as pytorch_settings
 from regraph.torch import native as door
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
@@ -34,7 +35,9 @@ def enable(
     too; one made by 'fork' inherits it.
 
     Args:
-        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable.
+        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable. What
+            neither says and PyTorch's own variables do (`PYTORCH_ALLOC_CONF`, or
+            `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
         check: Whether the checker examines each capture; `None` leaves that to the settings.
         native: Whether regraph enters as an allocator class of PyTorch's own kind, which serves
             everything that PyTorch's own allocator serves (`True`), or by PyTorch's door for
@@ -53,14 +56,14 @@ def enable(
         conditions.require_usable_torch()
         library = None if native is False else _library(required=native is True)
         if library is None:
-            _plug_in(settings, check)
+            unused = _plug_in(settings, check)
             _backend = "plugin"
         else:
-            _enter(library, settings, check, backend_name)
+            unused = _enter(library, settings, check, backend_name)
             _backend = "native"
             snapshots.begin_history()
+    pytorch_settings.tell_unused(unused, stacklevel=2)
     conditions.warn_of_errors()
-    conditions.warn_of_other_settings()
     if _backend == "plugin":
         unserved.turn_off()
 
@@ -95,10 +98,12 @@ def _library(required: bool) -> CDLL | None:
         return None
 
 
-def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> None:
-    _start(settings, check)
+def _enter(
+    library: CDLL, settings: str | None, check: bool | None, name: str
+) -> list[str]:
+    unused = _start(settings, check)
     try:
-        for part in (capturing, pools):
+        for part in (capturing, pools, pytorch_settings):
             part.install(_patches)
         door.install(library, name)
     except BaseException as error:
@@ -106,20 +111,21 @@ def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -
         if isinstance(error, RuntimeError):
             raise _refused(error) from error
         raise
+    return unused
 
 
-def _plug_in(settings: str | None, check: bool | None) -> None:
+def _plug_in(settings: str | None, check: bool | None) -> list[str]:
     global _allocator
     allocator = torch.cuda.memory.CUDAPluggableAllocator(
         _native.library_path(), "regraph_torch_allocate", "regraph_torch_free"
     )
     conditions.require_hooks(allocator._allocator)
-    _start(settings, check)
+    unused = _start(settings, check)
     hooks = _native.hooks()
     for hook, setter in conditions.SETTERS.items():
         getattr(allocator._allocator, setter)(hooks[hook])
     try:
-        for part in (capturing, figures, snapshots, unserved):
+        for part in (capturing, figures, snapshots, unserved, pytorch_settings):
             part.install(_patches)
         torch.cuda.memory.change_current_allocator(allocator)
     except BaseException as error:
@@ -128,11 +134,13 @@ def _plug_in(settings: str | None, check: bool | None) -> None:
             raise _refused(error) from error
         raise
     _allocator = allocator
+    return unused
 
 
-def _start(settings: str | None, check: bool | None) -> None:
+def _start(settings: str | None, check: bool | None) -> list[str]:
+    """Makes the allocator; returns settings of PyTorch's that have no effect."""
     try:
-        _native.start(settings, check)
+        return _native.start(settings, check, pytorch_settings.of_environment())
     except ValueError as error:
         raise Error(f"The settings are wrong: {error}") from error
     except RuntimeError as error:

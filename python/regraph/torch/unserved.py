@@ -42,10 +42,6 @@ _BENCHMARK = (
     "torch.backends.cudnn.benchmark stays off: it asks the allocator for a figure that PyTorch "
     "passes on from its own only, and every convolution would fail."
 )
-_SETTINGS = (
-    "These settings are for PyTorch's own allocator and do not change what regraph does with GPU "
-    "memory; pass them to regraph.torch.enable()."
-)
 
 
 def install(patches: Patches) -> None:
@@ -70,7 +66,6 @@ def install(patches: Patches) -> None:
     patches.replace(torch.cuda.CUDAGraph, "retain_pool", _refuse(_RETAINING))
     patches.replace(torch._C, "_cuda_cudaCachingAllocator_enable", _enable_caching)
     _replace_benchmark(patches)
-    _replace_settings(patches)
 
 
 def turn_off() -> None:
@@ -104,14 +99,3 @@ def _replace_benchmark(patches: Patches) -> None:
     patches.replace(torch._C, "_set_cudnn_benchmark", set_benchmark)
     attribute: Any = vars(type(torch.backends.cudnn)).get("benchmark")
     patches.replace(attribute, "setter", set_benchmark)
-
-
-def _replace_settings(patches: Patches) -> None:
-    original = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
-
-    def set_settings(text: str) -> None:
-        warnings.warn(_SETTINGS, stacklevel=2)
-        if original is not None:
-            original(text)  # Those of pinned memory still count.
-
-    patches.replace(torch._C, "_accelerator_setAllocatorSettings", set_settings)

@@ -1,0 +1,57 @@
+"""Settings that a program gives to PyTorch's allocator: those that mean the same here count."""
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterable
+
+import torch
+
+from regraph import _native
+from regraph.torch.patches import Patches
+
+#: PyTorch's own allocator of pinned memory goes on, and reads these.
+_PINNED = ("pinned_", "pin_memory_")
+
+_told: set[str] = set()
+
+
+def of_environment() -> str:
+    """The settings that the environment has for PyTorch."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return next((text for name in names if (text := os.environ.get(name))), "")
+
+
+def install(patches: Patches) -> None:
+    """Replaces the functions that set PyTorch's settings."""
+    # PyTorch 2.7 has the second, 2.11 the first.
+    for name in (
+        "_accelerator_setAllocatorSettings",
+        "_cuda_cudaCachingAllocator_set_allocator_settings",
+    ):
+        original = getattr(torch._C, name, None)
+        if original is not None:
+            patches.replace(torch._C, name, _setter(original))
+
+
+def tell_unused(keys: Iterable[str], stacklevel: int) -> None:
+    """Warns of keys that have no effect, of each once."""
+    unused = [key for key in keys if not key.startswith(_PINNED) and key not in _told]
+    if unused:
+        _told.update(unused)
+        warnings.warn(
+            f"{', '.join(unused)}: no effect on regraph, or none on pools that are in use. Its own "
+            "settings are those of REGRAPH_ALLOC_CONF and regraph.torch.enable(settings=…).",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _setter(original: Callable[[str], None]) -> Callable[[str], None]:
+    @functools.wraps(original)
+    def set_settings(text: str) -> None:
+        # PyTorch's own errors, and what its allocator of pinned memory reads. It would compare the
+        # backend's name with regraph's.
+        original(",".join(part for part in text.split(",") if part.strip() != "backend:native"))
+        tell_unused(_native.change_settings(text), stacklevel=2)
+
+    return set_settings
