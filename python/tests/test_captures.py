@@ -95,6 +95,35 @@ def test_captures_beside_a_communication_library_map_nothing_ahead(enabled, nati
     assert native.calls[-1] == ("capture_dropped", 0, 7, CAPTURE)
 
 
+@pytest.mark.parametrize(
+    ("before", "later", "hook", "groups", "alone"),
+    [
+        ("0", "0", "0", ["cpu:gloo,cuda:nccl", "cuda:nccl"], True),
+        ("0", "0", "0", ["cpu:gloo,cuda:gloo"], True),
+        ("1", "0", "0", ["cuda:nccl"], False),
+        (None, "0", "0", ["cuda:nccl"], False),
+        ("0", "1", "0", ["cuda:nccl"], False),
+        ("0", "0", "1", ["cuda:nccl"], False),
+        ("0", "0", "0", ["cuda:nccl", "cpu:gloo,cuda:ucc"], False),
+    ],
+)
+def test_nccl_can_be_told_to_register_nothing_of_captures(
+    gpu, native, monkeypatch, before, later, hook, groups, alone
+):
+    name = "NCCL_GRAPH_REGISTER"
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+    regraph.torch.enable(native=False)
+    monkeypatch.setenv(name, later)
+    monkeypatch.setenv("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", hook)
+    world = types.SimpleNamespace(pg_backend_config=dict(enumerate(groups)))
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_world", world)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    torch.cuda.CUDAGraph().capture_begin()
+    assert ("capture_begun", 0, 7, alone) in native.calls
+
+
 def test_a_plan_beside_a_communication_library_is_warned_of_once(enabled, native, monkeypatch):
     native.answers["plans_captures"] = True
     alone = torch.cuda.CUDAGraph()

@@ -13,6 +13,7 @@ import torch
 from regraph import _native
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
+from regraph.torch.registering import GRAPHS, Registering
 
 
 class UnderWay(weakref.ref[Any]):
@@ -73,6 +74,7 @@ class _Calls:
         self.reset = reset
         #: By the graph object's `id`.
         self.under_way: dict[int, UnderWay] = {}
+        self.registering = Registering()
         self.warned = False
         atexit.register(self.forget_all)
 
@@ -167,14 +169,14 @@ class _Calls:
 
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if a plan would need that."""
-        distributed = torch.distributed
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if not self.registering.may_happen():
             return True
         if not self.warned and _native.plans_captures():
             self.warned = True
             warnings.warn(
                 "torch.distributed is initialised, and its libraries may register memory of "
-                "captures: plan:exact has no effect on captures from now on.",
+                "captures: plan:exact has no effect on captures from now on. With NCCL, set "
+                f"{GRAPHS}=0 before regraph is enabled.",
                 stacklevel=4,
             )
         return False

@@ -5,7 +5,6 @@ own, with NCCL's registration of memory off and on. Weights after it must be equ
 """
 
 import hashlib
-import itertools
 import json
 import os
 import socket
@@ -16,7 +15,16 @@ from pathlib import Path
 import torch
 from common import enable, main
 
-ALLOCATORS = ("pytorch", "regraph")
+import regraph.torch
+
+# By which allocator, and whether NCCL registers memory of captures.
+WAYS = (
+    ("pytorch", False),
+    ("pytorch", True),
+    ("regraph", False),
+    ("regraph", True),
+    ("planned", False),
+)
 LAYERS, WIDTH, BATCH, STEPS, REPLAYS = 4, 1_024, 64, 6, 20
 # What PyTorch's documentation asks for before a data-parallel step is captured.
 WARM_UPS = 11
@@ -107,11 +115,15 @@ def sharded(rank):
 def _rank(training, allocator, out):
     """One process of a training."""
     rank = int(os.environ["RANK"])
-    if allocator == "regraph":
-        enable(native=True)
+    if allocator != "pytorch":
+        settings = "plan:exact" if allocator == "planned" else None
+        enable(native=True, settings=settings)
     torch.cuda.set_device(rank)
     torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
     digest = TRAININGS[training](rank)
+    if allocator != "pytorch":
+        planned = {capture.planned for capture in regraph.torch.captures()}
+        assert planned <= {allocator == "planned"}
     reserved = torch.cuda.max_memory_reserved()
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -161,8 +173,7 @@ def _compare(training, folder):
     """Trains in every way at once, and compares what comes of it."""
     if torch.cuda.device_count() < 2:
         return
-    ways = list(itertools.product(ALLOCATORS, (False, True)))
-    started = {way: _start(training, *way, folder) for way in ways}
+    started = {way: _start(training, *way, folder) for way in WAYS}
     digests = {}
     try:
         for way, ranks in started.items():
