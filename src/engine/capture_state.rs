@@ -63,8 +63,8 @@ pub(super) struct CaptureState {
     pub(super) journal: Option<Journal>,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
-    /// Behind all that the stream was given outside captures which this one was first seen on, where the host
-    /// had said that it would capture.
+    /// Behind all that the stream was given outside captures on which the host announced this one, where it
+    /// had said so before.
     pub(super) expected: Option<Position>,
     /// Blocks allocated in it.
     pub(super) blocks: usize,

@@ -26,10 +26,16 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         const CALL: &str = "begin_capture";
         self.change(|locked| {
+            let expected = locked.state.timelines.take_expected(stream);
             locked.state.must_be_awake(pool, CALL)?;
             let found = locked.capture_of(stream, CALL)?;
             let capture = found.ok_or(Error::NotCapturing { stream })?;
-            locked.look_into(stream, capture, pool, None, CALL).map(|_| capture)
+            let new = locked.state.captures.slot(capture).is_none();
+            let (slot, _) = locked.look_into(stream, capture, pool, None, CALL)?;
+            if new {
+                locked.state.capture(slot).expected = expected;
+            }
+            Ok(capture)
         })
     }
 
@@ -38,8 +44,10 @@ impl<D: Driver> Engine<D> {
     /// uses, and of this stream alone. Such a block is one of the capture from then on, if what the stream
     /// has been given by now is completed when the block is freed; else it waits as any other.
     ///
-    /// **The host promises** that until the next capture that the engine hears of on this stream, the stream is given no work that
-    /// uses a block of that pool. Costs an event, which is recorded on the stream.
+    /// **The host promises** that the stream is given no work outside captures that uses a block of that pool
+    /// until the next [`Engine::begin_capture`] that names the stream: that of this capture, directly after
+    /// it has begun. A capture of the stream that is first heard of by a request has no inputs, nor has the
+    /// next one. Costs an event, which is recorded on the stream.
     ///
     /// # Errors
     /// [`Error::PerThreadStream`].

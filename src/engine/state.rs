@@ -353,14 +353,15 @@ impl<D: Driver> Locked<'_, D> {
         // What is planned is planned from the record.
         let planned = settings.plan == PlanChoice::Exact;
         let keeps = settings.check || self.config.journal || self.state.journals || planned;
-        let expected = self.state.timelines.take_expected(stream);
+        // A capture that was not announced may be another than the one that was expected.
+        self.state.timelines.take_expected(stream);
         self.state.captures.add(|age| CaptureState {
             id,
             age,
             proof: Capture::new(trusted, outlook, !self.config.lacks(Flaw::SetBack)),
             journal: keeps.then(Journal::new),
             pools: SmallVec::new(),
-            expected,
+            expected: None,
             blocks: 0,
             rows: FixedBitSet::new(),
             held: Vec::new(),

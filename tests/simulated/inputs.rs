@@ -1,7 +1,7 @@
 //! Blocks from before a capture that the capture frees: it may have their places itself.
 
 use crate::common::{bench, Bench, MIB};
-use regraph::driver::{CaptureId, ErrorKind, HostApi, StreamHandle};
+use regraph::driver::{CaptureId, CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, PoolConfig};
 use regraph::settings::Settings;
 
@@ -184,6 +184,28 @@ fn an_input_that_something_else_may_use_waits() {
     let capture = begin(&b, s);
     assert!(!is_reused(&b, s, &block));
     b.finish(s, capture);
+}
+
+/// A host may begin a capture by hand after it has told of another that then came to nothing.
+#[test]
+fn a_capture_that_is_not_announced_has_no_inputs() {
+    let b = bench(checked());
+    let [s] = b.streams();
+    b.engine.expect_capture(s).unwrap();
+    b.driver.complete_all();
+    let blocks = [b.allocate(s), b.allocate(s)];
+    b.launch(s);
+    for (block, announced) in blocks.iter().zip([false, true]) {
+        b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+        if announced {
+            b.engine.begin_capture(b.pool, s).unwrap();
+        }
+        let first = b.allocate(s);
+        assert!(!is_reused(&b, s, block));
+        b.engine.free(first.id).unwrap();
+        let capture = b.engine.captures_of(s).unwrap()[0];
+        b.finish(s, capture);
+    }
 }
 
 /// Figures and history hold for a block that a stream's cache had leased, and for one that it had not.
