@@ -43,19 +43,13 @@ fn statistics(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyAny>> {
 /// Sets each peak to the current figure.
 #[pyfunction]
 fn reset_peaks(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| {
-        let engine = allocator()?.engine(device).map_err(raised)?;
-        engine.reset_peaks().map_err(|error| raised(error.into()))
-    })
+    py.detach(|| allocator()?.reset_peaks(device).map_err(raised))
 }
 
 /// Sets the sums of what was allocated and freed to zero.
 #[pyfunction]
 fn reset_accumulated(py: Python<'_>, device: u32) -> PyResult<()> {
-    py.detach(|| {
-        let engine = allocator()?.engine(device).map_err(raised)?;
-        engine.reset_accumulated().map_err(|error| raised(error.into()))
-    })
+    py.detach(|| allocator()?.reset_accumulated(device).map_err(raised))
 }
 
 /// The share of the device's memory that may be held.

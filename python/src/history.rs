@@ -54,6 +54,15 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
             stats_reset_accumulated as extern "C-unwind" fn(c_int) as usize,
         ),
         (
+            "stats_of_pools",
+            stats_of_pools
+                as unsafe extern "C-unwind" fn(
+                    c_int,
+                    *mut c_void,
+                    extern "C" fn(*mut c_void, u64, u64, *const i64),
+                ) as usize,
+        ),
+        (
             "block_row",
             block_row as unsafe extern "C" fn(*mut c_void, *mut LiveRow) -> bool as usize,
         ),
@@ -84,25 +93,33 @@ unsafe extern "C-unwind" fn stats(device: c_int, figures: *mut i64) {
 }
 
 extern "C-unwind" fn stats_reset_peak(device: c_int) {
-    or_throw(guarded(|| {
-        Ok(allocator()?.engine(number(device))?.reset_peaks().map_err(plugged)?)
-    }));
+    or_throw(guarded(|| Ok(allocator()?.reset_peaks(number(device))?)));
 }
 
 extern "C-unwind" fn stats_reset_accumulated(device: c_int) {
-    or_throw(guarded(|| {
-        Ok(allocator()?.engine(number(device))?.reset_accumulated().map_err(plugged)?)
-    }));
+    or_throw(guarded(|| Ok(allocator()?.reset_accumulated(number(device))?)));
 }
 
-fn plugged(error: regraph::engine::Error) -> regraph_plugin::Error {
-    error.into()
+/// Tells what each named pool holds ([`regraph_plugin::Plugin::reserved_by_pools`]).
+///
+/// # Safety
+/// `each` is for `data`, and throws nothing.
+unsafe extern "C-unwind" fn stats_of_pools(
+    device: c_int,
+    data: *mut c_void,
+    each: extern "C" fn(*mut c_void, u64, u64, *const i64),
+) {
+    let pools = or_throw(guarded(|| Ok(allocator()?.reserved_by_pools(number(device))?)));
+    for (key, figures) in pools {
+        each(data, key.0, key.1, figures.as_ptr());
+    }
 }
 
 /// A live block.
 #[repr(C)]
 struct LiveRow {
     stream: *mut c_void,
+    pool: [u64; 2],
     requested: u64,
     bytes: u64,
     device: c_int,
@@ -115,9 +132,9 @@ struct LiveRow {
 unsafe extern "C" fn block_row(address: *mut c_void, row: *mut LiveRow) -> bool {
     let Ok(block) = guarded(|| Ok(allocator()?.live_block(address as u64)?)) else { return false };
     let (requested, bytes, stream) = (block.requested, block.bytes, block.stream.as_raw());
-    let device = block.device as c_int;
+    let (device, pool) = (block.device as c_int, [block.key.0, block.key.1]);
     // SAFETY: as above.
-    unsafe { row.write(LiveRow { stream, requested, bytes, device }) };
+    unsafe { row.write(LiveRow { stream, pool, requested, bytes, device }) };
     true
 }
 
@@ -363,18 +380,38 @@ fn context(context: Option<&HostContext>) -> *const c_void {
         .map_or(std::ptr::null(), |context| context.0.cast_const())
 }
 
-/// Told of a request that failed: device, bytes requested, what the device has in all, or may be held
-/// of it, and what it has free. Must not throw.
-type OomObserver = extern "C" fn(c_int, u64, u64, u64);
+/// A request that failed. All in bytes.
+#[repr(C)]
+struct OomRow {
+    requested: u64,
+    device_total: u64,
+    device_free: u64,
+    /// What may be held; all that the device has where there is no limit.
+    allowed: u64,
+    reserved: u64,
+    device: c_int,
+    /// Whether the request would have gone beyond a limit.
+    beyond: bool,
+}
+
+/// Told of a request that failed. Must not throw.
+type OomObserver = extern "C" fn(*const OomRow);
 
 /// # Safety
 /// `observer` stays for as long as the process lives.
 unsafe extern "C-unwind" fn oom_observe(observer: OomObserver) {
     or_throw(guarded(|| {
         allocator()?.observe_out_of_memory(Arc::new(move |device, report| {
-            let limit = report.engine_limit.or(report.device_total);
-            let (limit, free) = (limit.unwrap_or(0), report.device_free.unwrap_or(0));
-            observer(device as c_int, report.requested, limit, free);
+            let device_total = report.device_total.unwrap_or(0);
+            observer(&OomRow {
+                requested: report.requested,
+                device_total,
+                device_free: report.device_free.unwrap_or(0),
+                allowed: report.engine_limit.unwrap_or(device_total),
+                reserved: report.engine_reserved,
+                device: device as c_int,
+                beyond: report.is_beyond_limit(),
+            });
         }));
         Ok(())
     }));

@@ -143,6 +143,12 @@ impl fmt::Display for OutOfMemory {
 }
 
 impl OutOfMemory {
+    /// Whether the request would have gone beyond the engine's limit.
+    pub fn is_beyond_limit(&self) -> bool {
+        let more = self.engine_reserved.saturating_add(self.requested);
+        self.engine_limit.is_some_and(|limit| more > limit)
+    }
+
     /// What may help, most likely first.
     fn advice(&self) -> Vec<&'static str> {
         let waits = self.waiting >= self.requested;

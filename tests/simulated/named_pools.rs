@@ -643,3 +643,29 @@ fn a_pool_is_made_anew_though_the_driver_keeps_its_memory() {
     assert_eq!(h.plugin.live_block(block).unwrap().key, POOL);
     assert_eq!(h.plugin.surroundings_of(block).unwrap().0, block);
 }
+
+#[test]
+fn what_pools_held_is_told_by_name_until_it_is_reset() {
+    let h = host("");
+    let s = h.stream();
+    let of = |key| {
+        let rows = h.plugin.reserved_by_pools(0).unwrap();
+        rows.into_iter().find(|row| row.0 == key).map(|row| row.1[..4].to_vec())
+    };
+    h.make(POOL);
+    h.make(OTHER);
+    let block = h.within(POOL, || h.allocate(3, s));
+    let mib = MIB as i64;
+    assert_eq!(of(POOL).unwrap(), [4 * mib, 4 * mib, 4 * mib, 0]);
+    assert_eq!(of(OTHER).unwrap(), [0; 4]);
+    h.free(block);
+    h.driver.synchronize().unwrap();
+    h.drop_pool(POOL);
+    assert_eq!(h.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current, 0);
+    assert_eq!(of(POOL).unwrap(), [0, 4 * mib, 4 * mib, 4 * mib]);
+    h.plugin.reset_peaks(0).unwrap();
+    assert_eq!(of(POOL).unwrap(), [0, 0, 4 * mib, 4 * mib]);
+    h.plugin.reset_accumulated(0).unwrap();
+    assert_eq!(of(POOL), None);
+    assert_eq!(of(OTHER).unwrap(), [0; 4]);
+}

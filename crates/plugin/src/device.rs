@@ -214,11 +214,23 @@ impl<D: Driver + HostApi> Device<D> {
     /// it; the rest is tried again later. Says whether there was any.
     pub(super) fn drop_unused(&self, pools: &mut Pools) -> bool {
         let before = pools.private.len();
-        pools.private.retain(|_, private| {
+        let mut gone = Vec::new();
+        pools.private.retain(|&key, private| {
+            if !private.is_unused() {
+                return true;
+            }
+            let held = self.left_by(private.pool);
             // After the driver's errors the pool is gone, and some of its memory stays with the driver.
-            let keeps = |result| matches!(result, Err(engine::Error::PoolInUse { .. }));
-            !private.is_unused() || keeps(self.engine.destroy_pool(private.pool))
+            let keeps = matches!(
+                self.engine.destroy_pool(private.pool),
+                Err(engine::Error::PoolInUse { .. })
+            );
+            gone.extend(held.filter(|_| !keeps).map(|held| (key, held)));
+            keeps
         });
+        // Not in the table's order, which is not the same in each run.
+        gone.sort_unstable_by_key(|&(key, _)| key);
+        gone.into_iter().for_each(|(key, held)| pools.leave(key, held));
         pools.private.len() < before
     }
 

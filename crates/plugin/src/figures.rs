@@ -1,5 +1,7 @@
 //! What a plug-in tells of its memory, in the shapes that PyTorch gives it.
 
+use std::collections::BTreeMap;
+
 use serde_json::{json, Map, Value};
 
 use regraph::driver::{Driver, HostApi, StreamHandle};
@@ -42,12 +44,77 @@ impl<D: Driver + HostApi> Plugin<D> {
         let nothing = || json!(numbers(Figure::default()));
         all.insert("oversize_allocations".to_owned(), nothing());
         all.insert("oversize_segments".to_owned(), nothing());
-        all.insert("max_split_size".to_owned(), json!(-1));
+        let split = self.config.settings.max_split_bytes;
+        all.insert("max_split_size".to_owned(), split.map_or(json!(-1), |bytes| json!(bytes)));
         all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
         if let Value::Object(counts) = json!(statistics.counts) {
             all.extend(counts);
         }
         Ok(Value::Object(all))
+    }
+
+    /// What each pool holds on a device that the host has named, in bytes: four numbers each, current,
+    /// peak, allocated and freed, for all of it, for small blocks and for large ones. Of a pool that is gone
+    /// the sums and the peak stay until they are reset, of the latest 256 of these.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn reserved_by_pools(&self, device: u32) -> Result<Vec<(PoolKey, [i64; 12])>, Error> {
+        let device = self.device(device)?;
+        let pools = device.pools();
+        let mut rows: BTreeMap<PoolKey, [Figure; 3]> = BTreeMap::new();
+        let live = pools
+            .private
+            .iter()
+            .filter_map(|(&key, private)| Some((key, device.held_by(private.pool)?)));
+        for (key, held) in live.chain(pools.gone.iter().copied()) {
+            let row = rows.entry(key).or_default();
+            for (sum, figure) in row.iter_mut().zip(held) {
+                sum.current += figure.current;
+                sum.peak = sum.peak.max(figure.peak);
+                sum.allocated += figure.allocated;
+                sum.freed += figure.freed;
+            }
+        }
+        let number = |part: u64| i64::try_from(part).unwrap_or(i64::MAX);
+        let numbers = |held: [Figure; 3]| {
+            let mut numbers = [0; 12];
+            let parts =
+                held.into_iter().flat_map(|it| [it.current, it.peak, it.allocated, it.freed]);
+            numbers.iter_mut().zip(parts).for_each(|(to, part)| *to = number(part));
+            numbers
+        };
+        Ok(rows.into_iter().map(|(key, held)| (key, numbers(held))).collect())
+    }
+
+    /// Sets each peak of a device to the current figure. See
+    /// [`Engine::reset_peaks`](regraph::engine::Engine::reset_peaks).
+    ///
+    /// # Errors
+    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    pub fn reset_peaks(&self, device: u32) -> Result<(), Error> {
+        self.reset(device, |figure| figure.peak = 0)?;
+        Ok(self.engine(device)?.reset_peaks()?)
+    }
+
+    /// Sets a device's sums of what came and went to zero. See
+    /// [`Engine::reset_accumulated`](regraph::engine::Engine::reset_accumulated).
+    ///
+    /// # Errors
+    /// Those of that call; [`Error::Driver`] where the device cannot be had.
+    pub fn reset_accumulated(&self, device: u32) -> Result<(), Error> {
+        self.reset(device, |figure| (figure.allocated, figure.freed) = (0, 0))?;
+        Ok(self.engine(device)?.reset_accumulated()?)
+    }
+
+    /// Resets a part of what is kept of pools that are gone.
+    fn reset(&self, device: u32, reset: impl Fn(&mut Figure)) -> Result<(), Error> {
+        let mut pools = self.device(device)?.pools();
+        pools.gone.retain_mut(|(_, held)| {
+            held.iter_mut().for_each(&reset);
+            held.iter().any(|it| it.peak + it.allocated + it.freed > 0)
+        });
+        Ok(())
     }
 
     /// A device's pools, that of eager work first.
@@ -115,6 +182,21 @@ impl<D: Driver + HostApi> Plugin<D> {
 }
 
 impl<D: Driver + HostApi> Device<D> {
+    /// What a pool holds: all of it, for small blocks, for large ones.
+    fn held_by(&self, pool: PoolId) -> Option<[Figure; 3]> {
+        let figures = self.engine.statistics_of(pool).ok()?;
+        Some([&figures.all, &figures.small_pool, &figures.large_pool].map(|it| it.reserved_bytes))
+    }
+
+    /// What a pool held, for when it is gone: it holds nothing then.
+    pub(super) fn left_by(&self, pool: PoolId) -> Option<[Figure; 3]> {
+        let gone = |mut figure: Figure| {
+            figure.freed += std::mem::take(&mut figure.current);
+            figure
+        };
+        self.held_by(pool).map(|held| held.map(gone))
+    }
+
     /// Every pool with its name and the number of its graphs, in order of names.
     fn all_pools(&self) -> Vec<(PoolKey, PoolId, usize)> {
         let pools = self.pools();

@@ -76,7 +76,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// each of allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
     /// active_bytes, inactive_split_bytes and requested_bytes: current, peak, allocated, freed. Behind
     /// them num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, and
-    /// -1: blocks of every size may be cut.
+    /// the size in bytes from which on blocks are not cut; -1 where all may be.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -94,7 +94,8 @@ impl<D: Driver + HostApi> Plugin<D> {
             counts.num_device_free,
         ];
         let mut numbers = [-1; FIGURES];
-        for (number, part) in numbers.iter_mut().zip(parts.chain(counted)) {
+        let split = self.config.settings.max_split_bytes;
+        for (number, part) in numbers.iter_mut().zip(parts.chain(counted).chain(split)) {
             *number = i64::try_from(part).unwrap_or(i64::MAX);
         }
         Ok(numbers)

@@ -1,11 +1,11 @@
 //! The pools that a host has named for its graphs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::thread::ThreadId;
 
 use crate::map::{new_map, Map};
 use regraph::driver::{CaptureId, StreamHandle};
-use regraph::engine::{GraphId, PoolConfig, PoolId, Spare};
+use regraph::engine::{Figure, GraphId, PoolConfig, PoolId, Spare};
 
 /// A pool's name, as its host gives it.
 pub type PoolKey = (u64, u64);
@@ -89,7 +89,12 @@ pub(super) struct Pools {
     /// memory. It does not say either when the graphs go, so they keep it.
     pub(super) strays: BTreeMap<CaptureId, PoolId>,
     pub(super) stray_graphs: Vec<GraphId>,
+    /// What the latest pools held that are gone: all of it, for small blocks, for large ones.
+    pub(super) gone: VecDeque<(PoolKey, [Figure; 3])>,
 }
+
+/// Of so many pools that are gone the figures are kept.
+const GONE: usize = 256;
 
 impl Pools {
     pub(super) fn new() -> Self {
@@ -98,7 +103,16 @@ impl Pools {
             announced: new_map(),
             strays: BTreeMap::new(),
             stray_graphs: Vec::new(),
+            gone: VecDeque::new(),
         }
+    }
+
+    /// Keeps what a pool held that is gone.
+    pub(super) fn leave(&mut self, key: PoolKey, held: [Figure; 3]) {
+        if self.gone.len() == GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back((key, held));
     }
 
     /// The name of the pool with this number in the engine; zeros for all that graphs have no part in.

@@ -110,6 +110,13 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
   void setUserMetadata(const std::string& metadata) override;
   std::string getUserMetadata() override;
 #endif
+#if REGRAPH_TORCH >= 212
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* address) override;
+#endif
+#if REGRAPH_TORCH >= 214
+  bool supportsUserMetadata() override { return true; }
+  void annotateMemory(const void* address, const std::string& metadata) override;
+#endif
   void attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) override;
 #if REGRAPH_TORCH >= 212
   void attachOomRejectionObserver(native::OomRejectionObserver observer) override;

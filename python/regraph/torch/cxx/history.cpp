@@ -1,6 +1,7 @@
 // Figures, history, snapshots and observers.
 #include "history.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <deque>
@@ -47,6 +48,17 @@ thread_local std::string user_metadata;
 std::mutex annotations_guard;
 std::deque<AnnotationEntry> annotations;
 std::size_t most_annotations = 0;
+
+#if REGRAPH_TORCH >= 214
+// What was said of live blocks, with what else happened on a device; as many as of annotations.
+std::deque<native::TraceEntry> remarks;
+bool keeps_remarks = true;
+#endif
+
+#if REGRAPH_TORCH >= 212
+// Requests that a limit refused where PyTorch is set to tell of them, by device.
+std::array<std::atomic<std::int64_t>, C10_COMPILE_TIME_MAX_GPUS> rejections{};
+#endif
 
 DeviceIndex current() {
   DeviceIndex device = 0;
@@ -160,6 +172,23 @@ void Freed::tell() const {
   }
 }
 
+#if REGRAPH_TORCH >= 213
+namespace {
+
+void see_pool(void* data, std::uint64_t first, std::uint64_t second,
+              const std::int64_t* next) noexcept {
+  auto& stats = *static_cast<c10::CachingDeviceAllocator::DeviceStats*>(data);
+  for (auto& kind : stats.reserved_bytes_by_private_pools[{first, second}]) {
+    kind.current = *next++;
+    kind.peak = *next++;
+    kind.allocated = *next++;
+    kind.freed = *next++;
+  }
+}
+
+}  // namespace
+#endif
+
 c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
   const Numbers now = numbers(device);
   auto next = now.begin();
@@ -180,10 +209,21 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex d
   stats.num_device_alloc = *next++;
   stats.num_device_free = *next++;
   stats.max_split_size = *next++;
+#if REGRAPH_TORCH >= 212
+  stats.num_oom_rejections = rejections.at(device);
+#endif
+#if REGRAPH_TORCH >= 213
+  hooks.stats_of_pools(device, &stats, &see_pool);
+#endif
   return stats;
 }
 
-void Allocator::resetAccumulatedStats(DeviceIndex device) { hooks.stats_reset_accumulated(device); }
+void Allocator::resetAccumulatedStats(DeviceIndex device) {
+  hooks.stats_reset_accumulated(device);
+#if REGRAPH_TORCH >= 212
+  rejections.at(device) = 0;
+#endif
+}
 
 void Allocator::resetPeakStats(DeviceIndex device) { hooks.stats_reset_peak(device); }
 
@@ -282,6 +322,16 @@ native::SnapshotInfo Allocator::snapshot_of(MempoolId_t pool, bool traces) {
   info.device_traces.resize(devices_);
   hooks.snapshot_visit(pool.first, pool.second, traces, &info, &kVisitor);
   std::lock_guard<std::mutex> lock(annotations_guard);
+#if REGRAPH_TORCH >= 214
+  for (const auto& remark : remarks) {
+    if (!traces) break;
+    auto& trace = info.device_traces.at(remark.device_);
+    const auto later = [](c10::time_t time, const native::TraceEntry& entry) {
+      return time < entry.time_.t_;
+    };
+    trace.insert(std::upper_bound(trace.begin(), trace.end(), remark.time_.t_, later), remark);
+  }
+#endif
   info.external_annotations.insert(info.external_annotations.end(), annotations.begin(),
                                    annotations.end());
   return info;
@@ -346,6 +396,11 @@ void Allocator::record_history(bool enabled, native::CreateContextFn context, st
   std::lock_guard<std::mutex> lock(annotations_guard);
   most_annotations = enabled ? entries : 0;
   if (clear || !enabled) annotations.clear();
+#if REGRAPH_TORCH >= 214
+  keeps_remarks = (bits & (1U << native::TraceEntry::ANNOTATE)) == 0;
+  if (clear || !enabled) remarks.clear();
+  while (remarks.size() > most_annotations) remarks.pop_front();
+#endif
   while (annotations.size() > most_annotations) annotations.pop_front();
 }
 
@@ -381,11 +436,47 @@ void Allocator::setUserMetadata(const std::string& metadata) {
 std::string Allocator::getUserMetadata() { return user_metadata; }
 #endif
 
+#if REGRAPH_TORCH >= 212
+std::shared_ptr<c10::GatheredContext> Allocator::getContextForPointer(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  if (!recording) return nullptr;
+  for (const auto& segment : snapshot_of({0, 0}, false).segments) {
+    auto start = static_cast<std::uintptr_t>(segment.address);
+    for (const auto& block : segment.blocks) {
+      if (block.allocated && start <= at && at < start + block.size) {
+        return block.context_when_allocated;
+      }
+      start += block.size;
+    }
+  }
+  return nullptr;
+}
+#endif
+
+#if REGRAPH_TORCH >= 214
+void Allocator::annotateMemory(const void* address, const std::string& metadata) {
+  LiveRow block{};
+  if (!recording || !hooks.block_row(const_cast<void*>(address), &block)) return;
+  native::TraceEntry remark(
+      native::TraceEntry::ANNOTATE, static_cast<DeviceIndex>(block.device),
+      reinterpret_cast<std::size_t>(address), block.requested, block.stream,
+      MempoolId_t{block.pool[0], block.pool[1]}, 0, nullptr, "N/A", metadata);
+  remark.time_.t_ = microseconds();
+  std::lock_guard<std::mutex> lock(annotations_guard);
+  if (!keeps_remarks || most_annotations == 0) return;
+  if (remarks.size() == most_annotations) remarks.pop_front();
+  remarks.push_back(std::move(remark));
+}
+#endif
+
 // Observers.
 
 namespace {
 
 std::mutex observers_guard;
+#if REGRAPH_TORCH >= 212
+std::vector<native::OomRejectionObserver> rejection_observers;
+#endif
 std::vector<native::OutOfMemoryObserver> oom_observers;
 std::vector<native::AllocatorTraceTracker> trackers;
 
@@ -396,19 +487,30 @@ std::vector<Observer> all_of(const std::vector<Observer>& observers) {
   return observers;
 }
 
-void see_out_of_memory(int device, std::uint64_t requested, std::uint64_t total,
-                       std::uint64_t free) {
+void see_out_of_memory(const OomRow* row) {
   if (c10::memoryProfilingEnabled()) {
     shielded([&] {
-      const Numbers now = numbers(device);
+      const Numbers now = numbers(row->device);
       c10::reportOutOfMemoryToProfiler(
-          static_cast<std::int64_t>(requested), now[kAllocatedBytes], now[kReservedBytes],
-          c10::Device(c10::kCUDA, static_cast<DeviceIndex>(device)));
+          static_cast<std::int64_t>(row->requested), now[kAllocatedBytes], now[kReservedBytes],
+          c10::Device(c10::kCUDA, static_cast<DeviceIndex>(row->device)));
     });
   }
   shielded([&] {
-    for (const auto& observer : all_of(oom_observers)) observer(device, requested, total, free);
+    for (const auto& observer : all_of(oom_observers)) {
+      observer(row->device, row->requested, row->allowed, row->device_free);
+    }
   });
+#if REGRAPH_TORCH >= 212
+  // regraph refuses what is beyond a limit in any case, before it asks the driver.
+  if (!row->beyond || !native::CUDAAllocatorConfig::throw_on_cudamalloc_oom()) return;
+  ++rejections.at(row->device);
+  shielded([&] {
+    for (const auto& observer : all_of(rejection_observers)) {
+      observer(row->device, row->requested, row->reserved, row->device_total);
+    }
+  });
+#endif
 }
 
 void see_memory(const EntryRow* row) {
@@ -429,8 +531,10 @@ void Allocator::attachOutOfMemoryObserver(native::OutOfMemoryObserver observer) 
 }
 
 #if REGRAPH_TORCH >= 212
-// No request is refused that memory is left for.
-void Allocator::attachOomRejectionObserver(native::OomRejectionObserver) {}
+void Allocator::attachOomRejectionObserver(native::OomRejectionObserver observer) {
+  std::lock_guard<std::mutex> lock(observers_guard);
+  rejection_observers.push_back(std::move(observer));
+}
 #endif
 
 void Allocator::attachAllocatorTraceTracker(native::AllocatorTraceTracker tracker) {

@@ -12,6 +12,7 @@ namespace regraph {
 // A live block.
 struct LiveRow {
   void* stream;
+  std::uint64_t pool[2];
   std::uint64_t requested;
   std::uint64_t bytes;
   int device;
@@ -64,6 +65,20 @@ struct AnnotationRow {
   std::int64_t time_us;
   int device;
   bool begins;
+};
+
+// A request that failed. All in bytes.
+struct OomRow {
+  std::uint64_t requested;
+  // What the device has, and what of it is free.
+  std::uint64_t device_total;
+  std::uint64_t device_free;
+  // What may be held; all that the device has where there is no limit.
+  std::uint64_t allowed;
+  std::uint64_t reserved;
+  int device;
+  // Whether the request would have gone beyond a limit.
+  bool beyond;
 };
 
 struct SettingsRow {
@@ -168,6 +183,11 @@ struct PoolSource {
   HOOK(void, stats, (int device, std::int64_t* figures))                                      \
   HOOK(void, stats_reset_peak, (int device))                                                  \
   HOOK(void, stats_reset_accumulated, (int device))                                           \
+  /* Tells what each pool holds that the host has named, in bytes: for all of it, small       \
+     blocks and large ones: current, peak, allocated, freed; throws. */                       \
+  HOOK(void, stats_of_pools,                                                                  \
+       (int device, void* data,                                                               \
+        void (*each)(void*, std::uint64_t, std::uint64_t, const std::int64_t*)))              \
   /* What is known of the live block at an address; false where there is none. */             \
   HOOK(bool, block_row, (void* address, LiveRow* row))                                        \
   /* What comes with the thread's calls from now on, deleted by `drop` under locks of         \
@@ -181,10 +201,8 @@ struct PoolSource {
   /* Shows a snapshot, of one pool or (0, 0) for all; throws. */                              \
   HOOK(void, snapshot_visit, (std::uint64_t first, std::uint64_t second, bool traces,         \
                               void* data, const Visitor* visitor))                            \
-  /* Has requests that fail told: device, bytes requested, what the device has in all or may  \
-     be held of it, and what is free. The observer must not throw. */                         \
-  HOOK(void, oom_observe,                                                                     \
-       (void (*observer)(int, std::uint64_t, std::uint64_t, std::uint64_t)))                  \
+  /* Has requests that fail told; the observer must not throw. */                             \
+  HOOK(void, oom_observe, (void (*observer)(const OomRow*)))                                  \
   /* Has memory told as it comes and goes, with locks of regraph's held; the watcher must     \
      not throw, nor call regraph. */                                                          \
   HOOK(void, watch, (void (*watcher)(const EntryRow*)))
