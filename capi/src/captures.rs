@@ -121,7 +121,7 @@ pub unsafe extern "C" fn regraph_begin_capture(
 /// `options` NULL memory is mapped as blocks are allocated, even if the settings ask for a plan.
 /// Call it before the capture's first allocation.
 ///
-/// With a plan, blocks of at least half the device's granularity are not backed by memory until
+/// With a plan, blocks are not backed by memory until
 /// regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
 /// not launched, work outside the capture does not touch these blocks, and they are not registered
 /// or exported. Blocks for such uses come from regraph_allocate_fixed().

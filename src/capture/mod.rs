@@ -74,8 +74,6 @@ struct Stream {
     changed: Moment,
     /// When a look last found a [`Step::Broken`].
     broken: Option<Moment>,
-    /// When it last came to follow nodes that had been seen on other streams.
-    learned: Moment,
 }
 
 /// One capture under way.
@@ -232,7 +230,6 @@ impl Capture {
         let now = self.tick();
         let (next, foreseen) = self.next_edge(stream);
         let Self { dag, streams, indices, .. } = self;
-        let seen = dag.len();
         let mut mirror = |terminal: &Dependency| {
             let node = dag.insert(driver, terminal.node, journal.as_deref_mut());
             (node, dag.order(terminal.edge))
@@ -252,7 +249,7 @@ impl Capture {
         if let Some(journal) = journal {
             journal.push(Entry::Terminals { stream: handle, terminals: terminals.into() });
         }
-        let Stream { reach, changed, broken, learned, stale, .. } = &mut streams[stream.index()];
+        let Stream { reach, changed, broken, stale, .. } = &mut streams[stream.index()];
         let rules = Rules {
             next,
             foreseen,
@@ -260,12 +257,9 @@ impl Capture {
             heed_set_back: self.heed_set_back,
         };
         let stepped = reach.step(dag, rules, terminals, indices);
-        let change = stepped.unwrap_or_else(|| reach.advance(dag, rules, terminals, indices));
+        let step = stepped.unwrap_or_else(|| reach.advance(dag, rules, terminals, indices));
         *changed = now;
-        if change.gained < seen {
-            *learned = now;
-        }
-        if change.step == Step::Broken {
+        if step == Step::Broken {
             *broken = Some(now);
         }
         stream
@@ -377,19 +371,6 @@ impl Capture {
         self.streams[stream.index()].broken.is_some_and(|broken| broken > since)
     }
 
-    /// When the stream last came to follow nodes that had been seen before, on other streams. Since
-    /// then nothing but its own work has become proven for it.
-    #[inline]
-    pub fn learned(&self, stream: StreamIndex) -> Moment {
-        self.streams[stream.index()].learned
-    }
-
-    /// The present moment.
-    #[inline]
-    pub fn now(&self) -> Moment {
-        self.now
-    }
-
     fn enter(&mut self, handle: StreamHandle) -> StreamIndex {
         let stream = StreamIndex::new(self.streams.len());
         self.streams.push(Stream {
@@ -399,7 +380,6 @@ impl Capture {
             stale: false,
             changed: Moment::default(),
             broken: None,
-            learned: Moment::default(),
         });
         self.by_handle.insert(handle, stream);
         stream

@@ -40,15 +40,6 @@ pub(crate) enum Step {
     Broken,
 }
 
-/// What a look at a stream changed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) step: Step,
-    /// The lowest node that has become proven; after a rebuild the lowest that is. The highest number
-    /// where none has.
-    pub(crate) gained: usize,
-}
-
 /// How a traversal reads the graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -93,8 +84,6 @@ struct Found {
     lowest: NodeIndex,
     /// Sources of edges that prove nothing.
     loose: SmallVec<[NodeIndex; 4]>,
-    /// As [`Change`] has it.
-    gained: usize,
 }
 
 impl Found {
@@ -106,12 +95,7 @@ impl Found {
             missing.push(node);
             lowest = lowest.min(node);
         }
-        Self { missing, lowest, loose: SmallVec::new(), gained: usize::MAX }
-    }
-
-    #[inline]
-    fn gain(&mut self, node: usize) {
-        self.gained = self.gained.min(node);
+        Self { missing, lowest, loose: SmallVec::new() }
     }
 
     #[inline]
@@ -157,7 +141,7 @@ impl Reach {
         rules: Rules,
         raw: &[Dependency],
         terminals: &[(NodeIndex, Order)],
-    ) -> Change {
+    ) -> Step {
         std::mem::swap(&mut self.old, &mut self.terminals);
         self.terminals.clear();
         self.raw.clear();
@@ -180,10 +164,8 @@ impl Reach {
         if rules.heed_set_back {
             if !found.missing.is_empty() {
                 self.forget();
-                let gained = found.gained;
                 found = Found::new(&[], found.missing);
                 self.traverse(dag, rules.next, &mut found);
-                found.gain(gained);
                 if self.old.iter().any(|&(node, _)| !self.is_reached(node)) {
                     step = Step::Broken;
                 }
@@ -193,7 +175,7 @@ impl Reach {
             }
         }
         self.missing = found.missing;
-        Change { step, gained: found.gained }
+        step
     }
 
     /// [`Reach::advance`] where every edge is full, the old terminals are met, and all that is new lies
@@ -206,32 +188,32 @@ impl Reach {
         rules: Rules,
         raw: &[Dependency],
         terminals: &[(NodeIndex, Order)],
-    ) -> Option<Change> {
+    ) -> Option<Step> {
         let full = dag.all_full() && !self.two_sets && rules.next == Order::Full;
         if !full || rules.foreseen || rules.anew {
             return None;
         }
         self.grow(dag.len());
         self.skip_complete();
-        let gained = match *terminals {
+        match *terminals {
             [(terminal, Order::Full)] => {
                 let window = self.new_window(dag, terminal)?;
                 if !self.terminals.iter().all(|&(old, _)| window.contains(old)) {
                     return None;
                 }
-                self.take_near(window)
+                self.take_near(window);
             }
             _ => self.step_to_several(dag, terminals)?,
-        };
+        }
         match (&mut self.terminals[..], &mut self.raw[..], terminals, raw) {
             ([old], [old_raw], &[terminal], &[raw]) => (*old, *old_raw) = (terminal, raw),
             _ => self.replace_terminals(raw, terminals),
         }
-        Some(Change { step: Step::Forward, gained })
+        Some(Step::Forward)
     }
 
-    /// [`Reach::step`] for a few terminals; the lowest node gained.
-    fn step_to_several(&mut self, dag: &Dag, terminals: &[(NodeIndex, Order)]) -> Option<usize> {
+    /// [`Reach::step`] for a few terminals.
+    fn step_to_several(&mut self, dag: &Dag, terminals: &[(NodeIndex, Order)]) -> Option<()> {
         let mut windows: [Option<Window<'_>>; STEPPED] = [None; STEPPED];
         let windows = windows.get_mut(..terminals.len())?;
         for (at, &(terminal, order)) in terminals.iter().enumerate() {
@@ -253,8 +235,8 @@ impl Reach {
                 return None;
             }
         }
-        let gained = windows.iter().flatten().map(|window| self.take_near(*window)).min();
-        Some(gained.unwrap_or(usize::MAX))
+        windows.iter().flatten().for_each(|window| self.take_near(*window));
+        Some(())
     }
 
     /// The window of a terminal that is not proven, if it begins among the full words of the set:
@@ -265,20 +247,14 @@ impl Reach {
         (window.first() <= self.complete && !self.proves(terminal)).then_some(window)
     }
 
-    /// Takes over a window behind which nothing is new; the lowest node gained.
+    /// Takes over a window behind which nothing is new.
     #[inline]
-    fn take_near(&mut self, window: Window<'_>) -> usize {
-        let mut gained = usize::MAX;
+    fn take_near(&mut self, window: Window<'_>) {
         let from = self.complete;
         let words = &mut self.proven.as_mut_slice()[from..];
-        for (at, (had, &word)) in words.iter_mut().zip(window.since(from)).enumerate() {
-            let new = word & !*had;
-            if new != 0 {
-                *had |= new;
-                gained = gained.min((from + at) * WORD + new.trailing_zeros() as usize);
-            }
+        for (had, &word) in words.iter_mut().zip(window.since(from)) {
+            *had |= word;
         }
-        gained
     }
 
     fn replace_terminals(&mut self, raw: &[Dependency], terminals: &[(NodeIndex, Order)]) {
@@ -387,7 +363,6 @@ impl Reach {
         let ends = self.complete >= first && found.missing.is_empty();
         for (word, new) in window.lacking(words) {
             words[word] |= new;
-            found.gain(word * WORD + new.trailing_zeros() as usize);
             if ends || dag.rows().lowest(word) >= first * WORD {
                 continue;
             }
@@ -423,7 +398,6 @@ impl Reach {
                         continue;
                     }
                     *word |= bit;
-                    found.gain(dependency.index());
                     if onward.is_none() {
                         onward = Some(dependency);
                     } else {
@@ -449,7 +423,6 @@ impl Reach {
             if self.two_sets && self.reached.put(bit) {
                 found.meet(node);
             }
-            found.gain(bit);
         } else if self.reached.put(bit) {
             found.meet(node);
             return;

@@ -21,7 +21,7 @@ use super::names::PoolId;
 use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
-use crate::heap::{Cut, RangeId};
+use crate::heap::{Cut, Ended, RangeId};
 use crate::journal::{BlockNumber, Entry};
 
 /// A range that waits.
@@ -368,7 +368,7 @@ impl<D: Driver> Locked<'_, D> {
             None => {
                 match self.state.pools.find_heap_mut(heap) {
                     Some(heap) => heap.free_held(range, graphs),
-                    None => self.state.pools.planned_mut(heap).free(range, None),
+                    None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
                 }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
             }

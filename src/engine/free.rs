@@ -21,7 +21,7 @@ use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{Freed, Heap};
+use crate::heap::{Ended, Freed, Heap};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -223,7 +223,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.touch(heap);
         match self.state.pools.find_heap_mut(heap) {
             Some(heap) => heap.free_idle(range, graphs, number),
-            None => self.state.pools.planned_mut(heap).free(range, None),
+            None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
         }
     }
 
@@ -371,11 +371,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             None => {
                 self.state.touch(heap);
-                let now = self.state.capture(home.slot).proof.now();
-                let markers = if ending.worked { ending.markers } else { Markers::new() };
-                let settled = markers.is_empty();
-                self.state.pools.planned_mut(heap).free(range, Some((markers, now)));
-                settled
+                let used = Ended::Markers(ending.markers);
+                let given = if ending.worked { used } else { Ended::Unused };
+                self.state.pools.planned_mut(heap).free(range, given)
             }
         };
         if settled {

@@ -10,15 +10,14 @@ use serde::Serialize;
 
 use super::allocate::Request;
 use super::capture_state::Planning;
-use super::config::Config;
+use super::config::{Config, Flaw};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
 use super::{Engine, Error};
+use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
-use crate::heap::{
-    CaptureSlot, Others, Placed, Placement, PlannedRequester, Prepared, Requester, Sharable,
-};
+use crate::heap::{Asker, CaptureSlot, Others, Placed, Placement, Prepared, Requester, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Options, Plan};
@@ -82,16 +81,13 @@ impl<D: Driver> Locked<'_, D> {
         request: &Request,
         requester: Requester,
     ) -> Result<Found, DriverError> {
-        let Requester::Capture { capture: slot, stream, .. } = requester else {
+        let Requester::Capture { capture: slot, stream, share } = requester else {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
-        let MemorySupport::Mapped { granularity } = self.driver.memory_support() else {
-            return Ok(Found::Unplanned);
-        };
-        let large = bytes >= granularity / 2 && self.options(slot, pool).is_some();
+        let planned = self.options(slot, pool).is_some();
         let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
-        if !self.config.settings.caching || !mapped || !(fixed || large) {
+        if !can_plan(self.driver, self.config) || !mapped || !(fixed || planned) {
             return Ok(Found::Unplanned);
         }
         if !self.can_bind(slot, pool, bytes) {
@@ -102,17 +98,18 @@ impl<D: Driver> Locked<'_, D> {
         let capture = self.state.capture(slot).id;
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
-        let learned = self.state.capture(slot).proof.learned(stream);
-        let asks = PlannedRequester { capture, stream, learned, limit };
         self.state.touch(heap);
-        let placed = self.with_proof(requester, |pools, proof| {
-            let heap = pools.planned_mut(heap);
-            if fixed {
-                heap.place_fixed(self.driver, asks, bytes)
-            } else {
-                heap.place_fresh(self.driver, asks, bytes, proof)
-            }
-        });
+        let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
+        let State { pools, captures, .. } = &mut *self.state;
+        let order = &captures.get(slot).proof;
+        let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
+        let asker = Asker { stream, shares: share, proof, order };
+        let heap_row = pools.planned_mut(heap);
+        let placed = if fixed {
+            heap_row.place_fixed(driver, capture, bytes, limit)
+        } else {
+            heap_row.place_fresh(driver, capture, asker, bytes, limit)
+        };
         match placed {
             Err(error) if error.is_out_of_memory() && fixed => Ok(Found::Never),
             // What is free otherwise may still do.
@@ -290,7 +287,7 @@ impl<D: Driver> Engine<D> {
     /// ever, even if [`Settings::plan`](crate::settings::Settings::plan) says otherwise. What it has allocated
     /// before stays where it is, so this is best called before anything is.
     ///
-    /// Blocks of at least half the device's granularity then have addresses and no memory of their own
+    /// Blocks then have addresses and no memory of their own
     /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
     /// outside the capture touches them, nor is anything of them registered or exported. Memory for
     /// such uses comes from [`Engine::allocate_fixed`].

@@ -7,6 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pieces::Layout;
 
+/// What is at most so many pages is divided less.
+const FEW: u64 = 8;
+/// The most pages of a part.
+const MOST: u64 = 16;
+
 /// A part of a piece: its pages, and which of the held ones it is.
 pub(super) type Part = (u64, Option<u32>);
 
@@ -99,12 +104,12 @@ impl<'a> Fitting<'a> {
         left
     }
 
-    /// What is still missing is new; if it is to be divided, each part is a third of what is left.
+    /// What is still missing is new; it may be divided.
     fn finish(mut self, divides: bool) -> Vec<Vec<Part>> {
         for (piece, parts) in self.parts.iter_mut().enumerate() {
             let (mut rest, uses) = (self.missing[piece], self.uses[piece]);
             while divides && rest > 1 && self.spare >= uses {
-                let part = rest.div_ceil(3);
+                let part = rest.div_ceil(if rest > FEW { 4 } else { 3 }).min(MOST);
                 parts.push((part, None));
                 rest -= part;
                 self.spare -= uses;

@@ -154,7 +154,7 @@ impl Plan {
         Self::make(lifetimes, granularity, held, options, false)
     }
 
-    /// The same with new pieces cut into ever smaller ones, each a third of what is left, as far as the
+    /// The same with new pieces cut into ever smaller ones, each a quarter or third of what is left, as far as the
     /// options allow so many mappings: later graphs whose blocks have other sizes can use them, since
     /// sums of them come to every size up to the whole.
     ///

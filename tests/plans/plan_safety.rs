@@ -323,6 +323,55 @@ fn live_blocks_never_overlap_after_a_set_back() {
     bench.runs_well(executable);
 }
 
+/// Small blocks and the ends of large ones share pages of their stream, and a block may begin in the
+/// gap at the end of one.
+#[test]
+fn blocks_of_a_stream_share_pages() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    let large = bench.allocate(5 * MIB);
+    let small: Vec<Block> = (0..3).map(|_| bench.allocate(4096)).collect();
+    let long = bench.allocate(PAGE + MIB - 3 * 4096);
+    let outputs: Vec<(&Block, u64)> = [&large, &long].into_iter().chain(&small).zip(1..).collect();
+    bench.work(bench.s, &[], &outputs);
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    assert_eq!(report.plan.unwrap().bytes, 4 * PAGE, "one behind the other");
+    assert_eq!(bench.reserved(), 4 * PAGE, "no other memory");
+}
+
+/// What a block was given that nothing used must be proven for the next one there all the same, and so
+/// must what lies beside it on its page: the stream may have been set back since.
+#[test]
+fn an_unused_block_leaves_its_place_as_it_found_it() {
+    for (first, beside) in [(PAGE, 0), (MIB, 4096)] {
+        let bench = Bench::planned();
+        let capture = bench.begin();
+        bench.work(bench.s, &[], &[]);
+        let start = bench.driver.terminals(bench.s).unwrap();
+        let user = bench.allocate(first);
+        bench.work(bench.s, &[], &[(&user, 1)]);
+        bench.engine.free(user.id).unwrap();
+        let unused = bench.allocate(first - beside);
+        assert_eq!(unused.address, user.address);
+        let end = bench.driver.terminals(bench.s).unwrap();
+        bench.engine.free(unused.id).unwrap();
+        bench.driver.set_terminals(bench.s, &start).unwrap();
+        bench.engine.observe(bench.s).unwrap();
+        let next = bench.allocate(first);
+        let apart = next.address >= user.address + first || next.address + first <= user.address;
+        assert!(apart, "{user:?} {next:?}");
+        bench.work(bench.s, &[], &[(&next, 2)]);
+        let mut both = end;
+        both.extend(bench.driver.terminals(bench.s).unwrap());
+        bench.driver.set_terminals(bench.s, &both).unwrap();
+        bench.engine.observe(bench.s).unwrap();
+        bench.engine.free(next.id).unwrap();
+        let (_, executable) = bench.end(capture).unwrap();
+        bench.runs_well(executable);
+    }
+}
+
 /// What lay in the pool before is in the record, though that began late: an engine that hands it out
 /// too early is found out.
 #[test]
@@ -338,10 +387,12 @@ fn a_late_record_knows_what_stands_in_the_pool() {
             bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
         }
         bench.work(bench.t, &[], &[(&standing, 1)]);
+        bench.engine.plan_capture(capture, None).unwrap();
         bench.engine.record_stream(standing.id, bench.s).unwrap();
         bench.engine.free(standing.id).unwrap();
         let small = bench.allocate(4096);
         assert_eq!(small.address, standing.address);
+        bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
         let block = bench.allocate(PAGE);
         bench.work(bench.s, &[], &[(&block, 2), (&small, 3)]);
         let ended = bench.end(capture).map(drop);

@@ -178,8 +178,7 @@ impl PlannedHeap {
         }
         done?;
         if let Some(planned) = self.bindings.capture_mut(capture) {
-            planned.owner = Owner::Graph;
-            planned.runs.clear();
+            planned.owned_by(Owner::Graph);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Blocks of captures that get their memory at the capture's end.
 //!
-//! While a capture is under way its blocks here have addresses of their own, never given out twice,
-//! and all of them are mapped to a little *scratch* memory, since copies can only be captured between
+//! While a capture is under way its blocks here have addresses of their own, given out again only where
+//! what lay there is proven to be done with, and all of them are mapped to a little *scratch* memory, since copies can only be captured between
 //! mapped addresses. At the end a plan says which physical pieces serve which addresses; they are
 //! mapped there in the scratch memory's place ([`bind`]). A *planned capture* is what the heap knows of one:
 //! its blocks, where they lie and on which pieces.
@@ -10,7 +10,7 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
+//! * [`fresh`], [`space`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
 //!   any more; [`suspend`]: no memory for a while.
 
@@ -18,6 +18,7 @@ mod bind;
 mod fresh;
 mod release;
 mod scratch;
+mod space;
 mod suspend;
 
 use std::collections::BTreeMap;
@@ -25,11 +26,12 @@ use std::collections::BTreeMap;
 use super::range::{RangeId, Ranges, State};
 use super::segment::Segment;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
-pub(crate) use fresh::PlannedRequester;
+pub(crate) use space::Asker;
 
-use crate::capture::{Markers, Moment, NodeIndex, StreamIndex};
+use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
 use scratch::Scratch;
+use space::Space;
 
 /// The heap of a pool for such blocks.
 #[derive(Debug, Default)]
@@ -97,37 +99,30 @@ struct Bound {
     output: bool,
 }
 
-/// Where the next block of a stream goes.
-#[derive(Debug, Default)]
+/// New addresses for a stream: mapped, and had by no block yet.
+#[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// Addresses that are mapped and free, from here to the end.
     at: u64,
     end: u64,
-    /// The stream's latest block, which ends at `at`, while it is live.
-    last: Option<RangeId>,
-    /// What must be proven of that block once it was given back.
-    markers: Markers,
-    /// Whole pages that the stream gave back, the latest last.
-    free: Vec<Free>,
 }
 
-/// Pages that one stream had alone.
-#[derive(Debug)]
-struct Free {
-    address: u64,
-    bytes: u64,
-    markers: Markers,
-    since: Moment,
+/// How a block is given back.
+#[derive(Clone, Debug)]
+pub(crate) enum Ended {
+    /// Behind these.
+    Markers(Markers),
+    /// Nothing can have used it.
+    Unused,
+    /// Its addresses are not given out again.
+    Never,
 }
 
 /// A block that is not free yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Live {
     bytes: u64,
-    /// Its stream's row; none for a block on memory of its own.
-    run: Option<usize>,
-    /// Whether another block begins on its last page.
-    followed: bool,
+    /// Its stream, and what had to be proven for it to lie there; none for a block on memory of its own.
+    owner: Option<(StreamIndex, Markers)>,
     /// Whether its capture freed it, and something else still uses it.
     freed: bool,
 }
@@ -142,13 +137,12 @@ struct PlannedCapture {
     taken: u64,
     /// By stream.
     runs: Vec<Run>,
+    space: Space,
     /// Blocks that are not free yet, by address.
     live: BTreeMap<u64, Live>,
     /// How many bytes of them there are, and the most that there have been.
     held: u64,
     peak: u64,
-    /// The device's granularity, in bytes.
-    unit: u64,
     scratch: Scratch,
     bound: Vec<Bound>,
 }
@@ -185,13 +179,20 @@ impl PlannedCapture {
             segments: Vec::new(),
             taken: 0,
             runs: Vec::new(),
+            space: Space::new(unit),
             live: BTreeMap::new(),
             held: 0,
             peak: 0,
-            unit,
             scratch: Scratch::default(),
             bound: Vec::new(),
         }
+    }
+
+    /// It is over: nothing more gets addresses.
+    fn owned_by(&mut self, owner: Owner) {
+        self.owner = owner;
+        self.runs.clear();
+        self.space.clear();
     }
 
     /// Whether an address lies in what is reserved for it.
@@ -252,7 +253,7 @@ impl PlannedHeap {
         self.ranges[id].state
     }
 
-    /// What must precede new work in a block's place: its addresses are never given out twice.
+    /// What must precede new work in the place of a block that is live or waits: no node alone will do.
     pub(crate) fn markers(&self, _: RangeId) -> &[NodeIndex] {
         &[]
     }
@@ -322,30 +323,26 @@ impl PlannedHeap {
         }
     }
 
-    /// Takes a block out of use. Its stream may have whole pages of its again that it gave back with
-    /// markers.
-    pub(crate) fn free(&mut self, id: RangeId, given: Option<(Markers, Moment)>) {
+    /// Takes a block out of use. Who proves the markers that it was given back with may have its
+    /// addresses; with none those whose place was proven before, if nothing can have used it. Returns
+    /// whether nothing needs to be proven.
+    pub(crate) fn free(&mut self, id: RangeId, given: Ended) -> bool {
         self.leave(id);
         let address = self.ranges[id].address;
         self.ranges.remove(id);
-        let bindings = &mut self.bindings;
-        for planned in &mut bindings.captures {
-            let Some(live) = planned.live.remove(&address) else { continue };
-            planned.held -= live.bytes;
-            let unit = planned.unit;
-            let Some(run) = live.run.and_then(|run| planned.runs.get_mut(run)) else { return };
-            let (markers, since) = given.unwrap_or_default();
-            if run.last == Some(id) {
-                run.last = None;
-                run.markers = markers.clone();
-            }
-            let end = address + live.bytes;
-            let end = if live.followed { end / unit * unit } else { end.next_multiple_of(unit) };
-            let address = address.next_multiple_of(unit);
-            if !markers.is_empty() && address < end {
-                run.free.push(Free { address, bytes: end - address, markers, since });
-            }
-            return;
+        for planned in &mut self.bindings.captures {
+            let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
+            planned.held -= bytes;
+            let Some((stream, beneath)) = owner else { return true };
+            let markers = match given {
+                Ended::Markers(markers) => markers,
+                Ended::Unused => beneath,
+                Ended::Never => return true,
+            };
+            let settled = markers.is_empty();
+            planned.space.give(stream, (address, bytes), markers);
+            return settled;
         }
+        true
     }
 }

@@ -7,8 +7,7 @@ impl PlannedHeap {
     /// A capture's graph never was, or is gone. What its live blocks lie on stays until they are freed.
     pub(crate) fn end_graph<D: Driver + ?Sized>(&mut self, driver: &D, capture: CaptureId) {
         if let Some(planned) = self.bindings.capture_mut(capture) {
-            planned.owner = Owner::Over;
-            planned.runs.clear();
+            planned.owned_by(Owner::Over);
         }
         self.release_unused(driver);
     }
@@ -18,8 +17,7 @@ impl PlannedHeap {
     pub(crate) fn keep_graph(&mut self, capture: CaptureId) -> bool {
         let planned = self.bindings.capture_mut(capture);
         let Some(planned) = planned else { return false };
-        planned.owner = Owner::Graph;
-        planned.runs.clear();
+        planned.owned_by(Owner::Graph);
         true
     }
 

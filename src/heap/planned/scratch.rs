@@ -7,6 +7,7 @@
 
 use super::PlannedHeap;
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
+use crate::heap::segment::unit;
 
 /// Sizes of scratch pieces, in units of the device's granularity.
 const SIZES: [u64; 4] = [1, 4, 16, 64];
@@ -43,9 +44,9 @@ impl PlannedHeap {
         driver: &D,
         capture: CaptureId,
         (address, bytes): (u64, u64),
-        unit: u64,
         limit: u64,
     ) -> Result<u64, DriverError> {
+        let unit = unit(driver.memory_support());
         let planned = self.bindings.capture_mut(capture);
         let Some(planned) = planned else { return Ok(0) };
         let Scratch { pieces, mapped, bytes: laid } = &mut planned.scratch;

@@ -1,0 +1,364 @@
+//! What is free of the addresses that a capture's blocks have had, and for whom.
+//!
+//! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
+//! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream
+//! go into its gaps, or begin in the gap at its end. All other pages that a block needs are taken
+//! anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
+//! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
+//! had again only where the memory would go the same way in a plan that lets each page go to the next
+//! taker among those of which the fewest streams know; where a block gets new addresses, as many
+//! pages of old ones are forgotten, in that order.
+
+use std::collections::BTreeMap;
+
+use crate::capture::{Capture, Markers, Proof, StreamIndex};
+
+/// Who asks for addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    pub(crate) stream: StreamIndex,
+    /// Whether it may have what other streams gave back.
+    pub(crate) shares: bool,
+    /// What it may have.
+    pub(crate) proof: Proof<'a>,
+    /// What others may have.
+    pub(crate) order: &'a Capture,
+}
+
+/// Addresses of a capture with nothing live on some of their bytes.
+#[derive(Debug)]
+pub(super) struct Space {
+    /// The device's granularity, in bytes.
+    unit: u64,
+    /// By address; pages that a live block has alone are in none.
+    stretches: BTreeMap<u64, Stretch>,
+}
+
+/// Whole pages.
+#[derive(Debug)]
+struct Stretch {
+    end: u64,
+    /// Whose blocks may go beside others here.
+    stream: StreamIndex,
+    /// All its bytes, by address.
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    start: u64,
+    end: u64,
+    /// What must be proven to have it; none while a block lies there.
+    given: Option<Markers>,
+}
+
+/// Where a block may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) address: u64,
+    /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
+    pub(super) new: u64,
+}
+
+/// What a spot costs, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    /// Pages that are in use for this block only.
+    pages: u64,
+    /// Bytes that are left over in the page where the block ends, or in the gap.
+    waste: u64,
+    /// Pages at new addresses.
+    new: u64,
+    /// Pages that are left over of those that have been had before.
+    left: u64,
+}
+
+/// Pages that nothing uses.
+#[derive(Clone, Copy)]
+struct Free {
+    address: u64,
+    end: u64,
+    /// Which other streams may have them too.
+    knowers: u64,
+}
+
+/// Free addresses one behind the other: a gap at the end of a page in use, and free pages.
+#[derive(Clone, Copy)]
+struct Open {
+    start: u64,
+    /// Where the pages begin.
+    first: u64,
+    end: u64,
+}
+
+impl Stretch {
+    fn is_for(&self, asker: &Asker<'_>) -> bool {
+        let mine = asker.shares || self.stream == asker.stream;
+        mine && self.parts.iter().all(|part| part.is_for(asker.proof))
+    }
+
+    /// Which streams but one may have all of it: a bit each.
+    fn knowers(&self, asker: &Asker<'_>) -> u64 {
+        let others = asker.order.streams().filter(|stream| *stream != asker.stream);
+        let knows = |stream: &StreamIndex| {
+            let proof = asker.order.proof(*stream);
+            self.parts.iter().all(|part| part.is_for(proof))
+        };
+        others.filter(knows).fold(0, |all, stream| all | 1 << stream.index().min(63))
+    }
+
+    /// Cuts off what lies behind an address.
+    fn split_off(&mut self, at: u64) -> Self {
+        let from = self.parts.partition_point(|part| part.start < at);
+        let mut parts = self.parts.split_off(from);
+        if let Some(last) = self.parts.last_mut().filter(|last| last.end > at) {
+            parts.insert(0, Part { start: at, ..last.clone() });
+            last.end = at;
+        }
+        let end = std::mem::replace(&mut self.end, at);
+        Self { end, stream: self.stream, parts }
+    }
+}
+
+impl Part {
+    fn is_for(&self, proof: Proof<'_>) -> bool {
+        self.given.as_ref().is_some_and(|markers| proof.covers(markers))
+    }
+}
+
+impl Space {
+    pub(super) fn new(unit: u64) -> Self {
+        Self { unit, stretches: BTreeMap::new() }
+    }
+
+    /// Nothing more is to be had.
+    pub(super) fn clear(&mut self) {
+        self.stretches.clear();
+    }
+
+    /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
+    pub(super) fn find(&self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
+        let pages = bytes.div_ceil(self.unit);
+        let free = self.free(asker);
+        // What is free for the fewest would go first.
+        let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
+        let mut free = free.iter().filter(|free| free.knowers & !all == 0).peekable();
+        let new = pages * self.unit;
+        let mut best =
+            (Cost { pages, waste: new - bytes, new: pages, left: 0 }, Spot { address: fresh, new });
+        let mut open: Option<Open> = None;
+        for (&address, stretch) in &self.stretches {
+            if let Some(it) = open.take_if(|open| open.end != address) {
+                self.offer(it, bytes, fresh, &mut best);
+            }
+            if let Some(pages) = free.next_if(|free| free.address == address) {
+                let new = Open { start: address, first: address, end: pages.end };
+                open = Some(open.map_or(new, |open| Open { end: pages.end, ..open }));
+                continue;
+            }
+            if let Some(it) = open.take() {
+                self.offer(it, bytes, fresh, &mut best);
+            }
+            if stretch.stream == asker.stream && !stretch.is_for(asker) {
+                open = self.gaps(stretch, asker, bytes, &mut best);
+            }
+        }
+        if let Some(it) = open {
+            self.offer(it, bytes, fresh, &mut best);
+        }
+        best.1
+    }
+
+    /// Looks at the gaps of a page in use. Returns the one at its end.
+    fn gaps(
+        &self,
+        stretch: &Stretch,
+        asker: &Asker<'_>,
+        bytes: u64,
+        best: &mut (Cost, Spot),
+    ) -> Option<Open> {
+        let mut start = None;
+        for part in &stretch.parts {
+            if !part.is_for(asker.proof) {
+                start = None;
+                continue;
+            }
+            let start = *start.get_or_insert(part.start);
+            if part.end - start >= bytes {
+                let waste = part.end - start - bytes;
+                let cost = Cost { pages: 0, waste, new: 0, left: 0 };
+                consider(best, cost, Spot { address: start, new: 0 });
+            }
+        }
+        start.map(|start| Open { start, first: stretch.end, end: stretch.end })
+    }
+
+    /// Looks at the ways to lie on free addresses, and on new ones where these follow.
+    fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
+        let Open { start, first, end } = open;
+        let gap = first - start;
+        let mut at = |address: u64, waste: Option<u64>| {
+            let pages = (address + bytes).saturating_sub(first).div_ceil(self.unit);
+            let there = (end - first) / self.unit;
+            if pages == 0 || (pages > there && end != fresh) {
+                return;
+            }
+            let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
+            let waste = waste.unwrap_or(first + pages * self.unit - (address + bytes));
+            let spot = Spot { address, new: new * self.unit };
+            consider(best, Cost { pages, waste, new, left }, spot);
+        };
+        at(first, None);
+        if gap > 0 {
+            at(start, None);
+            // The block ends where a page does.
+            let beyond = bytes % self.unit;
+            if (1..gap).contains(&beyond) {
+                at(first - beyond, Some(gap - beyond));
+            }
+        }
+    }
+
+    /// What nothing uses that the asker may have.
+    fn free(&self, asker: &Asker<'_>) -> Vec<Free> {
+        let stretches = self.stretches.iter().filter(|(_, stretch)| stretch.is_for(asker));
+        stretches
+            .map(|(&address, stretch)| Free {
+                address,
+                end: stretch.end,
+                knowers: stretch.knowers(asker),
+            })
+            .collect()
+    }
+
+    /// Forgets so many bytes of free pages, those first that the fewest others may have.
+    pub(super) fn forget(&mut self, asker: &Asker<'_>, mut bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let mut free = self.free(asker);
+        free.sort_by_key(|free| (free.knowers.count_ones(), free.end - free.address));
+        for Free { address, end, .. } in free {
+            let part = bytes.min(end - address);
+            bytes -= part;
+            if part == end - address {
+                self.stretches.remove(&address);
+            } else if let Some(stretch) = self.stretches.get_mut(&address) {
+                stretch.split_off(end - part);
+            }
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    /// A block lies there now. Returns what had to be proven for it.
+    pub(super) fn take(&mut self, stream: StreamIndex, (address, bytes): (u64, u64)) -> Markers {
+        let unit = self.unit;
+        let end = address + bytes;
+        let mut beneath = Markers::new();
+        // What it shares pages with.
+        let (first, last) = (address / unit * unit, end.next_multiple_of(unit));
+        self.cut(first);
+        self.cut(last);
+        let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
+        let mut rest = Vec::new();
+        for at in within {
+            let Some(stretch) = self.stretches.remove(&at) else { continue };
+            for part in stretch.parts {
+                let (from, to) = (part.start.max(address), part.end.min(end));
+                if from >= to {
+                    rest.push(part);
+                    continue;
+                }
+                for marker in part.given.iter().flatten() {
+                    if !beneath.contains(marker) {
+                        beneath.push(*marker);
+                    }
+                }
+                if part.start < from {
+                    rest.push(Part { end: from, ..part.clone() });
+                }
+                if part.end > to {
+                    rest.push(Part { start: to, ..part });
+                }
+            }
+        }
+        for page in partly((address, end), unit) {
+            let (from, to) = (page.max(address), (page + unit).min(end));
+            let here = |part: &&Part| part.start < page + unit && part.end > page;
+            let mut parts: Vec<Part> = rest
+                .iter()
+                .filter(here)
+                .map(|part| Part {
+                    start: part.start.max(page),
+                    end: part.end.min(page + unit),
+                    given: part.given.clone(),
+                })
+                .collect();
+            let before = parts.partition_point(|part| part.start < from);
+            parts.insert(before, Part { start: from, end: to, given: None });
+            // What no block has had.
+            if parts.first().is_some_and(|part| part.start > page) {
+                parts.insert(0, Part { start: page, end: from, given: Some(Markers::new()) });
+            }
+            if parts.last().is_some_and(|part| part.end < page + unit) {
+                let given = Some(Markers::new());
+                parts.push(Part { start: to, end: page + unit, given });
+            }
+            self.stretches.insert(page, Stretch { end: page + unit, stream, parts });
+        }
+        beneath
+    }
+
+    /// A block is gone; who has its addresses next must have these proven.
+    pub(super) fn give(
+        &mut self,
+        stream: StreamIndex,
+        (address, bytes): (u64, u64),
+        given: Markers,
+    ) {
+        let unit = self.unit;
+        let end = address + bytes;
+        for page in partly((address, end), unit) {
+            let Some(stretch) = self.stretches.get_mut(&page) else { continue };
+            let here = |part: &&mut Part| part.start >= address && part.end <= end;
+            for part in stretch.parts.iter_mut().filter(here) {
+                part.given = Some(given.clone());
+            }
+            stretch.parts.dedup_by(|next, last| {
+                let same = next.given.is_some() && next.given == last.given;
+                last.end = if same { next.end } else { last.end };
+                same
+            });
+        }
+        let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
+        if first < last {
+            let parts = vec![Part { start: first, end: last, given: Some(given) }];
+            self.stretches.insert(first, Stretch { end: last, stream, parts });
+        }
+    }
+
+    /// Parts the stretch around the beginning of a page.
+    fn cut(&mut self, at: u64) {
+        let around = self.stretches.range_mut(..at).next_back();
+        if let Some((_, stretch)) = around.filter(|(_, stretch)| stretch.end > at) {
+            let rest = stretch.split_off(at);
+            self.stretches.insert(at, rest);
+        }
+    }
+}
+
+fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {
+    if cost < best.0 {
+        *best = (cost, spot);
+    }
+}
+
+/// The pages that a block has a part of.
+fn partly((address, end): (u64, u64), unit: u64) -> impl Iterator<Item = u64> {
+    let (first, last) = (address / unit * unit, (end - 1) / unit * unit);
+    let head = (address > first || end < first + unit).then_some(first);
+    let tail = (last > first && end < last + unit).then_some(last);
+    head.into_iter().chain(tail)
+}
