@@ -177,6 +177,15 @@ impl<D: Driver> Engine<D> {
         })
     }
 
+    /// Whether a pool has live blocks, or such as stream caches hold for the next request. Takes the same
+    /// time however many there are.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`], [`Error::Poisoned`].
+    pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
+        Ok(self.lock()?.pool(pool, "has_blocks")?.blocks() > 0)
+    }
+
     /// Figures of a pool, in short.
     ///
     /// # Errors

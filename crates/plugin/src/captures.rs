@@ -91,7 +91,12 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// # Errors
     /// Those of [`engine::Engine::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
-        Ok(self.device(device)?.engine.expect_capture(stream)?)
+        let device = self.device(device)?;
+        // The capture's pool is not known yet; where none holds a block, there is no input.
+        if device.pools().private.values().any(|private| device.may_hold_blocks(private.pool)) {
+            device.engine.expect_capture(stream)?;
+        }
+        Ok(())
     }
 
     /// Announces the capture that `stream` has just begun: from now on it is known what it uses, also
