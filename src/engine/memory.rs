@@ -127,26 +127,27 @@ impl<D: Driver> Engine<D> {
     pub fn awaits_other_threads(&self) -> Result<bool, Error> {
         self.change(|locked| {
             locked.free_completed(None);
-            Ok(locked.state.timelines.owe_fences())
+            Ok(locked.state.timelines.owe_fences(locked.driver))
         })
     }
 
     /// Waits until the device has done all work, and takes note of it: what was freed outside captures is
-    /// free for all then, whichever thread's stream it is on. The host sees to it that nothing captures on
-    /// the device meanwhile, for the wait would invalidate that.
+    /// free for all then, whichever thread's stream of the device it is on. The wait would invalidate a
+    /// capture on the device: where a stream that the engine knows captures, this returns false
+    /// without a wait; the host sees to it that no other does meanwhile.
     ///
     /// # Errors
     /// [`Error::Driver`]: what the driver answers, errors of earlier work included; [`Error::Poisoned`].
-    pub fn wait_for_device(&self) -> Result<(), Error>
+    pub fn wait_for_device(&self) -> Result<bool, Error>
     where
         D: HostApi,
     {
         self.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.
             locked.free_completed(None);
-            locked.state.timelines.wait_for_device(locked.driver)?;
+            let waited = locked.state.timelines.wait_for_device(locked.driver)?;
             locked.free_completed(None);
-            Ok(())
+            Ok(waited)
         })
     }
 

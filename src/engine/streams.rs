@@ -446,21 +446,39 @@ impl Timelines {
         }
     }
 
-    /// Whether something waits for a fence that could not be recorded.
-    pub(super) fn owe_fences(&self) -> bool {
-        self.rows.iter().any(|row| row.owes && !row.retired)
+    /// Timelines that owe a fence and whose work a wait for the device covers: of streams of that device, outside
+    /// captures. None where any stream captures: the wait would ruin that.
+    fn owing<D: Driver + ?Sized>(&mut self, driver: &D) -> Option<Vec<TimelineId>> {
+        let mut owing = Vec::new();
+        for timeline in self.all() {
+            let row = &self.rows[timeline.index()];
+            if row.retired {
+                continue;
+            }
+            match driver.is_capturing(row.stream) {
+                Ok(false) if row.owes => owing.push(timeline),
+                Ok(true) => return None,
+                Err(error) if error.kind == ErrorKind::CaptureImplicit => return None,
+                Ok(false) | Err(_) => {}
+            }
+        }
+        owing.retain(|&timeline| self.device(driver, timeline) == Some(driver.device()));
+        Some(owing)
+    }
+
+    /// Whether something waits for a fence that could not be recorded, and a wait for the device would do.
+    pub(super) fn owe_fences<D: Driver + ?Sized>(&mut self, driver: &D) -> bool {
+        self.owing(driver).is_some_and(|owing| !owing.is_empty())
     }
 
     /// Waits until the device has done all work. What was outside captures has been reached then, on
-    /// streams of other threads too. Nothing may capture meanwhile.
+    /// streams of other threads too. False, without a wait, where a known stream captures; no other may
+    /// capture meanwhile.
     pub(super) fn wait_for_device<D: Driver + HostApi>(
         &mut self,
         driver: &D,
-    ) -> driver::Result<()> {
-        let is_outside = |row: &Timeline| matches!(driver.is_capturing(row.stream), Ok(false));
-        let owing = |row: &Timeline| row.owes && !row.retired && is_outside(row);
-        let owing: Vec<TimelineId> =
-            self.all().filter(|timeline| owing(&self.rows[timeline.index()])).collect();
+    ) -> driver::Result<bool> {
+        let Some(owing) = self.owing(driver) else { return Ok(false) };
         driver.synchronize()?;
         self.synchronized += 1;
         for timeline in owing {
@@ -474,7 +492,7 @@ impl Timelines {
                 self.set_busy(timeline);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Forgets a stream that is about to be destroyed. False where its work cannot be told from

@@ -736,6 +736,35 @@ fn without_figures_reserved_memory_is_still_told() {
 }
 
 /// What a front holds is taken back by other streams while its stream captures.
+/// Streams of other devices go on.
+#[test]
+fn a_wait_for_the_device_covers_its_own_streams() {
+    let b = &bench(Config::default());
+    let second = b.driver.add_device(SimConfig::default());
+    let [s] = b.streams();
+    let elsewhere = second.create_stream().unwrap();
+    std::thread::scope(|scope| {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let second = &second;
+        // Lives on without a request.
+        scope.spawn(move || {
+            let blocks = [elsewhere, s].map(|stream| b.block(4, stream));
+            second.launch(elsewhere, Work::default(), false).unwrap();
+            b.launch(s);
+            blocks.iter().for_each(|block| b.engine.free(block.id).unwrap());
+            done.send(blocks).unwrap();
+            let _ = ended.recv();
+        });
+        let [running, completed] = is_done.recv().unwrap();
+        assert!(b.engine.wait_for_device().unwrap());
+        let [t] = b.streams();
+        let next = [b.block(4, t), b.block(4, t)].map(|block| block.address);
+        assert!(next.contains(&completed.address) && !next.contains(&running.address));
+        drop(end);
+    });
+}
+
 #[test]
 fn eager_memory_is_no_graphs() {
     for announced in [false, true] {

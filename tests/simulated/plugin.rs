@@ -203,6 +203,25 @@ fn nothing_waits_for_the_device_while_something_captures() {
     );
 }
 
+/// Nor where the capture has asked for nothing, as long as its stream is known.
+#[test]
+fn nothing_waits_for_the_device_while_a_known_stream_captures() {
+    let h = host();
+    let (s, t) = (h.stream(), h.stream());
+    beside_idle_thread(
+        || h.free(h.allocate(t)),
+        || {
+            h.free(h.allocate(s));
+            h.driver.begin_capture(s, CaptureMode::Global).unwrap();
+            h.launch(s);
+            h.plugin.empty_cache().unwrap();
+            h.driver.end_capture(s).unwrap();
+            h.plugin.empty_cache().unwrap();
+            assert_eq!(h.reserved(), 0);
+        },
+    );
+}
+
 #[test]
 fn a_capture_is_known_by_its_requests_and_takes_blocks_over_streams() {
     let h = host();

@@ -249,7 +249,7 @@ impl<D: Driver + HostApi> Device<D> {
     /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
     fn wait_for_device(&self) -> bool {
         let captures = !self.routes.have_no_filters() || self.engine.is_recording();
-        !captures && self.engine.wait_for_device().is_ok()
+        !captures && self.engine.wait_for_device().unwrap_or(false)
     }
 
     pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {

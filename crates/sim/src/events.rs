@@ -81,7 +81,7 @@ impl State {
         match self.events[self.event(event)?].recorded {
             Recorded::Never | Recorded::Eager(None) => {}
             Recorded::Eager(Some(step)) => {
-                self.execution.run_until(step, &self.graphs, &self.memory);
+                self.execution.run_until([step], &self.graphs, &self.memory);
             }
             Recorded::Captured { capture, .. } => return Err(self.asked_captured(capture)),
         }

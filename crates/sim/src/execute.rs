@@ -207,10 +207,16 @@ impl Execution {
         self.run(chosen, graphs, memory);
     }
 
-    /// Runs what `step` needs, and no more.
-    pub(super) fn run_until(&mut self, step: Step, graphs: &Graphs, memory: &Memory) {
+    /// Runs what some steps need, and no more.
+    pub(super) fn run_until(
+        &mut self,
+        steps: impl IntoIterator<Item = Step>,
+        graphs: &Graphs,
+        memory: &Memory,
+    ) {
         let mut chosen = vec![false; self.steps.len()];
-        let mut found: Vec<usize> = self.pending(step).into_iter().collect();
+        let mut found: Vec<usize> =
+            steps.into_iter().filter_map(|step| self.pending(step)).collect();
         while let Some(position) = found.pop() {
             if !std::mem::replace(&mut chosen[position], true) {
                 found.extend(self.before(position).map(|(earlier, _)| earlier));

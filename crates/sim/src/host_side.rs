@@ -107,12 +107,19 @@ impl State {
 
     fn synchronize(&mut self, device: u32) -> Fallible<()> {
         self.forbid_captures_on(device)?;
-        self.complete_checked()
+        let streams = self.streams.iter().filter(|stream| stream.device == device);
+        let last = streams.filter_map(|stream| stream.last);
+        self.execution.run_until(last, &self.graphs, &self.memory);
+        self.meet_illegal()
     }
 
     /// Completes all work; fails where some of it met memory that was not there.
     pub(super) fn complete_checked(&mut self) -> Fallible<()> {
         self.complete_all();
+        self.meet_illegal()
+    }
+
+    fn meet_illegal(&mut self) -> Fallible<()> {
         if self.execution.take_illegal() {
             return Err(Refusal::illegal_address());
         }

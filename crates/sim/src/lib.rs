@@ -141,7 +141,7 @@ impl State {
     fn complete(&mut self, stream: StreamHandle) -> Fallible<()> {
         let slot = self.stream(stream)?;
         if let Some(step) = self.streams[slot].last {
-            self.execution.run_until(step, &self.graphs, &self.memory);
+            self.execution.run_until([step], &self.graphs, &self.memory);
         }
         Ok(())
     }
