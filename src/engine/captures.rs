@@ -212,7 +212,9 @@ impl<D: Driver> Engine<D> {
     ///
     /// A host that sets a capturing stream's terminals back by hand
     /// (`cuStreamUpdateCaptureDependencies`) calls this before and after, unless a call that
-    /// concerns the stream comes in between anyway: the engine knows only what it has seen.
+    /// concerns the stream comes in between anyway: the engine knows only what it has seen. Of a stream that
+    /// is in no capture, or in one that the engine has not heard of, it expects no capture from then on
+    /// ([`Engine::expect_capture`]).
     ///
     /// # Errors
     /// [`Error::CaptureInvalidated`], or the driver's.
@@ -220,8 +222,10 @@ impl<D: Driver> Engine<D> {
         let stream = stream.as_stream();
         self.change(|locked| {
             let capture = locked.capture_of(stream, "observe")?;
-            if let Some(slot) = capture.and_then(|capture| locked.state.captures.slot(capture)) {
-                locked.look_and_confirm(slot, stream);
+            match capture.and_then(|capture| locked.state.captures.slot(capture)) {
+                Some(slot) => locked.look_and_confirm(slot, stream),
+                // What it has gained by now may be set back before the capture's first look.
+                None => drop(locked.state.timelines.take_expected(stream)),
             }
             Ok(())
         })

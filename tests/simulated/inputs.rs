@@ -208,6 +208,23 @@ fn a_capture_that_is_not_announced_has_no_inputs() {
     }
 }
 
+/// What a stream launched before the engine heard of its capture may be set back by then.
+#[test]
+fn a_capture_that_was_set_back_before_its_first_sight_takes_no_inputs() {
+    let b = bench(checked().foreign_nodes(true));
+    let [s] = b.streams();
+    let input = b.allocate(s);
+    b.engine.expect_capture(s).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    b.launch(s);
+    b.engine.observe(s).unwrap();
+    b.driver.set_terminals(s, &[]).unwrap();
+    b.engine.observe(s).unwrap();
+    let capture = b.engine.begin_capture(b.pool, s).unwrap();
+    assert!(!is_reused(&b, s, &input));
+    b.finish(s, capture);
+}
+
 /// Figures and history hold for a block that a stream's cache had leased, and for one that it had not.
 #[test]
 fn figures_agree_when_inputs_are_freed() {
