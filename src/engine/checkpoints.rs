@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::capture_state::CapturePhase;
 use super::config::Flaw;
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
@@ -88,7 +89,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
     /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
-    /// now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
+    /// now; and that no capture which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
     /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
     /// output, the host launches it only where these are not wanted any more.
     ///
@@ -280,7 +281,9 @@ impl<D: Driver> Locked<'_, D> {
         let State { captures, timelines, .. } = &*self.state;
         let is_inside = |&stream: &StreamHandle| match timelines.ask(self.driver, stream) {
             StreamStatus::Outside | StreamStatus::Barred => false,
-            StreamStatus::Inside(capture) => captures.slot(capture).is_some(),
+            StreamStatus::Inside(capture) => {
+                captures.phase(capture, timelines) != CapturePhase::Ended
+            }
             StreamStatus::Unclear => true,
         };
         let inside = self.state.streams_in(pool).iter().filter(|&it| is_inside(it)).count();

@@ -329,6 +329,22 @@ fn a_stream_may_be_gone_by_then() {
     b.finish(t, capture);
 }
 
+/// A live block may be in use in a capture that the engine has not heard of, beside one that it knows.
+#[test]
+fn nothing_is_restored_beside_a_capture_that_was_not_announced() {
+    let b = bench(checked());
+    let [s, t] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+    b.allocate(s);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    b.engine.begin_capture(other, t).unwrap();
+    b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    b.launch(s);
+    let refused = b.engine.restore(b.pool, &checkpoint);
+    assert!(matches!(refused, Err(Error::BlocksInCapture { streams: 1, .. })), "{refused:?}");
+}
+
 /// Where a stream is not known to be in no capture, nothing is restored; what the driver refuses then costs
 /// no block.
 #[test]
