@@ -303,7 +303,7 @@ impl Dag {
 
 /// Asks for a node's dependencies: none where the driver refuses.
 #[inline]
-fn ask<D: Driver + ?Sized>(
+pub(super) fn ask<D: Driver + ?Sized>(
     driver: &D,
     node: NodeHandle,
     answer: &mut Vec<Dependency>,

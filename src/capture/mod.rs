@@ -327,6 +327,16 @@ impl Capture {
         journal.push(Entry::Terminals { stream: *handle, terminals: reach.raw_terminals().into() });
     }
 
+    /// Enters into a journal that begins now what was seen by now: the nodes, whose dependencies the driver is
+    /// asked for again, and the streams' terminals.
+    pub fn tell_all<D: Driver + ?Sized>(&self, driver: &D, journal: &mut Journal) {
+        let mut answer = Vec::new();
+        for node in (0..self.dag.len()).map(NodeIndex::new) {
+            dag::ask(driver, self.node_handle(node), &mut answer, &mut Some(&mut *journal));
+        }
+        self.streams().for_each(|stream| self.confirm(stream, journal));
+    }
+
     /// What is proven for a stream.
     #[inline]
     pub fn proof(&self, stream: StreamIndex) -> Proof<'_> {

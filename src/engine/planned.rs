@@ -294,7 +294,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::UnknownCapture`]; [`Error::CannotPlan`] where the device has no virtual memory
-    /// management.
+    /// management, and where no journal is kept and the capture has allocated or freed blocks already.
     pub fn plan_capture(&self, capture: CaptureId, options: Option<Options>) -> Result<(), Error> {
         const CALL: &str = "plan_capture";
         self.change(|locked| {
@@ -302,13 +302,9 @@ impl<D: Driver> Engine<D> {
             if options.is_some() && !can_plan(&self.driver, &self.config) {
                 return Err(Error::CannotPlan { capture });
             }
-            let capture_state = locked.state.capture(slot);
-            if options.is_some() && capture_state.journal.is_none() {
-                // Without a record of all that was allocated nothing can be planned.
-                if capture_state.blocks > 0 {
-                    return Err(Error::CannotPlan { capture });
-                }
-                locked.state.begin_journal(slot);
+            // Without a record of all that was allocated nothing can be planned.
+            if options.is_some() && !locked.begin_journal(slot) {
+                return Err(Error::CannotPlan { capture });
             }
             locked.state.capture(slot).planning = options.map_or(Planning::Off, Planning::On);
             Ok(())

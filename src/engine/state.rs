@@ -132,18 +132,6 @@ impl State {
         Some(capture_state)
     }
 
-    /// Has a capture keep a record from now on, if it keeps none.
-    pub(super) fn begin_journal(&mut self, slot: CaptureSlot) {
-        let capture_state = self.capture(slot);
-        if capture_state.journal.is_some() {
-            return;
-        }
-        capture_state.journal = Some(Journal::new());
-        for pool in capture_state.pools.clone() {
-            self.journal_present_blocks(slot, pool);
-        }
-    }
-
     /// Writes into a capture's record what lies in a pool and is not its own.
     fn journal_present_blocks(&mut self, slot: CaptureSlot, pool: PoolId) {
         if self.capture(slot).journal.is_none() {
@@ -378,6 +366,31 @@ impl<D: Driver> Locked<'_, D> {
         })
     }
 
+    /// Has a capture keep a record from now on, if it keeps none. Says whether it keeps one: none begins once it
+    /// has allocated a block, or freed one of its pools' that it may have again.
+    pub(super) fn begin_journal(&mut self, slot: CaptureSlot) -> bool {
+        let CaptureState { journal, blocks, pools, .. } = self.state.captures.get(slot);
+        if journal.is_some() {
+            return true;
+        }
+        let pools = pools.clone();
+        let mut heaps = pools.iter().flat_map(|&pool| self.state.pools.heaps_of(Some(pool)));
+        if *blocks > 0
+            || heaps.any(|heap| self.state.pools.heap(heap).given_back().next().is_some())
+        {
+            return false;
+        }
+        self.state.capture(slot).journal = Some(Journal::new());
+        for pool in pools {
+            self.state.journal_present_blocks(slot, pool);
+        }
+        let CaptureState { proof, journal, .. } = self.state.capture(slot);
+        if let Some(journal) = journal {
+            proof.tell_all(self.driver, journal);
+        }
+        true
+    }
+
     /// Notes that a capture uses a pool, and what lies there that is not the capture's own.
     pub(super) fn join_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
         if self.state.capture(slot).pools.contains(&pool) {
@@ -386,9 +399,9 @@ impl<D: Driver> Locked<'_, D> {
         self.hold_ordered(pool);
         let row = self.state.pools.get(pool);
         let planned = row.is_some_and(|row| row.config().plan.is_some());
-        if planned && self.state.capture(slot).blocks == 0 {
-            // What is planned is planned from the record.
-            self.state.begin_journal(slot);
+        if planned {
+            // What is planned is planned from the record; without one it has its memory at once.
+            self.begin_journal(slot);
         }
         self.state.journal_present_blocks(slot, pool);
         self.state.capture(slot).pools.push(pool);

@@ -400,6 +400,50 @@ fn a_late_record_knows_what_stands_in_the_pool() {
     }
 }
 
+/// A record that begins late has missed nothing.
+#[test]
+fn a_late_record_misses_nothing() {
+    for (launched, joins) in [(false, false), (false, true), (true, false), (true, true)] {
+        let bench = Bench::new(Config::default().check(false), PoolConfig::default());
+        let second = bench.engine.create_pool(PoolConfig::default().plan(Options::default()));
+        bench.driver.begin_capture(bench.s, CaptureMode::Relaxed).unwrap();
+        if launched {
+            bench.work(bench.s, &[], &[]);
+        }
+        let capture = bench.engine.begin_capture(bench.pool, bench.s).unwrap();
+        let pool = if joins {
+            bench.engine.begin_capture(second, bench.s).unwrap();
+            second
+        } else {
+            bench.engine.plan_capture(capture, Some(Options::default())).unwrap();
+            bench.pool
+        };
+        let block = bench.engine.allocate(pool, PAGE, bench.s).unwrap();
+        bench.work(bench.s, &[], &[(&block, 1)]);
+        bench.engine.free(block.id).unwrap();
+        let (report, _) = bench.end(capture).unwrap();
+        assert!(report.plan.is_some());
+    }
+}
+
+/// What has happened in the pool's memory before would be missing in a record.
+#[test]
+fn no_record_begins_behind_an_input_that_was_freed() {
+    let bench = Bench::new(Config::default().check(false), PoolConfig::default());
+    let input = bench.allocate(4096);
+    bench.engine.expect_capture(bench.s).unwrap();
+    let capture = bench.begin();
+    bench.work(bench.s, &[], &[(&input, 1)]);
+    bench.engine.free(input.id).unwrap();
+    let planned = bench.engine.plan_capture(capture, Some(Options::default()));
+    assert!(matches!(planned, Err(Error::CannotPlan { .. })), "{planned:?}");
+    bench.work(bench.s, &[], &[]);
+    let next = bench.allocate(4096);
+    assert_eq!(next.address, input.address);
+    bench.work(bench.s, &[], &[(&next, 2)]);
+    bench.end(capture).unwrap();
+}
+
 /// Streams share memory as the policy has it, in every way to set it.
 #[test]
 fn plans_keep_to_the_policy() {
