@@ -35,7 +35,7 @@ pub enum Reuse {
     Deferred,
 }
 
-/// When captures get the memory behind their addresses.
+/// How captures get their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PlanChoice {
     /// As they ask for it.
@@ -43,6 +43,9 @@ pub enum PlanChoice {
     None,
     /// At their end: the least that they can run on ([`plan`](crate::plan)).
     Exact,
+    /// As they ask for it, close together where an earlier capture into the pool has asked for the same
+    /// ([`Engine::follow_layout`](crate::engine::Engine::follow_layout)).
+    Learned,
 }
 
 macro_rules! names {
@@ -75,4 +78,4 @@ macro_rules! names {
 
 names!(Programmatic { Auto = "auto", Deny = "deny", Lag = "lag", Trust = "trust" });
 names!(Reuse { CrossStream = "cross-stream", OwnStream = "own-stream", Deferred = "deferred" });
-names!(PlanChoice { None = "none", Exact = "exact" });
+names!(PlanChoice { None = "none", Exact = "exact", Learned = "learned" });

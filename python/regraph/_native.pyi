@@ -64,6 +64,15 @@ def capture_begun(device: int, stream: int, alone: bool) -> int | None:
 def plans_captures() -> bool:
     """Whether captures that are alone get their memory at their end (the setting `plan`)."""
 
+def learn(device: int) -> None:
+    """Notes from now on what is asked for outside captures."""
+
+def learned(device: int) -> int:
+    """Ends what `learn` began, and returns how many blocks were noted.
+
+    A later capture that begins with as many bytes lies close together as it foresees.
+    """
+
 def capture_ending(device: int, stream: int) -> None:
     """Judges the graph of a capture that is about to end; raises `Refused`."""
 

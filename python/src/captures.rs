@@ -22,6 +22,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(capture_failing, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
     module.add_function(wrap_pyfunction!(captures, module)?)?;
+    module.add_function(wrap_pyfunction!(learn, module)?)?;
+    module.add_function(wrap_pyfunction!(learned, module)?)?;
     module.add_function(wrap_pyfunction!(record_use, module)?)?;
     module.add_function(wrap_pyfunction!(record_trace, module)?)
 }
@@ -65,6 +67,18 @@ fn capture_begun(py: Python<'_>, device: u32, stream: usize, alone: bool) -> PyR
         let capture = allocator()?.capture_begun(device, stream, route, alone).map_err(raised)?;
         Ok(capture.map(|capture| capture.0))
     })
+}
+
+/// Notes from now on what is asked for outside captures.
+#[pyfunction]
+fn learn(py: Python<'_>, device: u32) -> PyResult<()> {
+    py.detach(|| allocator()?.learn(device).map_err(raised))
+}
+
+/// Ends what `learn` began; later captures that begin so follow it. Returns how many blocks were noted.
+#[pyfunction]
+fn learned(py: Python<'_>, device: u32) -> PyResult<usize> {
+    py.detach(|| allocator()?.learned(device).map_err(raised))
 }
 
 /// Closes a capture that is about to end, and has its graph judged; raises `Refused`.

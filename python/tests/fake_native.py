@@ -117,7 +117,7 @@ class FakeNative(types.ModuleType):
         for name in (
             "begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failing capture_failed reset_peaks "
-            "reset_accumulated dump_snapshot record_history record_use record_trace "
+            "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer"
         ).split():
             setattr(self, name, self._function(name))
@@ -130,6 +130,7 @@ class FakeNative(types.ModuleType):
         self._answer("hooks", HOOKS)
         self._answer("statistics", statistics())
         self._answer("memory_fraction", 0.5)
+        self._answer("learned", 3)
         self._answer("snapshot", json.dumps(snapshot()))
         self._answer("explain", [])
         self._answer("pools", [])

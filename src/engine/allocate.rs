@@ -189,7 +189,7 @@ impl<D: Driver> Locked<'_, D> {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Attempt::Grow => locked.grow(request, homes.grows, requester),
+            Attempt::Grow => locked.grow(request, homes.grows, requester, false),
             Attempt::Place => Ok(locked.place(requester, homes, bytes)),
             Attempt::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
         })
@@ -218,16 +218,18 @@ impl<D: Driver> Locked<'_, D> {
         })
     }
 
-    fn grow(
+    /// A place in memory that the driver gives, with `apart` in nothing else.
+    pub(super) fn grow(
         &mut self,
         request: &Request,
         heap: u32,
         requester: Requester,
+        apart: bool,
     ) -> Result<Option<(u32, Placed)>, DriverError> {
         let &Request { pool, bytes, requested, stream, .. } = request;
         let limit = self.state.room(pool);
         let bounds = Bounds { limit, step: self.step(pool, requester) };
-        let wanted = Wanted { bytes, requested, stream };
+        let wanted = Wanted { bytes, requested, stream, apart };
         let driver = self.driver;
         let grown = self.with_proof(requester, |pools, proof| {
             pools.heap_mut(heap).grow(driver, wanted, requester, proof, bounds)
@@ -289,7 +291,9 @@ impl<D: Driver> Locked<'_, D> {
         let caches = self.config.settings.caching && row.config().may_cache();
         // What is borrowed is the lender's again as soon as it is freed.
         let borrowed = pool != request.pool;
-        let leased = mine.is_none() && caches && !borrowed;
+        // A stream cache would keep its requests from who learns of them.
+        let learning = self.state.lessons.is_listening();
+        let leased = mine.is_none() && caches && !borrowed && !learning;
         row.add_block();
         if leased {
             self.state.count_left_over((pool, heap), self.config.statistics);
@@ -298,6 +302,9 @@ impl<D: Driver> Locked<'_, D> {
             self.state.count_in((pool, heap), sizes, self.config.statistics);
         }
         let origin = mine.map_or(Origin::Outside, Origin::Capture);
+        if mine.is_none() {
+            self.state.lessons.note(|requests| requests.allocate(number, bytes, stream));
+        }
         let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
             graphs,

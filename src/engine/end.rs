@@ -122,6 +122,7 @@ impl<D: Driver> Locked<'_, D> {
 
     fn prepare(&mut self, looked: Looked) -> Prepared {
         let Looked { slot, graph, .. } = looked;
+        self.learn_from(slot);
         let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
         let has_journal = self.state.capture(slot).journal.is_some();

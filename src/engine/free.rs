@@ -98,6 +98,7 @@ impl<D: Driver> Locked<'_, D> {
         if let Origin::Capture(home) = block.origin {
             self.state.capture(home.slot).write_journal(Entry::Use { block: number, stream });
         }
+        self.state.lessons.note(|requests| requests.record_stream(number, stream));
         Ok(())
     }
 
@@ -107,7 +108,11 @@ impl<D: Driver> Locked<'_, D> {
         let origin = self.state.blocks.get_mut(id).ok_or_else(unknown)?.origin;
         let Origin::Capture(home) = origin else {
             // Outside captures an event at the free covers every use.
-            return self.record_stream(id, stream);
+            self.record_stream(id, stream)?;
+            if let Some(number) = self.state.blocks.get_mut(id).map(|block| block.number) {
+                self.state.lessons.note(|requests| requests.record_use(number, stream));
+            }
+            return Ok(());
         };
         let last = match self.look_in(home.slot, stream) {
             Ok(Some(index)) => {
@@ -157,7 +162,10 @@ impl<D: Driver> Locked<'_, D> {
     /// Frees a block that is in the tables and among the live ones' figures no more.
     fn free_counted(&mut self, mut block: LiveBlock) {
         self.take_input(&mut block);
-        let Origin::Capture(home) = block.origin else { return self.free_of_no_capture(block) };
+        let Origin::Capture(home) = block.origin else {
+            self.state.lessons.note(|requests| requests.free(block.number));
+            return self.free_of_no_capture(block);
+        };
         let mut ending = Ending::default();
         match self.ending(&block, home, &mut ending) {
             Ok(()) => self.free_in_capture(&mut block, home, ending),

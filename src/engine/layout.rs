@@ -1,20 +1,22 @@
 //! Serving a capture from a layout.
 //!
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
-//! markers are proven; a layout that does not fit the capture costs memory, never safety.
+//! markers are proven; a layout that does not fit the capture costs memory, never safety. Block by block: one
+//! that is not as foreseen has a place beside the others, and those that follow theirs.
 
-use std::collections::HashSet;
 use std::fmt;
+
+use fixedbitset::FixedBitSet;
 
 use super::allocate::Request;
 use super::names::PoolId;
+use super::pools::Arena;
 use super::reclaim::Amount;
 use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::StreamIndex;
 use crate::driver::{CaptureId, Driver};
 use crate::heap::{Freed, Placed, Requester};
-use crate::journal::Entry;
 use crate::layout::{Layout, Place};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
@@ -27,9 +29,9 @@ pub struct Followed {
     pub planned: usize,
     /// What the layout takes, in bytes.
     pub planned_bytes: u64,
-    /// Blocks that lie where it says: the first so many of the capture.
+    /// Blocks that lie where it says.
     pub followed: usize,
-    /// From where on it was given up; `None` where it never was.
+    /// The first block that does not; `None` where all do.
     pub fell_back: Option<FellBack>,
 }
 
@@ -46,23 +48,26 @@ impl fmt::Display for Followed {
         match self.fell_back {
             None => write!(f, "{followed} of {planned} blocks"),
             Some(FellBack { block, why }) => {
-                write!(f, "{followed} of {planned} blocks; given up at block {block}, {why}")
+                write!(
+                    f,
+                    "{followed} of {planned} blocks; the first other one is block {block}, {why}"
+                )
             }
         }
     }
 }
 
-/// Where a layout was given up.
+/// A block that does not lie where a layout says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FellBack {
-    /// The first block that does not lie by it, counted from 0 since it was to be followed.
+    /// Which one, counted from 0 since the layout was to be followed.
     pub block: usize,
     /// Why.
     pub why: Why,
 }
 
-/// Why a layout was given up.
+/// Why a block does not lie where a layout says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
@@ -107,6 +112,14 @@ impl fmt::Display for Why {
     }
 }
 
+/// So many places before and behind the next one are searched for a request that is not for that one, and
+/// one more for each request since that was for none.
+const WINDOW: usize = 4;
+
+/// So many places ahead are kept for those who are still to ask for them: a bound on what a block costs
+/// that cannot have its own.
+const AHEAD: usize = 4_096;
+
 /// A layout that a capture follows.
 #[derive(Debug)]
 pub(super) struct Following {
@@ -114,15 +127,40 @@ pub(super) struct Following {
     layout: Layout,
     /// Heap and address.
     arena: Option<(u32, u64)>,
-    /// Those that have a place, by their first.
-    streams: Vec<StreamIndex>,
+    /// The capture's streams that have a part in it, each with its number there.
+    streams: Vec<(StreamIndex, u32)>,
+    /// Places that a request was for.
+    asked: FixedBitSet,
+    /// Behind the last of them.
+    next: usize,
+    /// The latest of them.
+    latest: Option<usize>,
+    /// Requests since that were for none.
+    lost: usize,
+    /// Whether the capture asks for less than the layout was made for.
+    smaller: bool,
+    /// Requests so far.
+    blocks: usize,
     followed: usize,
     fell_back: Option<FellBack>,
 }
 
 impl Following {
     pub(super) fn new(pool: PoolId, layout: Layout) -> Self {
-        Self { pool, layout, arena: None, streams: Vec::new(), followed: 0, fell_back: None }
+        Self {
+            pool,
+            asked: FixedBitSet::with_capacity(layout.places().len()),
+            layout,
+            arena: None,
+            streams: Vec::new(),
+            next: 0,
+            latest: None,
+            lost: 0,
+            smaller: false,
+            blocks: 0,
+            followed: 0,
+            fell_back: None,
+        }
     }
 
     pub(super) fn followed(&self) -> Followed {
@@ -134,48 +172,123 @@ impl Following {
         }
     }
 
-    /// The place of the next block, if this is it.
-    fn next(&self, bytes: u64, stream: StreamIndex) -> Result<Place, Why> {
-        let place = self.layout.places().get(self.followed).copied().ok_or(Why::More)?;
-        let seen = self.streams.iter().position(|seen| *seen == stream);
-        let found = seen.unwrap_or(self.streams.len()) as u32;
-        if place.bytes != bytes {
+    /// The addresses that blocks are still to have while the block of the latest request is expected to be
+    /// in use, by their begins.
+    fn wanted(&self, why: Why, base: u64) -> Vec<(u64, u64)> {
+        let places = self.layout.places();
+        let until = match why {
+            Why::Taken => self.latest.and_then(|row| places[row].until),
+            _ => None,
+        };
+        let until = until.map_or(places.len(), |until| until as usize);
+        let rows = (self.next.saturating_sub(WINDOW + self.lost)..until).take(AHEAD);
+        let open = rows.filter(|&row| !self.asked.contains(row));
+        let mut wanted: Vec<(u64, u64)> = open
+            .map(|row| (base + places[row].offset, base + places[row].offset + places[row].bytes))
+            .collect();
+        wanted.sort_unstable();
+        wanted
+    }
+
+    /// The place of a request: the next one, if it is for just this, or one nearby that is; in a smaller
+    /// batch else the next one, if it is for more.
+    fn place_of(&mut self, bytes: u64, stream: StreamIndex) -> Result<Place, Why> {
+        let places = self.layout.places();
+        let next = places.get(self.next);
+        let known = self.streams.iter().find(|known| known.0 == stream).map(|known| known.1);
+        let is_for = |planned: u32| match known {
+            Some(known) => planned == known,
+            None => self.streams.iter().all(|known| known.1 != planned),
+        };
+        let is_it = |row: &usize| {
+            let place = places.get(*row).filter(|_| !self.asked.contains(*row));
+            place.is_some_and(|place| place.bytes == bytes && is_for(place.stream))
+        };
+        let near = (0..WINDOW + self.lost)
+            .flat_map(|far| [Some(self.next + far), self.next.checked_sub(far)]);
+        let found = near.flatten().find(is_it).or_else(|| {
+            // A smaller batch asks for less: one that began so, or where requests stay without places.
+            let smaller = self.smaller || self.next == 0 || self.lost > 1;
+            let holds = |place: &&Place| smaller && place.bytes > bytes && is_for(place.stream);
+            next.filter(holds).map(|_| self.next)
+        });
+        let Some(row) = found else {
+            self.lost += 1;
+            let place = next.ok_or(Why::More)?;
+            if !is_for(place.stream) {
+                let found = known.unwrap_or(self.streams.len() as u32);
+                return Err(Why::Stream { planned: place.stream, found });
+            }
             return Err(Why::Size { planned: place.bytes, found: bytes });
+        };
+        let place = places[row];
+        self.smaller |= place.bytes > bytes;
+        if known.is_none() {
+            self.streams.push((stream, place.stream));
         }
-        if place.stream != found {
-            return Err(Why::Stream { planned: place.stream, found });
-        }
+        self.asked.insert(row);
+        self.latest = Some(row);
+        self.lost = 0;
+        self.next = self.next.max(row + 1);
         Ok(place)
     }
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// A place by the layout that a capture follows; `None` where it follows none, or none any more.
+    /// A place by the layout that a capture follows; `None` where it follows none, or where the block
+    /// cannot have its place.
     pub(super) fn follow(
         &mut self,
         request: &Request,
         requester: Requester,
     ) -> Option<(u32, Placed)> {
-        let Requester::Capture { capture: slot, stream, .. } = requester else { return None };
+        let Requester::Capture { capture: slot, .. } = requester else { return None };
+        if self.state.capture(slot).following.is_none() {
+            self.adopt(slot, request);
+        }
         let following = self.state.capture(slot).following.as_ref()?;
-        if following.pool != request.pool || following.fell_back.is_some() {
+        if following.pool != request.pool {
             return None;
         }
         let found = self.place_next(request, requester);
         let following = self.state.capture(slot).following.as_mut()?;
+        following.blocks += 1;
         match found {
             Ok(place) => {
                 following.followed += 1;
-                if !following.streams.contains(&stream) {
-                    following.streams.push(stream);
-                }
                 Some(place)
             }
             Err(why) => {
-                following.fell_back = Some(FellBack { block: following.followed, why });
-                None
+                let block = following.blocks - 1;
+                following.fell_back.get_or_insert(FellBack { block, why });
+                self.place_beside(request, requester, why)
             }
         }
+    }
+
+    /// A place that no block of the layout wants while this one is expected to be in use.
+    fn place_beside(
+        &mut self,
+        request: &Request,
+        requester: Requester,
+        why: Why,
+    ) -> Option<(u32, Placed)> {
+        let Requester::Capture { capture: slot, .. } = requester else { return None };
+        let following = self.state.capture(slot).following.as_ref()?;
+        let (heap, base) = following.arena?;
+        let wanted = following.wanted(why, base);
+        let all = [(base, base + following.layout.bytes())];
+        let placed = self.with_proof(requester, |pools, proof| {
+            let heap = pools.heap_mut(heap);
+            let mut place = |busy: &[_]| heap.place_beside(busy, request.bytes, requester, proof);
+            place(&wanted).or_else(|| place(&all))
+        });
+        let homes = self.state.pools.get(request.pool)?.homes(request.bytes, requester);
+        if placed.is_none() && homes.first == heap {
+            // What the driver refuses, the pool may still have.
+            return self.grow(request, homes.grows, requester, true).ok().flatten();
+        }
+        placed.map(|placed| (heap, placed))
     }
 
     fn place_next(
@@ -186,8 +299,8 @@ impl<D: Driver> Locked<'_, D> {
         let Requester::Capture { capture: slot, stream, .. } = requester else {
             return Err(Why::Taken);
         };
-        let following = self.state.capture(slot).following.as_ref().ok_or(Why::More)?;
-        let Place { offset, bytes, .. } = following.next(request.bytes, stream)?;
+        let following = self.state.capture(slot).following.as_mut().ok_or(Why::More)?;
+        let Place { offset, .. } = following.place_of(request.bytes, stream)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
@@ -201,13 +314,13 @@ impl<D: Driver> Locked<'_, D> {
         };
         self.state.touch(heap);
         let placed = self.with_proof(requester, |pools, proof| {
-            pools.heap_mut(heap).place_at(base + offset, bytes, requester, proof)
+            pools.heap_mut(heap).place_at(base + offset, request.bytes, requester, proof)
         });
         placed.map(|placed| (heap, placed)).ok_or(Why::Taken)
     }
 
-    /// One contiguous place in the pool, free for the capture; what the pool has in vain goes back to
-    /// the driver first.
+    /// Where a layout goes in the pool: one place that is all free; else where an earlier capture's layout
+    /// lies, if that is as large; else new memory. What the pool has in vain goes back to the driver before.
     fn arena(
         &mut self,
         request: &Request,
@@ -223,10 +336,23 @@ impl<D: Driver> Locked<'_, D> {
         let pool = request.pool;
         self.free_completed(Some(pool));
         self.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
-        let homes = self.state.pools.get(pool).ok_or(Why::NoMemory)?.homes(bytes, requester);
+        let row = self.state.pools.get(pool).ok_or(Why::NoMemory)?;
+        let (homes, earlier) = (row.homes(bytes, requester), row.arena());
         self.state.touch(homes.grows);
-        let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
-        let found = self.find(&request, homes, requester);
+        let found = match self.place(requester, homes, bytes) {
+            None => {
+                let holds = |arena: &Arena| {
+                    let heap = self.state.pools.heap(arena.heap);
+                    arena.bytes >= bytes && heap.holds(arena.address, bytes)
+                };
+                if let Some(Arena { heap, address, .. }) = earlier.filter(holds) {
+                    return Ok((heap, address));
+                }
+                let request = Request { requested: bytes, bytes, frames: None, ..request.clone() };
+                self.find(&request, homes, requester)
+            }
+            placed => Ok(placed),
+        };
         let Ok(Some((heap, placed))) = found else {
             return Err(Why::NoMemory);
         };
@@ -237,6 +363,9 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let freed = Freed { capture: slot, owner: stream, graphs };
         self.state.pools.heap_mut(heap).free_pending(range, freed, None, number);
+        if let Some(pool) = self.state.pools.get_mut(pool) {
+            pool.set_arena(Arena { heap, address, bytes });
+        }
         Ok((heap, address))
     }
 }
@@ -252,28 +381,13 @@ impl<D: Driver> Engine<D> {
     /// [`Error::NoJournal`], [`Error::UnknownCapture`].
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
-        let (journal, addresses) = {
+        let unread = {
             let mut state = self.lock()?;
             let slot = state.slot_of(capture, CALL)?;
             self.with(&mut state).last_looks(slot);
-            let capture_state = state.capture(slot);
-            let no_journal = Error::NoJournal { call: CALL, capture };
-            let journal = capture_state.journal.clone().ok_or(no_journal)?;
-            let pool = capture_state.pools.first().copied();
-            let heaps = pool.map(|pool| state.pools.heaps_of(Some(pool))).unwrap_or_default();
-            let owns =
-                |address: u64| heaps.iter().any(|&heap| state.pools.heap(heap).owns(address));
-            let addresses = journal.iter().filter_map(|entry| match entry {
-                Entry::Allocate { address, .. } if owns(address) => Some(address),
-                _ => None,
-            });
-            let addresses: HashSet<u64> = addresses.collect();
-            (journal, addresses)
+            state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
         };
-        let settings = &self.config.settings;
-        Ok(Layout::read(&journal, settings.programmatic, settings.reuse, |address| {
-            addresses.contains(&address)
-        }))
+        Ok(unread.read(&self.config.settings).layout())
     }
 
     /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
@@ -292,11 +406,15 @@ impl<D: Driver> Engine<D> {
 
     /// Has what a capture under way allocates in its first pool from now on lie where a layout says.
     ///
-    /// The arena is had at the first such allocation, as one contiguous place of the pool, after the
-    /// pool's memory that nothing uses went back to the driver. From then on the n-th allocation gets
-    /// the n-th place, as long as each asks for the same bytes on the same stream (by the order of
-    /// streams' first blocks) and the place is free and proven for it like any other. From the first one on for which
-    /// that is not so, blocks lie where they would have without a layout. The capture's end tells
+    /// At the first such allocation the layout gets its addresses, as one place of the pool that is free, or
+    /// where an earlier capture's lies, or in new memory, after the pool's memory that nothing uses went
+    /// back to the driver. From then on the n-th allocation gets the n-th place, as long as each asks for
+    /// the same bytes on the same stream (by the order of streams' first blocks) and the place is free and proven for it like any
+    /// other. A request for other bytes or another stream gets a place nearby in the order that is for just
+    /// this; where the first request was for fewer bytes than its place has, or three requests in a row found
+    /// none, else the n-th if that has more bytes. A block that cannot have its place gets one that no
+    /// block of the layout is to have while it is expected to be in use; else new memory, or where it
+    /// would have been without a layout. The capture's end tells
     /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
     /// # Errors

@@ -44,6 +44,7 @@ mod explain;
 mod free;
 mod history;
 mod layout;
+mod learning;
 mod lifecycle;
 mod live_blocks;
 mod memory;

@@ -136,6 +136,11 @@ impl<D: Driver> Locked<'_, D> {
         own + bytes <= self.capacity(pool) && all + bytes <= self.capacity_of_all()
     }
 
+    /// Whether a capture gets its memory in a pool at its end.
+    pub(super) fn is_planned(&self, slot: CaptureSlot, pool: PoolId) -> bool {
+        self.options(slot, pool).is_some()
+    }
+
     /// The bounds of a capture's plan for a pool, if there is to be one.
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
         let capture_state = self.state.captures.get(slot);

@@ -61,11 +61,22 @@ pub(super) struct Pool {
     captures: usize,
     /// Places that are in blocks, leased ones included.
     blocks: usize,
+    /// Where captures lay that followed a layout.
+    arena: Option<Arena>,
     /// Who may have what is free here.
     spare: Spare,
     /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
     /// free memory is for later users of the pool alone.
     settling: SmallVec<[Position; 2]>,
+}
+
+/// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arena {
+    pub(super) heap: u32,
+    pub(super) address: u64,
+    /// How many.
+    pub(super) bytes: u64,
 }
 
 /// Where a block may lie.
@@ -171,6 +182,14 @@ impl Pool {
     }
 
     /// Who may have what is free here.
+    pub(super) fn arena(&self) -> Option<Arena> {
+        self.arena
+    }
+
+    pub(super) fn set_arena(&mut self, arena: Arena) {
+        self.arena = Some(arena);
+    }
+
     pub(super) fn spare(&self) -> Spare {
         self.spare
     }
@@ -253,6 +272,7 @@ impl Pools {
             graphs: 0,
             captures: 0,
             blocks: 0,
+            arena: None,
             spare: Spare::default(),
             settling: SmallVec::new(),
         };

@@ -13,6 +13,7 @@ use super::capture_state::{CaptureState, Captures, CapturingThread, Planning};
 use super::config::{Config, Flaw};
 use super::deferred::Deferrals;
 use super::history::{Frames, Ring};
+use super::learning::Lessons;
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
 use super::pools::{Graphs, Pool, Pools};
@@ -59,6 +60,7 @@ pub(super) struct State {
     pub(super) journals: bool,
     /// What is foreseen from captures that were refused for a programmatic edge.
     pub(super) foresight: Option<Arc<Foresight>>,
+    pub(super) lessons: Lessons,
     /// The latest answer of the driver; kept for its capacity.
     pub(super) terminals: Vec<Dependency>,
 }
@@ -92,6 +94,7 @@ impl State {
             settings: Settings::default(),
             journals: false,
             foresight: None,
+            lessons: Lessons::default(),
             terminals: Vec::new(),
         }
     }
@@ -338,8 +341,8 @@ impl<D: Driver> Locked<'_, D> {
             settings.programmatic
         };
         let outlook = self.outlook(Attempt::Again);
-        // What is planned is planned from the record.
-        let planned = settings.plan == PlanChoice::Exact;
+        // What is planned is planned from the record, and what is learned is learned from it.
+        let planned = settings.plan != PlanChoice::None;
         let keeps = settings.check || self.config.journal || self.state.journals || planned;
         // A capture that was not announced may be another than the one that was expected.
         self.state.timelines.take_expected(stream);

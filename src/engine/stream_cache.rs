@@ -368,11 +368,11 @@ impl StreamCache {
         }
     }
 
-    /// Lets nothing of a pool be handed out again from here, once what is cached now has been taken
-    /// back: the pool is about to be suspended.
-    pub(super) fn bar(&mut self, pool: PoolId) {
+    /// Lets nothing of a pool, or of all, be handed out again from here, once what is cached now has been
+    /// taken back: the pool is about to be suspended, or requests are to be learned from.
+    pub(super) fn bar(&mut self, pool: Option<PoolId>) {
         for row in self.rows.iter_mut().filter(|row| row.state != RowState::Vacant) {
-            row.barred |= self.buckets[row.bucket as usize].pool == pool;
+            row.barred |= pool.is_none_or(|pool| self.buckets[row.bucket as usize].pool == pool);
         }
     }
 

@@ -207,7 +207,7 @@ impl<D: Driver> Locked<'_, D> {
         const LOOKS: usize = 256;
         // Barred before all is taken back: what comes back to a stream cache meanwhile could be handed out
         // from there after this.
-        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
+        self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
             self.free_completed(Some(pool));
@@ -232,7 +232,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn shut(&mut self, pool: PoolId) {
         let Ok(row) = self.state.pool(pool, SUSPEND) else { return };
         let heaps = row.all_heaps();
-        self.state.caches.used().for_each(|mut cache| cache.bar(pool));
+        self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
         self.take_back(|of, _, _| of == pool);
         if !self.state.pools.is_suspended(pool) {
             self.state.record_leaving(&heaps);

@@ -29,6 +29,8 @@ pub(crate) struct Wanted {
     pub(crate) requested: u64,
     /// The stream that it is for.
     pub(crate) stream: StreamHandle,
+    /// Whether all of it is to be new memory: the free ranges beside that are for others.
+    pub(crate) apart: bool,
 }
 
 /// Where memory can be mapped for a block.
@@ -73,7 +75,7 @@ impl Heap {
             self.open_all();
         }
         let unit = unit(driver.memory_support());
-        if let Some(site) = self.site(bytes, requester, proof, unit) {
+        if let Some(site) = self.site(wanted, requester, proof, unit) {
             let premapped = match site.spot {
                 Spot::End(segment) => self.premapped_of(segment),
                 Spot::Low(_) | Spot::High(_) => 0,
@@ -159,7 +161,16 @@ impl Heap {
     }
 
     /// The site where the least is missing; of equals a hole, and of holes the lowest.
-    fn site(&self, bytes: u64, requester: Requester, proof: Proof<'_>, unit: u64) -> Option<Site> {
+    fn site(
+        &self,
+        Wanted { bytes, apart, .. }: Wanted,
+        requester: Requester,
+        proof: Proof<'_>,
+        unit: u64,
+    ) -> Option<Site> {
+        let before = |range: Option<RangeId>| {
+            self.usable_before(range.filter(|_| !apart), bytes, requester, proof)
+        };
         let mut best: Option<(u64, u64, Site)> = None;
         let mut offer = |address: u64, site: Site| {
             let rank = (site.missing, address);
@@ -169,12 +180,12 @@ impl Heap {
         };
         for &hole in &self.holes {
             let range = &self.ranges[hole];
-            let (first, below) = self.usable_before(range.previous, bytes, requester, proof);
+            let (first, below) = before(range.previous);
             let missing = (bytes - below).next_multiple_of(unit);
             if missing <= range.bytes {
                 offer(range.address, Site { missing, first, spot: Spot::Low(hole) });
             }
-            let above = self.usable_after(range.next, bytes, requester, proof);
+            let above = self.usable_after(range.next.filter(|_| !apart), bytes, requester, proof);
             let missing = (bytes - above).next_multiple_of(unit);
             if missing <= range.bytes {
                 let first = range.next.filter(|_| missing == 0);
@@ -185,7 +196,7 @@ impl Heap {
         }
         if let Some(segment) = self.growing {
             let row = self.segments[segment.index()].as_ref()?;
-            let (first, usable) = self.usable_before(row.last, bytes, requester, proof);
+            let (first, usable) = before(row.last);
             let missing = (bytes - usable).next_multiple_of(unit);
             if missing <= row.room() {
                 offer(row.address + row.mapped, Site { missing, first, spot: Spot::End(segment) });

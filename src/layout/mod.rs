@@ -8,12 +8,13 @@
 //! * `pack`: blocks in some order, each at the lowest place that is left.
 //! * `improve`: better orders, with bounded work.
 //! * `sweep`: the same for so many blocks that not all pairs can be looked at.
-//! * `read`: from a capture's journal.
+//! * `outline`: from a capture's journal; `requests`: from a run outside captures.
 
 mod improve;
 mod order;
+mod outline;
 mod pack;
-mod read;
+mod requests;
 mod sweep;
 
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ use std::collections::HashMap;
 use crate::lifetimes::Lifetimes;
 use crate::policy::Reuse;
 use order::{Conflicts, Order};
+pub use outline::Outline;
+pub use requests::Requests;
 
 /// Offsets are multiples of this, in bytes.
 const GRANULE: u64 = 512;
@@ -37,6 +40,8 @@ pub struct Place {
     pub bytes: u64,
     /// The stream that it is for, by the order of streams' first blocks.
     pub stream: u32,
+    /// How many blocks are allocated before it is freed; `None` where it is not.
+    pub until: Option<u32>,
 }
 
 /// Places for the blocks of a capture.
@@ -66,13 +71,13 @@ impl Layout {
         } else {
             sweep::best(&order)
         };
-        let blocks = lifetimes.blocks().iter().zip(&offsets);
+        let blocks = lifetimes.blocks().iter().zip(&offsets).zip(frees);
         let mut streams: HashMap<u32, u32> = HashMap::new();
         let places: Vec<Place> = blocks
-            .map(|(block, &offset)| {
+            .map(|((block, &offset), &until)| {
                 let next = streams.len() as u32;
                 let stream = *streams.entry(block.stream).or_insert(next);
-                Place { offset, bytes: block.bytes, stream }
+                Place { offset, bytes: block.bytes, stream, until }
             })
             .collect();
         let ends = (0..order.len()).map(|block| offsets[block] + order.bytes(block));

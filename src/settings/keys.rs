@@ -93,7 +93,7 @@ pub(super) const KEYS: &[Key] = &[
         growth_step_bytes,
         "a whole number of MB from 0 to 17592186044415"
     ),
-    key!("plan", Name, plan, "none or exact"),
+    key!("plan", Name, plan, "none, exact or learned"),
     key!(
         "plan_max_mappings",
         Number,

@@ -15,7 +15,7 @@
 //! | `per_process_memory_fraction` | off | The most that may be held, as a share of the device's memory. Above 0, at most 1. |
 //! | `memory_limit_mb` | off | The most that may be held, per device. If the share is given too, the smaller one counts. At least 1. |
 //! | `growth_step_mb` | off | The most that a capture maps at once ahead of what it asks for; what is left at its end goes back to the driver. 0: nothing ahead. |
-//! | `plan` | `none` | When captures get the memory behind their addresses: `none`, as they ask for it, or `exact`, at their end, the least that they can run on ([`PlanChoice`]). Until then nothing outside may touch their blocks, and the graph is not launched. |
+//! | `plan` | `none` | How captures get their memory ([`PlanChoice`]): `none`, as they ask for it; `exact`, at their end, the least that they can run on, and until then nothing outside may touch their blocks, and the graph is not launched; or `learned`, as they ask for it, close together where an earlier capture into the pool has asked for the same. |
 //! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
@@ -102,6 +102,11 @@ pub struct Settings {
     /// is for programs that register no memory of captures under way anywhere, as communication
     /// libraries do, that touch no block of one from outside before it has ended here, and that launch
     /// no graph before. A mapping costs the driver some 20 us, for any size.
+    ///
+    /// With [`PlanChoice::Learned`] each capture teaches the next ones into its pool that begin with a
+    /// request for as many bytes, or for fewer (a smaller batch): their blocks lie by a layout that is made at
+    /// their first request, in up to a second where there are many blocks. Runs outside captures teach in
+    /// any case ([`Engine::learn`](crate::engine::Engine::learn)).
     pub plan: PlanChoice,
     /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
     /// needs.

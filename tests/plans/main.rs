@@ -7,6 +7,7 @@ mod common;
 mod batch_sizes;
 mod cover;
 mod layout;
+mod learned;
 mod minimum;
 mod plan;
 mod plan_faults;

@@ -19,12 +19,12 @@ use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 use regraph_trace::{read, Trace};
 
-const SUPPORTS: [MemorySupport; 2] =
+pub(crate) const SUPPORTS: [MemorySupport; 2] =
     [MemorySupport::Mapped { granularity: 2 * MIB }, MemorySupport::Allocated];
 
 /// What a host does in a capture. Streams and blocks by number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+pub(crate) enum Step {
     Launch(usize, bool),
     Wait(usize, usize),
     Allocate(usize, u64, usize),
@@ -43,7 +43,7 @@ impl Draw {
     }
 }
 
-fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {
+pub(crate) fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {
     let mut draw = Draw(seed);
     let mut made = Vec::new();
     let (mut live, mut next) = (Vec::new(), 0);
@@ -81,7 +81,7 @@ fn program(seed: u64, streams: u64, steps: usize, early: bool) -> Vec<Step> {
 }
 
 /// Does the steps in a capture that has begun on the first stream, which all others have joined.
-fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
+pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
     let Bench { engine, driver, pool } = bench;
     let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
     for &stream in &streams[1..] {
@@ -148,11 +148,11 @@ fn follow(
     (report, live)
 }
 
-fn device(support: MemorySupport) -> SimConfig {
+pub(crate) fn device(support: MemorySupport) -> SimConfig {
     SimConfig { total_bytes: 4 << 30, support }
 }
 
-fn followed(report: &CaptureReport) -> Followed {
+pub(crate) fn followed(report: &CaptureReport) -> Followed {
     report.layout.clone().unwrap()
 }
 
@@ -234,7 +234,7 @@ fn anything_else_is_served_all_the_same() {
                 match layout.fell_back {
                     None => whole += 1,
                     Some(fallen) => {
-                        assert_eq!(fallen.block, layout.followed);
+                        assert!(fallen.block <= layout.followed);
                         fell.insert(std::mem::discriminant(&fallen.why));
                     }
                 }
@@ -255,7 +255,7 @@ fn anything_else_is_served_all_the_same() {
     assert!(fell.contains(&std::mem::discriminant(&stream)));
 }
 
-fn trace(name: &str) -> Trace {
+pub(crate) fn trace(name: &str) -> Trace {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     read(BufReader::new(File::open(folder.join(format!("{name}.jsonl"))).unwrap())).unwrap()
 }

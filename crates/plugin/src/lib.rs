@@ -93,7 +93,10 @@ impl<D: Driver + HostApi> Plugin<D> {
         let plan = plan::Options::from_settings(&config.settings);
         let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
-        config.settings.plan = PlanChoice::None;
+        config.settings.plan = match config.settings.plan {
+            PlanChoice::Exact => PlanChoice::None,
+            plan => plan,
+        };
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
@@ -217,6 +220,22 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// their end, as [`Settings::plan`](regraph::settings::Settings::plan) has it.
     pub fn plans_captures(&self) -> bool {
         self.plan.is_some()
+    }
+
+    /// Notes from now on what is asked for outside captures of a device: [`Engine::learn`].
+    ///
+    /// # Errors
+    /// Those of [`Plugin::engine`] and [`Engine::learn`].
+    pub fn learn(&self, device: u32) -> Result<(), Error> {
+        Ok(self.engine(device)?.learn()?)
+    }
+
+    /// Ends what [`Plugin::learn`] began, and returns how many blocks were noted: [`Engine::learned`].
+    ///
+    /// # Errors
+    /// Those of [`Plugin::engine`] and [`Engine::learned`].
+    pub fn learned(&self, device: u32) -> Result<usize, Error> {
+        Ok(self.engine(device)?.learned()?)
     }
 
     /// Sets whether captures that begin from now on keep a journal, on every device: what

@@ -32,6 +32,7 @@ from regraph.torch.figures import (
     reset_max_memory_cached,
     reset_peak_memory_stats,
 )
+from regraph.torch.learning import learn
 from regraph.torch.reports import Capture, captures
 from regraph.torch.snapshots import (
     _dump_snapshot,
@@ -56,6 +57,7 @@ __all__ = [
     "explain",
     "get_per_process_memory_fraction",
     "is_enabled",
+    "learn",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",

@@ -36,6 +36,8 @@ enum PlanChoice {
     Exact,
     /// By a layout, planned from a first capture that is thrown away.
     Twice,
+    /// By a layout, planned from a run of the same requests outside captures.
+    Learned,
 }
 
 #[derive(Args)]
@@ -149,6 +151,7 @@ impl Job for Run<'_> {
                 PlanChoice::None => Plan::None,
                 PlanChoice::Exact => Plan::Exact,
                 PlanChoice::Twice => Plan::Twice,
+                PlanChoice::Learned => Plan::Learned,
             },
             ..Options::default()
         };

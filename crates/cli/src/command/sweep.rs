@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use clap::Args;
-use regraph::settings::PlanChoice;
+use clap::{Args, ValueEnum};
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;
 
@@ -15,6 +14,14 @@ use super::progress;
 /// How often a graph is launched for its time.
 const LAUNCHES: u32 = 11;
 
+/// When the memory of the plan comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PlanChoice {
+    #[default]
+    None,
+    Exact,
+}
+
 #[derive(Args)]
 pub struct Arguments {
     /// The driver; by default CUDA if the machine has a GPU.
@@ -24,7 +31,7 @@ pub struct Arguments {
     #[arg(long, default_value_t, value_name = "SIZES")]
     sizes: Sizes,
     /// Run each workload once more with this plan: exact, memory at the capture's end; or none.
-    #[arg(long, default_value_t, value_name = "PLAN")]
+    #[arg(long, value_enum, default_value_t, value_name = "PLAN")]
     plan: PlanChoice,
     /// Print a JSON object a row.
     #[arg(long)]
@@ -59,7 +66,8 @@ impl Job for Run<'_> {
             let what = format!("workload {index}");
             let trace =
                 workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
-            let row = sweep::run(driver, workload, &trace, launches, plan)
+            let exact = plan == PlanChoice::Exact;
+            let row = sweep::run(driver, workload, &trace, launches, exact)
                 .map_err(|error| Failure::replay(&what, &error))?;
             // A row at a time, so that a reader sees each as soon as it is there.
             bar.suspend(|| -> io::Result<()> {

@@ -39,6 +39,9 @@ pub enum Plan {
     /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
     /// blocks from before it are left out.
     Twice,
+    /// By a layout, planned from a run of the same operations outside captures. In that one frees and
+    /// uses of blocks from before it are left out.
+    Learned,
 }
 
 /// How to run a trace.

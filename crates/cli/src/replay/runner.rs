@@ -177,6 +177,10 @@ impl<'a, P: Program> Runner<'a, P> {
                     let layout = match self.options.plan {
                         Plan::None | Plan::Exact => None,
                         Plan::Twice => Some(self.rehearse(*stream, *pool, rest)?),
+                        Plan::Learned => {
+                            self.warm_up(rest)?;
+                            None
+                        }
                     };
                     started = self.begin(*stream, *pool, rest)?;
                     self.attempt(begun.attempt)?;

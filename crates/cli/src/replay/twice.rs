@@ -50,6 +50,42 @@ impl<P: Program> Runner<'_, P> {
         Ok(layout)
     }
 
+    /// Asks outside captures for what the capture with these operations behind its `begin` will ask for,
+    /// and has the engine learn it.
+    pub(super) fn warm_up(&mut self, rest: &[Operation]) -> Result<(), ReplayError> {
+        let before = (self.operation, self.placements.len(), self.alloc.clone(), self.free.clone());
+        let pool = std::mem::replace(&mut self.pool, PoolIndex::MAX);
+        self.engine.learn().map_err(|e| self.engine_failed(e))?;
+        let mut own = BTreeSet::new();
+        for operation in rest {
+            self.operation += 1;
+            match *operation {
+                Operation::End {} => break,
+                Operation::Alloc { id, .. } => _ = own.insert(id),
+                Operation::Use { id, .. }
+                | Operation::LastUse { id, .. }
+                | Operation::Free { id }
+                    if own.contains(&id) => {}
+                _ => continue,
+            }
+            self.step(operation)?;
+        }
+        self.engine.learned().map_err(|e| self.engine_failed(e))?;
+        for id in own {
+            if let Some(block) = self.blocks.remove(&id) {
+                self.engine.free(block.id).map_err(|e| self.engine_failed(e))?;
+            }
+        }
+        self.driver.synchronize().map_err(|e| self.driver_failed(e))?;
+        if let Some(own) = self.pools.remove(&PoolIndex::MAX) {
+            self.engine.destroy_pool(own).map_err(|e| self.engine_failed(e))?;
+        }
+        self.pool = pool;
+        self.placements.truncate(before.1);
+        (self.operation, self.alloc, self.free) = (before.0, before.2, before.3);
+        Ok(())
+    }
+
     /// Has the capture that has just begun lie by a layout.
     pub(super) fn follow(&mut self, layout: Layout) -> Result<(), ReplayError> {
         let Some(id) = self.capture.as_ref().and_then(|capture| capture.id) else { return Ok(()) };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Planned, Workload};
 use crate::replay::{replay, Options, ReplayError, Replayed};
 use regraph::engine::Config;
-use regraph::settings::{PlanChoice, Programmatic, Reuse};
+use regraph::settings::{Programmatic, Reuse};
 use regraph_tagged::Program;
 use regraph_trace::minimum;
 use regraph_trace::Trace;
@@ -57,7 +57,8 @@ pub struct Row {
     pub planned: Option<Planned>,
 }
 
-/// Runs a workload under each policy, and once more with its memory planned where `plan` says so;
+/// Runs a workload under each policy, and with `exact` once more with its memory at the
+/// capture's end;
 /// `launches` of the graph are timed with the first policy and with the plan.
 ///
 /// # Errors
@@ -67,7 +68,7 @@ pub fn run<P: Program>(
     workload: &Workload,
     trace: &Trace,
     launches: u32,
-    plan: PlanChoice,
+    exact: bool,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
         let config = Config::default().reuse(reuse);
@@ -79,9 +80,9 @@ pub fn run<P: Program>(
     let deferred = with(Reuse::Deferred, 0)?;
     let certificates = minimum::of_trace(trace, Programmatic::default());
     let minimum_bytes = minimum::of_pools(trace, &certificates);
-    let planned = match plan {
-        PlanChoice::None => None,
-        PlanChoice::Exact => Planned::run(driver, trace, launches, minimum_bytes)?,
+    let planned = match exact {
+        false => None,
+        true => Planned::run(driver, trace, launches, minimum_bytes)?,
     };
     Ok(Row {
         streams: workload.streams,

@@ -236,6 +236,13 @@ impl World {
         }
     }
 
+    /// Has the engine learn from what is asked for from now on, or lets it have learned.
+    pub(super) fn learn(&mut self, begins: bool) {
+        self.tell(format_args!("learns: {begins}"));
+        let done = if begins { self.engine.learn() } else { self.engine.learned().map(drop) };
+        done.expect("the engine is sound");
+    }
+
     /// Gives memory back, until `keep` bytes are held.
     pub(super) fn trim(&mut self, keep: Option<u64>) {
         self.tell(format_args!("trim to {keep:?}"));

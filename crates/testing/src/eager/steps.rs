@@ -46,7 +46,8 @@ impl World {
             }
             72..=77 => self.complete(stream),
             78 => self.judge_device(),
-            79 | 80 => self.trim(None),
+            79 => self.trim(None),
+            80 => self.learn(u.arbitrary()?),
             81 => {
                 let keep = u64::from(u.arbitrary::<u8>()?) * MIB / 2;
                 self.trim(Some(keep));

@@ -78,7 +78,7 @@ impl World {
         assert!(!matches!(standing, Standing::Ruined(_)), "a ruined capture got memory");
         self.note_seen(standing, pool, seen);
         assert!(
-            !fits || self.plan.is_some() || self.reserved(pool) <= reserved,
+            !fits || self.plan.is_some() || self.learns || self.reserved(pool) <= reserved,
             "grew though a free range was large enough"
         );
         self.tell(format_args!(

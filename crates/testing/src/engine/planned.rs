@@ -15,6 +15,13 @@ impl World {
         }
     }
 
+    /// Has the engine learn from what is asked for outside captures from now on, or lets it have learned.
+    pub(super) fn learn(&mut self, begins: bool) {
+        self.tell(format_args!("learns: {begins}"));
+        let done = if begins { self.engine.learn() } else { self.engine.learned().map(drop) };
+        done.expect("the engine is sound");
+    }
+
     /// Asks for the plan of the capture that a stream is in.
     pub(super) fn preview(&mut self, stream: usize) {
         let Some(capture) = self.capture_of(stream) else { return };

@@ -82,6 +82,7 @@ impl World {
                     let marked = self.engine.mark_stream(self.streams[stream]);
                     marked.expect("a stream of its own");
                 }
+                7 if self.learns => self.learn(u.arbitrary()?),
                 8 | 9 => self.plan_capture(stream, u.ratio(3, 4)?),
                 10 => self.preview(stream),
                 11 => {

@@ -14,7 +14,7 @@ use regraph::driver::{
 use regraph::engine::{Attempt, BlockId, Config, Engine, Flaw, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::settings::Settings;
-use regraph::settings::{Programmatic, Reuse};
+use regraph::settings::{PlanChoice, Programmatic, Reuse};
 use regraph_sim::{SimConfig, SimDriver, SimEvent};
 
 /// Steps after which a program ends, even if bytes are left.
@@ -161,6 +161,8 @@ pub(super) struct World {
     pub reuse: Reuse,
     /// Of captures that get their memory at their end.
     pub plan: Option<Options>,
+    /// Whether captures lie by what earlier ones, and work outside captures, have asked for.
+    pub learns: bool,
     /// The most that a pool may hold, in bytes.
     pub capacity: u64,
     pub flaw: Option<Flaw>,
@@ -259,7 +261,12 @@ impl World {
         }
         settings.growth_step_bytes = (ways % 8 != 1).then_some(64 << 20);
         settings.history = if ways >= 192 { 32 } else { 0 };
-        let plan = plan(next());
+        let planning = next();
+        let plan = plan(planning);
+        let learns = planning % 4 == 1;
+        if learns {
+            settings.plan = PlanChoice::Learned;
+        }
         let config = Config::default().settings(settings).report_leaks(false);
         // A capture that is searched for late uses is judged at once.
         let config = config.find_late_uses(ends == Ends::AtOnce).judge_aside(0);
@@ -279,6 +286,7 @@ impl World {
             foresees: false,
             reuse,
             plan,
+            learns,
             capacity: limit.unwrap_or(total_bytes).min(total_bytes),
             flaw,
             ordered,

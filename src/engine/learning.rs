@@ -1,0 +1,212 @@
+//! Learning what captures will ask for: from runs outside captures, and from earlier captures.
+//!
+//! What was learned is a *lesson*. A capture that begins as a lesson does follows its layout
+//! ([`layout`](super::layout)), block by block, as far as it asks for the same.
+
+use std::collections::HashSet;
+
+use super::allocate::Request;
+use super::layout::Following;
+use super::names::PoolId;
+use super::state::{Locked, State};
+use super::{Engine, Error};
+use crate::driver::Driver;
+use crate::heap::CaptureSlot;
+use crate::journal::{Entry, Journal};
+use crate::layout::{Layout, Outline, Requests};
+use crate::policy::PlanChoice;
+use crate::settings::Settings;
+
+/// So many lessons are kept, the latest.
+const LESSONS: usize = 16;
+
+/// What was learned from one run.
+#[derive(Debug)]
+struct Lesson {
+    /// The pool that it is for; all, where it was learned outside captures.
+    pool: Option<PoolId>,
+    outline: Outline,
+    /// Made when it is first followed.
+    layout: Option<Layout>,
+}
+
+impl Lesson {
+    fn layout(&mut self) -> &Layout {
+        self.layout.get_or_insert_with(|| self.outline.layout())
+    }
+}
+
+/// What is learned, and what was.
+#[derive(Debug, Default)]
+pub(super) struct Lessons {
+    /// What is asked for outside captures, while that is learned from.
+    requests: Option<Requests>,
+    /// The latest last.
+    known: Vec<Lesson>,
+}
+
+impl Lessons {
+    /// Whether requests outside captures are learned from.
+    #[inline]
+    pub(super) fn is_listening(&self) -> bool {
+        self.requests.is_some()
+    }
+
+    /// Notes a request outside captures, if they are learned from. Blocks that were not asked for there are
+    /// not known.
+    #[inline]
+    pub(super) fn note(&mut self, note: impl FnOnce(&mut Requests)) {
+        if let Some(requests) = &mut self.requests {
+            note(requests);
+        }
+    }
+
+    fn keep(&mut self, pool: Option<PoolId>, outline: Outline) {
+        let same =
+            |lesson: &Lesson| lesson.pool == pool && lesson.outline.bytes().eq(outline.bytes());
+        self.known.retain(|lesson| !same(lesson));
+        if self.known.len() == LESSONS {
+            self.known.remove(0);
+        }
+        self.known.push(Lesson { pool, outline, layout: None });
+    }
+
+    /// The layout for a capture into a pool that asks for so many bytes first: the latest that begins so;
+    /// else the least of the pool's that begins with more and takes no more than its arena, since a smaller
+    /// batch asks for less.
+    fn choose(&mut self, pool: PoolId, bytes: u64, arena: u64) -> Option<Layout> {
+        let first = |lesson: &Lesson| lesson.outline.bytes().next().unwrap_or(0);
+        let mut latest = self.known.iter_mut().rev();
+        let same = |lesson: &&mut Lesson| {
+            lesson.pool.is_none_or(|of| of == pool) && first(lesson) == bytes
+        };
+        if let Some(lesson) = latest.find(same) {
+            return Some(lesson.layout().clone());
+        }
+        let larger = self.known.iter().filter(|lesson| {
+            let fits = |layout: &Layout| layout.bytes() <= arena;
+            lesson.pool.is_none_or(|of| of == pool)
+                && first(lesson) > bytes
+                && lesson.layout.as_ref().is_some_and(fits)
+        });
+        larger.min_by_key(|lesson| first(lesson)).and_then(|lesson| lesson.layout.clone())
+    }
+}
+
+/// The record of a capture, and where the blocks lie in it that a layout is for.
+pub(super) struct Unread {
+    journal: Journal,
+    addresses: HashSet<u64>,
+}
+
+impl Unread {
+    pub(super) fn read(&self, settings: &Settings) -> Outline {
+        let Self { journal, addresses } = self;
+        Outline::read(journal, settings.programmatic, settings.reuse, |address| {
+            addresses.contains(&address)
+        })
+    }
+}
+
+impl State {
+    /// What a capture under way has allocated so far in its first pool; `None` where it keeps no journal.
+    pub(super) fn outline_of(&self, slot: CaptureSlot) -> Option<Unread> {
+        let capture_state = self.captures.get(slot);
+        let journal = capture_state.journal.clone()?;
+        let pool = capture_state.pools.first().copied();
+        let heaps = pool.map(|pool| self.pools.heaps_of(Some(pool))).unwrap_or_default();
+        let owns = |address: u64| heaps.iter().any(|&heap| self.pools.heap(heap).owns(address));
+        let addresses = journal.iter().filter_map(|entry| match entry {
+            Entry::Allocate { address, .. } if owns(address) => Some(address),
+            _ => None,
+        });
+        let addresses = addresses.collect();
+        Some(Unread { journal, addresses })
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    /// Has a capture that asks for its first block follow what was learned, if anything fits.
+    pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) {
+        let &Request { pool, bytes, .. } = request;
+        let capture_state = self.state.captures.get(slot);
+        let begins = capture_state.blocks == 0 && capture_state.pools.first() == Some(&pool);
+        if self.state.lessons.known.is_empty() || !begins || self.is_planned(slot, pool) {
+            return;
+        }
+        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
+        let arena = arena.map_or(0, |arena| arena.bytes);
+        if let Some(layout) = self.state.lessons.choose(pool, bytes, arena) {
+            let following = Following::new(pool, layout);
+            self.state.capture(slot).following = Some(Box::new(following));
+        }
+    }
+
+    /// Learns from a capture that ends, where captures are to be learned from.
+    pub(super) fn learn_from(&mut self, slot: CaptureSlot) {
+        let capture_state = self.state.captures.get(slot);
+        let knows = capture_state.following.as_ref().is_some_and(|it| it.followed().is_whole());
+        let pool = capture_state.pools.first().copied();
+        let learns = self.config.settings.plan == PlanChoice::Learned && capture_state.blocks > 0;
+        if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
+            return;
+        }
+        let settings = &self.config.settings;
+        if let Some(unread) = self.state.outline_of(slot) {
+            self.state.lessons.keep(pool, unread.read(settings));
+        }
+    }
+}
+
+impl<D: Driver> Engine<D> {
+    /// Notes from now on what is asked for outside captures, in all pools and by all threads: for a run
+    /// of the work that is to be captured, from where its capture will begin to where it will end.
+    /// [`Engine::learned`] ends that. What was noted since an earlier call is forgotten.
+    ///
+    /// Requests take the engine's lock meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn learn(&self) -> Result<(), Error> {
+        self.change(|locked| {
+            // From now on no stream cache has a block, and none gets any.
+            locked.state.caches.used().for_each(|mut cache| cache.bar(None));
+            locked.take_back(|_, _, _| true);
+            locked.state.lessons.requests = Some(Requests::default());
+            Ok(())
+        })
+    }
+
+    /// Ends what [`Engine::learn`] began. From now on each capture whose first request is for as many bytes
+    /// as the first one noted follows a layout for the blocks noted, in its first pool
+    /// ([`Engine::follow_layout`] says what that is), unless it gets its memory at its end or has a layout
+    /// of its own. The latest 16 runs are kept. Returns how many blocks were noted; nothing is kept where
+    /// there were none.
+    ///
+    /// The layout is made at the first such capture's first request, in up to a second where there are
+    /// many blocks. Blocks that are live now stay in use to its end; those that were live before
+    /// [`Engine::learn`] have no place in it. What streams know of each other outside captures is
+    /// guessed from the blocks that are recorded for more than one of them
+    /// ([`Engine::record_stream`]); a wrong guess costs memory.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn learned(&self) -> Result<usize, Error> {
+        let requests = self.lock()?.lessons.requests.take().unwrap_or_default();
+        let blocks = requests.blocks();
+        if blocks > 0 {
+            let outline = requests.outline(self.config.settings.reuse);
+            self.lock()?.lessons.keep(None, outline);
+        }
+        Ok(blocks)
+    }
+
+    /// Forgets all that was learned from runs and captures. Captures that follow a layout already go on.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn forget_learned(&self) -> Result<(), Error> {
+        self.lock()?.lessons = Lessons::default();
+        Ok(())
+    }
+}

@@ -1,0 +1,403 @@
+//! Captures that lie by what was learned from a run outside captures, or from an earlier capture: in close
+//! to the least memory where they ask for the same, and as good as any others where they do not.
+
+use std::sync::Arc;
+
+use crate::common::{bench_on, Bench, MIB};
+use crate::twice::{device, followed, program, run, trace, Step, SUPPORTS};
+use regraph::driver::{
+    CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
+};
+use regraph::engine::{CaptureReport, Config, Engine, PoolConfig};
+use regraph::plan::Options as PlanOptions;
+use regraph::settings::{PlanChoice, Programmatic, Reuse, Settings};
+use regraph_cli::replay::{replay, Options, Plan};
+use regraph_cli::sweep::{Sizes, Workload};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+
+fn learning() -> Config {
+    let mut settings = Settings::default();
+    settings.plan = PlanChoice::Learned;
+    Config::default().settings(settings)
+}
+
+/// Asks for what the steps do outside captures, from a pool of their own.
+fn warm_up(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> usize {
+    let Bench { driver, engine, .. } = bench;
+    let own = engine.create_pool(PoolConfig::default());
+    engine.learn().unwrap();
+    let mut live = std::collections::BTreeMap::new();
+    for &step in steps {
+        match step {
+            Step::Launch(stream, early) => {
+                driver.launch(streams[stream], Work::default(), early).unwrap();
+            }
+            Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
+            Step::Allocate(block, bytes, stream) => {
+                live.insert(block, engine.allocate(own, bytes, streams[stream]).unwrap().id);
+            }
+            Step::Use(block, stream) => {
+                if let Some(&id) = live.get(&block) {
+                    engine.record_stream(id, streams[stream]).unwrap();
+                }
+            }
+            Step::LastUse(block, stream) => {
+                if let Some(&id) = live.get(&block) {
+                    engine.record_use(id, streams[stream]).unwrap();
+                }
+            }
+            Step::Free(block) => {
+                if let Some(id) = live.remove(&block) {
+                    engine.free(id).unwrap();
+                }
+            }
+        }
+    }
+    let noted = engine.learned().unwrap();
+    live.into_values().for_each(|block| engine.free(block).unwrap());
+    driver.complete_all();
+    engine.destroy_pool(own).unwrap();
+    noted
+}
+
+/// Captures the steps; the blocks that they leave are freed then.
+fn capture(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> CaptureReport {
+    let capture = bench.begin(streams[0]);
+    bench.launch(streams[0]);
+    let live = run(bench, streams, steps);
+    let report = bench.finish(streams[0], capture);
+    assert!(report.verified);
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    bench.driver.complete_all();
+    report
+}
+
+fn blocks(steps: &[Step]) -> usize {
+    steps.iter().filter(|step| matches!(step, Step::Allocate(..))).count()
+}
+
+/// Everything goes back to the driver.
+fn leave(bench: &Bench, reports: impl IntoIterator<Item = CaptureReport>) {
+    for report in reports {
+        bench.engine.release_graph(report.graph).unwrap();
+    }
+    bench.driver.complete_all();
+    bench.engine.destroy_pool(bench.pool).unwrap();
+    bench.engine.empty_cache().unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+/// Steps of a model on one stream: a chain of blocks of which each reads the one before, and short ones.
+fn chain(scale: u64) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 0..40 {
+        let block = 2 * number;
+        steps.push(Step::Allocate(block, scale * [3, 5, 2, 9][number % 4] * MIB / 2, 0));
+        steps.push(Step::Launch(0, false));
+        steps.push(Step::Allocate(block + 1, [8 * MIB, 700, 40 << 10][number % 3], 0));
+        steps.push(Step::Launch(0, false));
+        steps.push(Step::Free(block + 1));
+        if number > 0 {
+            steps.push(Step::Free(block - 2));
+        }
+    }
+    steps
+}
+
+#[test]
+fn a_run_outside_captures_is_enough_for_one_stream() {
+    for support in SUPPORTS {
+        for seed in 0..8 {
+            let bench = bench_on(device(support), Config::default());
+            let streams: [StreamHandle; 1] = bench.streams();
+            let steps = program(seed, 1, 200, false);
+            assert_eq!(warm_up(&bench, &streams, &steps), blocks(&steps));
+            assert_eq!(bench.driver.used_bytes(), 0);
+            let report = capture(&bench, &streams, &steps);
+            let layout = followed(&report);
+            assert!(layout.is_whole(), "seed {seed}: {layout}");
+            assert_eq!(bench.reserved(), layout.planned_bytes.next_multiple_of(2 * MIB));
+            leave(&bench, [report]);
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_what_outside_captures_is_a_guess_that_harms_nothing() {
+    for support in SUPPORTS {
+        for seed in 0..8 {
+            for &reuse in Reuse::ALL {
+                let config = Config::default().reuse(reuse).programmatic(Programmatic::Lag);
+                let bench = bench_on(device(support), config);
+                let streams: [StreamHandle; 3] = bench.streams();
+                let steps = program(seed, 3, 200, seed % 2 == 0);
+                warm_up(&bench, &streams, &steps);
+                let report = capture(&bench, &streams, &steps);
+                let layout = followed(&report);
+                assert!(layout.followed * 3 > blocks(&steps), "seed {seed}: {layout}");
+                leave(&bench, [report]);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_from_before_are_no_part_of_it() {
+    let bench = bench_on(SimConfig::default(), Config::default());
+    let [s, t] = bench.streams();
+    let ask = || bench.engine.allocate(bench.pool, 3 * MIB, s).unwrap().id;
+    let (before, cached) = (ask(), ask());
+    bench.engine.free(cached).unwrap();
+    bench.engine.learn().unwrap();
+    bench.engine.record_stream(before, t).unwrap();
+    bench.engine.free(before).unwrap();
+    bench.engine.free(ask()).unwrap();
+    bench.engine.free(ask()).unwrap();
+    assert_eq!(bench.engine.learned().unwrap(), 2);
+    bench.engine.free(ask()).unwrap();
+    assert_eq!(bench.engine.learned().unwrap(), 0);
+    // Another beginning drops what was noted.
+    bench.engine.learn().unwrap();
+    bench.engine.free(ask()).unwrap();
+    bench.engine.learn().unwrap();
+    assert_eq!(bench.engine.learned().unwrap(), 0);
+    bench.driver.complete_all();
+    bench.engine.destroy_pool(bench.pool).unwrap();
+    assert_eq!(bench.driver.used_bytes(), 0);
+}
+
+#[test]
+fn a_second_capture_lies_as_the_first_one_shows() {
+    for support in SUPPORTS {
+        for seed in 0..6 {
+            let bench = bench_on(device(support), learning());
+            let streams: [StreamHandle; 3] = bench.streams();
+            let steps = program(seed, 3, 200, false);
+            let first = capture(&bench, &streams, &steps);
+            assert_eq!(first.layout, None);
+            let online = bench.reserved();
+            bench.engine.release_graph(first.graph).unwrap();
+            let second = capture(&bench, &streams, &steps);
+            let layout = followed(&second);
+            assert!(layout.is_whole(), "seed {seed}: {layout}");
+            assert!(bench.reserved() <= online, "seed {seed}");
+            assert_eq!(bench.reserved(), layout.planned_bytes.next_multiple_of(2 * MIB));
+            // The third knows no less, and takes no more.
+            let third = capture(&bench, &streams, &steps);
+            assert!(followed(&third).is_whole(), "seed {seed}");
+            assert_eq!(bench.reserved(), layout.planned_bytes.next_multiple_of(2 * MIB));
+            leave(&bench, [second, third]);
+        }
+    }
+}
+
+#[test]
+fn without_the_setting_captures_teach_nothing() {
+    let bench = bench_on(SimConfig::default(), Config::default());
+    let streams: [StreamHandle; 1] = bench.streams();
+    let reports = [(); 2].map(|()| capture(&bench, &streams, &chain(2)));
+    assert!(reports.iter().all(|report| report.layout.is_none()));
+    leave(&bench, reports);
+}
+
+#[test]
+fn smaller_batches_lie_where_the_largest_does() {
+    for support in SUPPORTS {
+        let bench = bench_on(device(support), learning());
+        let streams: [StreamHandle; 1] = bench.streams();
+        let largest = chain(8);
+        warm_up(&bench, &streams, &largest);
+        let mut reports = vec![capture(&bench, &streams, &largest)];
+        let layout = followed(&reports[0]);
+        assert!(layout.is_whole(), "{layout}");
+        let reserved = bench.reserved();
+        assert_eq!(reserved, layout.planned_bytes.next_multiple_of(2 * MIB));
+        for scale in (1..8).rev() {
+            reports.push(capture(&bench, &streams, &chain(scale)));
+            let layout = followed(&reports[reports.len() - 1]);
+            assert_eq!(bench.reserved(), reserved, "scale {scale}: {layout}");
+        }
+        leave(&bench, reports);
+    }
+}
+
+#[test]
+fn one_request_more_or_less_costs_one_block_its_place() {
+    let steps = chain(4);
+    for at in 0..steps.len() {
+        for more in [true, false] {
+            let mut changed = steps.clone();
+            match (more, steps[at]) {
+                (true, _) => changed.insert(at, Step::Allocate(10_000, 7 * MIB, 0)),
+                (false, Step::Allocate(..)) => drop(changed.remove(at)),
+                _ => continue,
+            }
+            let bench = bench_on(device(SUPPORTS[at % 2]), Config::default());
+            let streams: [StreamHandle; 1] = bench.streams();
+            warm_up(&bench, &streams, &steps);
+            let report = capture(&bench, &streams, &changed);
+            if at == 0 {
+                // It begins with another request: nothing is known of it.
+                assert_eq!(report.layout, None);
+            } else {
+                let layout = followed(&report);
+                assert!(layout.followed + 1 >= blocks(&steps), "{at}, {more}: {layout}");
+                assert!(bench.reserved() <= 40 * MIB, "{at}, {more}: {}", bench.reserved());
+            }
+            leave(&bench, [report]);
+        }
+    }
+}
+
+#[test]
+fn a_planned_capture_needs_no_lesson() {
+    let bench = bench_on(SimConfig::default(), Config::default());
+    let streams: [StreamHandle; 1] = bench.streams();
+    warm_up(&bench, &streams, &chain(4));
+    let id = bench.begin(streams[0]);
+    bench.engine.plan_capture(id, Some(PlanOptions::default())).unwrap();
+    bench.launch(streams[0]);
+    let live = run(&bench, &streams, &chain(4));
+    let report = bench.finish(streams[0], id);
+    assert!(report.layout.is_none() && report.plan.is_some());
+    live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+    leave(&bench, [report]);
+}
+
+#[test]
+fn what_is_forgotten_is_not_followed() {
+    let bench = bench_on(SimConfig::default(), learning());
+    let streams: [StreamHandle; 1] = bench.streams();
+    warm_up(&bench, &streams, &chain(4));
+    bench.engine.forget_learned().unwrap();
+    let report = capture(&bench, &streams, &chain(4));
+    assert_eq!(report.layout, None);
+    leave(&bench, [report]);
+}
+
+/// Recorded captures lie in little more than the least memory after a run outside captures.
+#[test]
+fn recorded_captures_need_little_more_than_the_least() {
+    let driver = || Arc::new(SimDriver::new(device(SUPPORTS[1])));
+    for (name, most) in
+        [("decoder_s1", 46), ("moe_s6", 128), ("googlenet_s4", 216), ("pipeline_s5", 228)]
+    {
+        let options = Options { plan: Plan::Learned, ..Options::default() };
+        let replayed = replay(&driver(), &trace(name), &options).unwrap();
+        assert!(replayed.layouts[0].is_whole(), "{name}: {}", replayed.layouts[0]);
+        assert!(replayed.reserved_bytes <= most * MIB, "{name}: {}", replayed.reserved_bytes);
+    }
+}
+
+fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
+    let tags =
+        |plan, seed, config| Options { config, tags: true, seed, delay: 2_000, launches: 3, plan };
+    for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
+        let options = tags(Plan::Learned, 1, Config::default());
+        assert!(replay(driver, &trace(name), &options).unwrap().verified);
+    }
+    for seed in 0..6 {
+        let workload = Workload {
+            streams: [2, 4, 8][seed as usize % 3],
+            operations,
+            alloc: 0.3,
+            free: 0.28,
+            join: 0.3,
+            sizes: Sizes::Mixed,
+            seed,
+        };
+        let options = tags(Plan::Learned, seed, learning());
+        let replayed = replay(driver, &workload.trace().unwrap(), &options).unwrap();
+        assert!(replayed.verified);
+    }
+}
+
+#[test]
+fn tags_hold_on_the_simulated_driver() {
+    for support in SUPPORTS {
+        all_tags_hold(&Arc::new(SimDriver::new(device(support))), 500);
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn tags_hold_on_a_gpu() {
+    let driver = Arc::new(regraph_tagged::CudaProgram::new(0).unwrap());
+    all_tags_hold(&driver, 500);
+}
+
+/// A run outside captures and two captures of it, with the n-th call to the driver failing; false once
+/// they make fewer.
+fn faulty(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
+    let driver = Arc::new(SimDriver::new(device(support)));
+    let engine = Engine::new(driver.clone(), learning());
+    let [pool, own] = [(); 2].map(|()| engine.create_pool(PoolConfig::default()));
+    let s = driver.create_stream().unwrap();
+    let work = |pool, launches: bool| {
+        let mut before = None;
+        for bytes in [9, 3, 12, 1, 7].map(|mebibytes| mebibytes * MIB) {
+            let block = engine.allocate(pool, bytes, s);
+            if launches {
+                driver.launch(s, Work::default(), false).unwrap();
+            }
+            let freed = before.map_or(Ok(()), |block| engine.free(block));
+            before = Some(block?.id);
+            freed?;
+        }
+        before.map_or(Ok(()), |block| engine.free(block))
+    };
+    let before = driver.total_calls();
+    driver.fail_any_nth(n, kind);
+    engine.learn().unwrap();
+    // What fails is not asked for again; what was noted is a lesson all the same.
+    let _ = work(own, false);
+    engine.learned().unwrap();
+    let mut graphs = Vec::new();
+    for _ in 0..2 {
+        if driver.begin_capture(s, CaptureMode::Relaxed).is_err() {
+            continue;
+        }
+        let begun = engine.begin_capture(pool, s);
+        let captured = begun.as_ref().is_ok_and(|_| work(pool, true).is_ok());
+        let graph = match driver.capture_status(s, &mut Vec::new()) {
+            Ok(CaptureStatus::Active { graph, .. }) => Some(graph),
+            _ => None,
+        };
+        match (begun, graph) {
+            (Ok(id), Some(graph)) if captured => {
+                graphs.extend(engine.end_capture(id, graph).ok().map(|report| report.graph));
+            }
+            (Ok(id), _) => engine.abandon_capture(id).unwrap(),
+            _ => {}
+        }
+        let _ = driver.end_capture(s);
+    }
+    let made = driver.total_calls() - before;
+    if made <= n {
+        assert_eq!(graphs.len(), 2);
+    }
+    for graph in graphs {
+        engine.release_graph(graph).unwrap();
+    }
+    driver.complete_all();
+    for pool in [pool, own] {
+        // What a failed call left allocated keeps its pool.
+        let _ = engine.destroy_pool(pool);
+    }
+    made > n
+}
+
+#[test]
+fn every_call_may_fail_while_captures_are_learned() {
+    for support in SUPPORTS {
+        for kind in [ErrorKind::OutOfMemory, ErrorKind::InvalidValue] {
+            let mut n = 0;
+            while faulty(support, n, kind.clone()) {
+                n += 1;
+            }
+            assert!(n > 30, "they make many calls: {n}");
+        }
+    }
+}
