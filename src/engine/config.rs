@@ -193,7 +193,7 @@ pub enum Flaw {
     StreamOrder,
     /// Outside captures other streams that used a block need not have completed.
     Events,
-    /// What a pool lends is free for every stream, whoever gave it back.
+    /// What a pool lends is free for every stream, on whichever stream it was freed.
     Lending,
     /// Pools whose blocks have segments of their own cut them all the same.
     WholeBlocks,

@@ -108,7 +108,7 @@ impl World {
                 }
             }
             if block.live && block.restored {
-                block.writer = Writer::Nobody;
+                block.writer = Writer::NoWork;
                 lost = true;
             }
         }
@@ -215,7 +215,7 @@ impl World {
                     born: self.now,
                     live: true,
                     tag: (self.blocks.len() + row) as u64 + 1,
-                    writer: Writer::Nobody,
+                    writer: Writer::NoWork,
                     ..*block
                 }
             })

@@ -145,7 +145,7 @@ impl World {
             counts: self.order.counts(),
             live: true,
             tag: self.blocks.len() as u64 + 1,
-            writer: Writer::Nobody,
+            writer: Writer::NoWork,
         });
         Ok(())
     }
@@ -223,11 +223,11 @@ impl World {
             }
             let range = Tagged { address: block.address, bytes: block.bytes, tag: block.tag };
             match (block.writer, graph) {
-                (Writer::Nobody, None) if own && block.home.is_none() => {
+                (Writer::NoWork, None) if own && block.home.is_none() => {
                     block.writer = Writer::Eager(self.order.count(row) + 1);
                     outputs.push(range);
                 }
-                (Writer::Nobody, Some(graph)) if own && block.home == Some(graph) => {
+                (Writer::NoWork, Some(graph)) if own && block.home == Some(graph) => {
                     block.writer = Writer::Node(graph);
                     outputs.push(range);
                 }
