@@ -8,10 +8,15 @@
 //! had again only where the memory would go the same way in a plan that lets each page go to the next
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
 //! pages of old ones are forgotten, in that order.
+//!
+//! A search looks at free pages, at what lies before them, and at [`LOOKS`] pages with gaps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capture::{Capture, Markers, Proof, StreamIndex};
+
+/// So many pages with gaps that a block may fit into are looked at, those with the smallest gaps first.
+const LOOKS: usize = 64;
 
 /// Who asks for addresses.
 #[derive(Clone, Copy)]
@@ -32,6 +37,10 @@ pub(super) struct Space {
     unit: u64,
     /// By address; pages that a live block has alone are in none.
     stretches: BTreeMap<u64, Stretch>,
+    /// Those without a live block, by address.
+    idle: BTreeSet<u64>,
+    /// Pages with gaps: the stream's number, the most bytes side by side without a live block, the address.
+    gaps: BTreeSet<(usize, u64, u64)>,
 }
 
 /// Whole pages.
@@ -65,10 +74,10 @@ pub(super) struct Spot {
 struct Cost {
     /// Pages that are in use for this block only.
     pages: u64,
+    /// Those of them at new addresses.
+    new: u64,
     /// Bytes that are left over in the page where the block ends, or in the gap.
     waste: u64,
-    /// Pages at new addresses.
-    new: u64,
     /// Pages that are left over of those that have been had before.
     left: u64,
 }
@@ -95,6 +104,21 @@ impl Stretch {
     fn is_for(&self, asker: &Asker<'_>) -> bool {
         let mine = asker.shares || self.stream == asker.stream;
         mine && self.parts.iter().all(|part| part.is_for(asker.proof))
+    }
+
+    /// Whether no live block lies there.
+    fn is_idle(&self) -> bool {
+        self.parts.iter().all(|part| part.given.is_some())
+    }
+
+    /// The most bytes side by side without a live block.
+    fn room(&self) -> u64 {
+        let mut side_by_side = 0;
+        let rooms = self.parts.iter().map(|part| {
+            side_by_side = part.given.as_ref().map_or(0, |_| side_by_side + part.end - part.start);
+            side_by_side
+        });
+        rooms.max().unwrap_or(0)
     }
 
     /// Which streams but one may have all of it: a bit each.
@@ -128,12 +152,12 @@ impl Part {
 
 impl Space {
     pub(super) fn new(unit: u64) -> Self {
-        Self { unit, stretches: BTreeMap::new() }
+        Self { unit, stretches: BTreeMap::new(), idle: BTreeSet::new(), gaps: BTreeSet::new() }
     }
 
     /// Nothing more is to be had.
     pub(super) fn clear(&mut self) {
-        self.stretches.clear();
+        *self = Self::new(self.unit);
     }
 
     /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
@@ -142,41 +166,50 @@ impl Space {
         let free = self.free(asker);
         // What is free for the fewest would go first.
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
-        let mut free = free.iter().filter(|free| free.knowers & !all == 0).peekable();
+        let free = free.iter().filter(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
         let mut best =
             (Cost { pages, waste: new - bytes, new: pages, left: 0 }, Spot { address: fresh, new });
-        let mut open: Option<Open> = None;
-        for (&address, stretch) in &self.stretches {
-            if let Some(it) = open.take_if(|open| open.end != address) {
-                self.offer(it, bytes, fresh, &mut best);
-            }
-            if let Some(pages) = free.next_if(|free| free.address == address) {
-                let new = Open { start: address, first: address, end: pages.end };
-                open = Some(open.map_or(new, |open| Open { end: pages.end, ..open }));
-                continue;
-            }
-            if let Some(it) = open.take() {
-                self.offer(it, bytes, fresh, &mut best);
-            }
-            if stretch.stream == asker.stream && !stretch.is_for(asker) {
-                open = self.gaps(stretch, asker, bytes, &mut best);
+        let (row, most) = (asker.stream.index(), (asker.stream.index(), u64::MAX, u64::MAX));
+        for &(_, _, page) in self.gaps.range((row, bytes, 0)..=most).take(LOOKS) {
+            if let Some(stretch) = self.in_use(page, asker) {
+                self.look(stretch, asker, bytes, &mut best);
             }
         }
-        if let Some(it) = open {
-            self.offer(it, bytes, fresh, &mut best);
+        let mut open = Open { start: fresh, first: fresh, end: fresh };
+        let mut opens = Vec::new();
+        for pages in free {
+            if open.end == pages.address {
+                open.end = pages.end;
+            } else {
+                opens.push(open);
+                open = Open { start: pages.address, first: pages.address, end: pages.end };
+            }
+        }
+        opens.push(open);
+        if opens.iter().skip(1).any(|open| open.end == fresh) {
+            opens.swap_remove(0);
+        }
+        for mut open in opens {
+            // The gap at the end of the page before.
+            if let Some(stretch) = self.in_use(open.first.wrapping_sub(self.unit), asker) {
+                let proven = |part: &&Part| part.is_for(asker.proof);
+                let gap = stretch.parts.iter().rev().take_while(proven).last();
+                open.start = gap.map_or(open.first, |part| part.start);
+            }
+            self.offer(open, bytes, fresh, &mut best);
         }
         best.1
     }
 
-    /// Looks at the gaps of a page in use. Returns the one at its end.
-    fn gaps(
-        &self,
-        stretch: &Stretch,
-        asker: &Asker<'_>,
-        bytes: u64,
-        best: &mut (Cost, Spot),
-    ) -> Option<Open> {
+    /// A page that is in use, and the asker's stream's.
+    fn in_use(&self, page: u64, asker: &Asker<'_>) -> Option<&Stretch> {
+        let own = |stretch: &&Stretch| stretch.stream == asker.stream && !stretch.is_for(asker);
+        self.stretches.get(&page).filter(own)
+    }
+
+    /// Looks at the gaps of a page in use.
+    fn look(&self, stretch: &Stretch, asker: &Asker<'_>, bytes: u64, best: &mut (Cost, Spot)) {
         let mut start = None;
         for part in &stretch.parts {
             if !part.is_for(asker.proof) {
@@ -190,7 +223,6 @@ impl Space {
                 consider(best, cost, Spot { address: start, new: 0 });
             }
         }
-        start.map(|start| Open { start, first: stretch.end, end: stretch.end })
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -221,14 +253,12 @@ impl Space {
 
     /// What nothing uses that the asker may have.
     fn free(&self, asker: &Asker<'_>) -> Vec<Free> {
-        let stretches = self.stretches.iter().filter(|(_, stretch)| stretch.is_for(asker));
-        stretches
-            .map(|(&address, stretch)| Free {
-                address,
-                end: stretch.end,
-                knowers: stretch.knowers(asker),
-            })
-            .collect()
+        let idle = self.idle.iter().filter_map(|address| {
+            let stretch = self.stretches.get(address).filter(|stretch| stretch.is_for(asker))?;
+            let (address, end) = (*address, stretch.end);
+            Some(Free { address, end, knowers: stretch.knowers(asker) })
+        });
+        idle.collect()
     }
 
     /// Forgets so many bytes of free pages, those first that the fewest others may have.
@@ -241,10 +271,11 @@ impl Space {
         for Free { address, end, .. } in free {
             let part = bytes.min(end - address);
             bytes -= part;
-            if part == end - address {
-                self.stretches.remove(&address);
-            } else if let Some(stretch) = self.stretches.get_mut(&address) {
-                stretch.split_off(end - part);
+            if let Some(mut stretch) = self.leave(address) {
+                if part < end - address {
+                    stretch.split_off(end - part);
+                    self.enter(address, stretch);
+                }
             }
             if bytes == 0 {
                 return;
@@ -264,7 +295,7 @@ impl Space {
         let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
         let mut rest = Vec::new();
         for at in within {
-            let Some(stretch) = self.stretches.remove(&at) else { continue };
+            let Some(stretch) = self.leave(at) else { continue };
             for part in stretch.parts {
                 let (from, to) = (part.start.max(address), part.end.min(end));
                 if from >= to {
@@ -306,7 +337,7 @@ impl Space {
                 let given = Some(Markers::new());
                 parts.push(Part { start: to, end: page + unit, given });
             }
-            self.stretches.insert(page, Stretch { end: page + unit, stream, parts });
+            self.enter(page, Stretch { end: page + unit, stream, parts });
         }
         beneath
     }
@@ -321,7 +352,7 @@ impl Space {
         let unit = self.unit;
         let end = address + bytes;
         for page in partly((address, end), unit) {
-            let Some(stretch) = self.stretches.get_mut(&page) else { continue };
+            let Some(mut stretch) = self.leave(page) else { continue };
             let here = |part: &&mut Part| part.start >= address && part.end <= end;
             for part in stretch.parts.iter_mut().filter(here) {
                 part.given = Some(given.clone());
@@ -331,26 +362,47 @@ impl Space {
                 last.end = if same { next.end } else { last.end };
                 same
             });
+            self.enter(page, stretch);
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
             let parts = vec![Part { start: first, end: last, given: Some(given) }];
-            self.stretches.insert(first, Stretch { end: last, stream, parts });
+            self.enter(first, Stretch { end: last, stream, parts });
         }
     }
 
     /// Parts the stretch around the beginning of a page.
     fn cut(&mut self, at: u64) {
-        let around = self.stretches.range_mut(..at).next_back();
-        if let Some((_, stretch)) = around.filter(|(_, stretch)| stretch.end > at) {
+        let around = self.stretches.range(..at).next_back();
+        let Some((&start, _)) = around.filter(|(_, stretch)| stretch.end > at) else { return };
+        if let Some(mut stretch) = self.leave(start) {
             let rest = stretch.split_off(at);
-            self.stretches.insert(at, rest);
+            self.enter(start, stretch);
+            self.enter(at, rest);
         }
+    }
+
+    fn enter(&mut self, address: u64, stretch: Stretch) {
+        if stretch.is_idle() {
+            self.idle.insert(address);
+        }
+        if stretch.end - address == self.unit {
+            self.gaps.insert((stretch.stream.index(), stretch.room(), address));
+        }
+        self.stretches.insert(address, stretch);
+    }
+
+    fn leave(&mut self, address: u64) -> Option<Stretch> {
+        let stretch = self.stretches.remove(&address)?;
+        self.idle.remove(&address);
+        self.gaps.remove(&(stretch.stream.index(), stretch.room(), address));
+        Some(stretch)
     }
 }
 
 fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {
-    if cost < best.0 {
+    // The lowest address of equals.
+    if (cost, spot.address) < (best.0, best.1.address) {
         *best = (cost, spot);
     }
 }
