@@ -21,6 +21,7 @@ mod hard_cases;
 mod host_faults;
 mod inputs;
 mod lifecycle;
+mod mapping_times;
 mod named_pools;
 mod names;
 mod no_invalidation;

@@ -3,6 +3,7 @@
 
 mod random;
 
+pub mod advice;
 pub mod import;
 pub mod peer;
 pub mod plot;

@@ -17,7 +17,7 @@ fn real_traces_have_their_known_minima_and_certificates() {
             let certificates = minimum::of_trace(&trace, policy);
             assert_eq!(certificates.len(), 1, "{name}");
             assert_eq!(check(&trace, &certificates[0]), Ok(()), "{name}, {policy}");
-            assert_eq!(minimum::of_pools(&trace, &certificates), certificates[0].minimum_bytes);
+            assert_eq!(minimum::of_pools(&trace, &certificates, 1), certificates[0].minimum_bytes);
             let mebibytes = certificates[0].minimum_bytes as f64 / f64::from(1 << 20);
             match policy {
                 // Any next launch may be programmatic.

@@ -5,6 +5,7 @@ mod drivers;
 mod failure;
 mod import_csv;
 mod load;
+mod plan;
 mod plot;
 mod progress;
 mod replay;
@@ -33,6 +34,11 @@ enum Command {
     /// Exit status: 0 on success, 2 for a bad file or bad usage, 3 where the checker refuses a
     /// capture, 1 for anything else.
     Replay(replay::Arguments),
+    /// Compare traces with every plan that a device allows, and tell which is worth what it costs.
+    ///
+    /// Without a trace: what the device allows, and what a mapping takes there. Traces run on a
+    /// simulated device like it. Exit status: as of `replay`.
+    Plan(plan::Arguments),
     /// Check certificates of `replay --certificate`: that a trace's captures cannot do with less memory.
     ///
     /// The check shares no code with what found them. Exit status: 0 if all hold, 1 if one does not, 2
@@ -58,6 +64,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Sweep(arguments) => sweep::main(&arguments),
         Command::Replay(arguments) => replay::main(&arguments),
+        Command::Plan(arguments) => plan::main(&arguments),
         Command::Certify(arguments) => certify::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
         Command::Plot(arguments) => plot::main(&arguments),

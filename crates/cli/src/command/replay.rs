@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph::settings::{Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
@@ -26,20 +26,6 @@ const TAG_DELAY: u32 = 2_000;
 /// How often the graphs are launched with tags on.
 const TAG_LAUNCHES: u32 = 3;
 
-/// How blocks get their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum PlanChoice {
-    /// As they are asked for.
-    #[default]
-    None,
-    /// Their memory comes at the capture's end, as little as it can run on.
-    Exact,
-    /// By a layout, planned from a first capture that is thrown away.
-    Twice,
-    /// By a layout, planned from a run of the same requests outside captures.
-    Learned,
-}
-
 #[derive(Args)]
 pub struct Arguments {
     /// The trace, JSON Lines in format v1; `-` is standard input.
@@ -55,7 +41,7 @@ pub struct Arguments {
     programmatic: Programmatic,
     /// How blocks get their places.
     #[arg(long, value_enum, default_value_t)]
-    plan: PlanChoice,
+    plan: Plan,
     /// Launch the graphs so many times and tell the time; with --tags more often for the tags.
     #[arg(long, default_value_t, value_name = "N")]
     launches: u32,
@@ -147,12 +133,7 @@ impl Job for Run<'_> {
             tags: arguments.tags,
             delay: if arguments.tags { TAG_DELAY } else { 0 },
             launches: if arguments.tags { TAG_LAUNCHES } else { arguments.launches },
-            plan: match arguments.plan {
-                PlanChoice::None => Plan::None,
-                PlanChoice::Exact => Plan::Exact,
-                PlanChoice::Twice => Plan::Twice,
-                PlanChoice::Learned => Plan::Learned,
-            },
+            plan: arguments.plan,
             ..Options::default()
         };
         let operations = self.trace.operations().len();
@@ -169,7 +150,7 @@ impl Job for Run<'_> {
             write_certificates(path, &certificates)
                 .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
         }
-        let least = minimum::of_pools(&self.trace, &certificates);
+        let least = minimum::of_pools(&self.trace, &certificates, 1);
         spinner.finish_and_clear();
         let summary = self.summary(name, choice, &replayed, least);
         let mut output = io::stdout().lock();

@@ -16,8 +16,10 @@ mod sample;
 mod tags;
 mod twice;
 
+use std::fmt;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use regraph::engine::{Config, Followed, PlanReport};
@@ -27,21 +29,30 @@ use regraph_trace::{BlockIndex, Trace};
 pub use error::ReplayError;
 pub use sample::Sample;
 
-/// How a capture's blocks get their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a capture's blocks get their places, in the order of what that costs a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Plan {
     /// As they are asked for.
     #[default]
     None,
+    /// By a layout, planned from a run of the same operations outside captures. In that one frees and
+    /// uses of blocks from before it are left out.
+    Learned,
     /// Their memory comes at the capture's end, as little as it can run on.
     Exact,
     /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
     /// blocks from before it are left out.
     Twice,
-    /// By a layout, planned from a run of the same operations outside captures. In that one frees and
-    /// uses of blocks from before it are left out.
-    Learned,
+}
+
+impl fmt::Display for Plan {
+    /// Its name on the command line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", |value| value.get_name()))
+    }
 }
 
 /// How to run a trace.

@@ -79,7 +79,7 @@ pub fn run<P: Program>(
     let own_stream = with(Reuse::OwnStream, 0)?;
     let deferred = with(Reuse::Deferred, 0)?;
     let certificates = minimum::of_trace(trace, Programmatic::default());
-    let minimum_bytes = minimum::of_pools(trace, &certificates);
+    let minimum_bytes = minimum::of_pools(trace, &certificates, 1);
     let planned = match exact {
         false => None,
         true => Planned::run(driver, trace, launches, minimum_bytes)?,

@@ -5,31 +5,31 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-fn regraph(arguments: &[&str]) -> Output {
+pub fn regraph(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_regraph")).args(arguments).output().unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn trace(name: &str) -> String {
+pub fn trace(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces");
     path.join(format!("{name}.jsonl")).display().to_string()
 }
 
 /// A file that this test run owns.
-fn scratch(name: &str, text: &str) -> PathBuf {
+pub fn scratch(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
     path
 }
 
-fn replay_sim(arguments: &[&str]) -> Output {
+pub fn replay_sim(arguments: &[&str]) -> Output {
     regraph(&[&["replay", "--driver", "sim"], arguments].concat())
 }
 
@@ -48,6 +48,10 @@ fn bad_usage_is_status_2() {
         &["sweep", "--sizes", "huge"],
         &["sweep", "--seed", "-1"],
         &["sweep", "x"],
+        &["plan", &file, "--mapping-us", "-1"],
+        &["plan", &file, "--mapping-us", "nan"],
+        &["plan", &file, "--worth-percent", "-1"],
+        &["plan", &file, "--programmatic", "maybe"],
     ];
     for arguments in cases {
         let output = regraph(arguments);
@@ -103,7 +107,7 @@ fn a_missing_file_or_a_folder_is_status_2() {
 #[test]
 fn a_trace_without_a_capture_is_status_2() {
     for path in ["/dev/null", &scratch("empty.jsonl", "").display().to_string()] {
-        for command in ["replay", "plot"] {
+        for command in ["replay", "plan", "plot"] {
             let output = regraph(&[command, path]);
             assert_eq!(output.status.code(), Some(2), "{command} {path}");
             assert!(stderr(&output).contains("it has no capture"), "{}", stderr(&output));
@@ -180,6 +184,7 @@ fn device_files_are_refused_and_not_kept() {
     for device in ["/dev/zero", "/dev/urandom", "/dev/full"] {
         let cases: &[&[&str]] = &[
             &["replay", device],
+            &["plan", &trace, device],
             &["certify", &trace, device],
             &["certify", device, &trace],
             &["import-csv", device],

@@ -1,6 +1,7 @@
 //! The `regraph` command, the formats that it reads, and the workloads that it runs.
 #![allow(clippy::unwrap_used)]
 
+mod advice;
 mod command;
 mod import;
 mod peer;

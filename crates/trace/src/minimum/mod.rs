@@ -23,8 +23,12 @@ pub fn of_trace(trace: &Trace, policy: Programmatic) -> Vec<Certificate> {
 }
 
 /// The least that pools need whose graphs never run at once: of each the most that one of its captures
-/// needs, in bytes. `certificates` are the trace's, one for each capture.
-pub fn of_pools(trace: &Trace, certificates: &[Certificate]) -> u64 {
+/// needs, in bytes, rounded up to whole units of `unit` bytes (1 for the bytes themselves, the device's
+/// granularity for what can be mapped). `certificates` are the trace's, one for each capture.
+///
+/// # Panics
+/// Panics if the unit is 0.
+pub fn of_pools(trace: &Trace, certificates: &[Certificate], unit: u64) -> u64 {
     let begins = trace.operations().iter().filter_map(|operation| match *operation {
         Operation::Begin { pool, .. } => Some(pool),
         _ => None,
@@ -34,7 +38,7 @@ pub fn of_pools(trace: &Trace, certificates: &[Certificate]) -> u64 {
         let most = pools.entry(pool).or_default();
         *most = certificate.minimum_bytes.max(*most);
     }
-    pools.values().sum()
+    pools.values().map(|bytes| bytes.next_multiple_of(unit)).sum()
 }
 
 fn certificate(index: usize, capture: &Recorded, policy: Programmatic) -> Certificate {

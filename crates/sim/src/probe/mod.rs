@@ -35,7 +35,12 @@
 //! ```
 //!
 //! What the driver itself takes for a graph's executable is not in the figure: only a device tells
-//! ([`Graph::driver_bytes`](regraph::graphs::Graph::driver_bytes)).
+//! ([`Graph::driver_bytes`](regraph::graphs::Graph::driver_bytes)). What a plan's mappings take, a device
+//! tells before its first capture ([`Mapping::measure`]).
+
+mod mapping;
+
+pub use mapping::Mapping;
 
 use std::sync::Arc;
 
