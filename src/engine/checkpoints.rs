@@ -93,9 +93,9 @@ impl<D: Driver> Engine<D> {
     /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
     /// output, the host launches it only where these are not wanted any more.
     ///
-    /// A restored block belongs to the pool's graphs. When it is freed, captures of the pool may have its
-    /// place, and work outside captures may not before the last graph of the pool is released. The same holds at
-    /// once for the place of a block that was freed by this. Streams that were recorded for either are
+    /// A restored block belongs to the pool's graphs, those included that are captured later. When it is
+    /// freed, captures of the pool may have its place, and work outside captures may not before the last graph
+    /// of the pool is released. The same holds at once for the place of a block that was freed by this. Streams that were recorded for either are
     /// forgotten. Free memory of the pool goes to the driver, and to pools that borrow, only once all that
     /// has used it so far has completed. Blocks that other pools have borrowed are theirs: they are not
     /// freed, and a checkpoint with a place where one lies is refused. No other thread may ask for memory of the
@@ -379,6 +379,7 @@ impl<D: Driver> Locked<'_, D> {
         let id = self.state.blocks.insert(LiveBlock {
             graphs,
             gone,
+            restored: true,
             frames: kept.frames.clone(),
             ..LiveBlock::new(number, place, sizes, (stream, origin))
         });

@@ -76,6 +76,8 @@ pub(super) struct LiveBlock {
     pub(super) leased: bool,
     /// Whether it was asked of another pool, which borrows here.
     pub(super) borrowed: bool,
+    /// Whether a restoration brought it back: the streams that were recorded for it before are forgotten.
+    pub(super) restored: bool,
     /// Who asked for it, where that is recorded.
     pub(super) frames: Option<Arc<Frames>>,
 }
@@ -105,6 +107,7 @@ impl LiveBlock {
             gone: None,
             leased: false,
             borrowed: false,
+            restored: false,
             frames: None,
         }
     }

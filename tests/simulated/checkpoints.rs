@@ -103,6 +103,43 @@ fn restored_blocks_are_the_graphs() {
     assert!(places(&restored.live).contains(&(b.allocate(s).address, 4 * MIB)));
 }
 
+/// So is one that was restored when its pool had no graph, if a graph is captured before it is freed.
+#[test]
+fn restored_blocks_are_the_graphs_that_come_later() {
+    for (graph_before, freed_inside) in [(false, true), (false, false), (true, true), (true, false)]
+    {
+        let b = bench(checked());
+        let [s, t] = b.streams();
+        b.allocate(s);
+        let before = graph_before.then(|| capture(&b, t, 0).0);
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let restored = b.engine.restore(b.pool, &checkpoint).unwrap();
+        let [block] = restored.live[..] else { panic!("{restored:?}") };
+        if let Some(graph) = before {
+            b.engine.release_graph(graph).unwrap();
+        }
+        let under_way = b.begin(t);
+        b.allocate(t);
+        b.launch(t);
+        if freed_inside {
+            b.engine.free(block.id).unwrap();
+        }
+        let graph = b.finish(t, under_way).graph;
+        if !freed_inside {
+            b.engine.free(block.id).unwrap();
+        }
+        b.driver.complete_all();
+        let others: Vec<Block> = (0..3).map(|_| b.allocate(s)).collect();
+        assert!(
+            !others.iter().any(|it| it.address == block.address),
+            "{graph_before} {freed_inside}"
+        );
+        b.engine.release_graph(graph).unwrap();
+        b.driver.complete_all();
+        assert_eq!(b.allocate(s).address, block.address);
+    }
+}
+
 /// The place of a block that its stream had given back, that waits, and that others have taken.
 #[test]
 fn a_place_is_taken_whatever_is_there() {
