@@ -47,7 +47,7 @@ impl PlannedHeap {
         let planned = self.enter_capture(capture, unit);
         planned.run(stream).at += spot.new;
         let place = (spot.address, bytes);
-        let beneath = planned.space.take(stream, place);
+        let beneath = planned.space.take(stream, place, spot.shared);
         planned.space.forget(&asker, spot.new);
         Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
     }

@@ -2,7 +2,9 @@
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
 //! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream
-//! go into its gaps, or begin in the gap at its end. All other pages that a block needs are taken
+//! go into its gaps, or begin in the gap at its end. One page at a time is for small blocks of all streams:
+//! each stream would have a page in use for its few. No more than one, since blocks of many streams keep a
+//! page in use for long. All other pages that a block needs are taken
 //! anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
 //! had again only where the memory would go the same way in a plan that lets each page go to the next
@@ -17,6 +19,10 @@ use crate::capture::{Capture, Markers, Proof, StreamIndex};
 
 /// So many pages with gaps that a block may fit into are looked at, those with the smallest gaps first.
 const LOOKS: usize = 64;
+/// A block that takes at most this part of a page is small.
+const SMALL: u64 = 2;
+/// The row of gaps in pages that all streams share.
+const SHARED: usize = usize::MAX;
 
 /// Who asks for addresses.
 #[derive(Clone, Copy)]
@@ -39,7 +45,8 @@ pub(super) struct Space {
     stretches: BTreeMap<u64, Stretch>,
     /// Those without a live block, by address.
     idle: BTreeSet<u64>,
-    /// Pages with gaps: the stream's number, the most bytes side by side without a live block, the address.
+    /// Pages with gaps: the number of the stream whose they are, or [`SHARED`]; the most bytes side by side
+    /// without a live block; the address.
     gaps: BTreeSet<(usize, u64, u64)>,
 }
 
@@ -47,8 +54,8 @@ pub(super) struct Space {
 #[derive(Debug)]
 struct Stretch {
     end: u64,
-    /// Whose blocks may go beside others here.
-    stream: StreamIndex,
+    /// Whose blocks may go beside others here; `None` where small ones of all streams may.
+    owner: Option<StreamIndex>,
     /// All its bytes, by address.
     parts: Vec<Part>,
 }
@@ -67,6 +74,8 @@ pub(super) struct Spot {
     pub(super) address: u64,
     /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
     pub(super) new: u64,
+    /// Whether its page becomes the one of all streams.
+    pub(super) shared: bool,
 }
 
 /// What a spot costs, the worst first.
@@ -102,7 +111,7 @@ struct Open {
 
 impl Stretch {
     fn is_for(&self, asker: &Asker<'_>) -> bool {
-        let mine = asker.shares || self.stream == asker.stream;
+        let mine = asker.shares || self.owner == Some(asker.stream);
         mine && self.parts.iter().all(|part| part.is_for(asker.proof))
     }
 
@@ -140,7 +149,7 @@ impl Stretch {
             last.end = at;
         }
         let end = std::mem::replace(&mut self.end, at);
-        Self { end, stream: self.stream, parts }
+        Self { end, owner: self.owner, parts }
     }
 }
 
@@ -168,12 +177,19 @@ impl Space {
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
         let free = free.iter().filter(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
-        let mut best =
-            (Cost { pages, waste: new - bytes, new: pages, left: 0 }, Spot { address: fresh, new });
-        let (row, most) = (asker.stream.index(), (asker.stream.index(), u64::MAX, u64::MAX));
-        for &(_, _, page) in self.gaps.range((row, bytes, 0)..=most).take(LOOKS) {
-            if let Some(stretch) = self.in_use(page, asker) {
-                self.look(stretch, asker, bytes, &mut best);
+        let mut best = (
+            Cost { pages, waste: new - bytes, new: pages, left: 0 },
+            Spot { address: fresh, new, shared: false },
+        );
+        let small = asker.shares && bytes <= self.unit / SMALL;
+        let rows = [Some(asker.stream.index()), small.then_some(SHARED)];
+        for row in rows.into_iter().flatten() {
+            for &(_, _, page) in
+                self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX)).take(LOOKS)
+            {
+                if let Some(stretch) = self.in_use(page, asker) {
+                    self.look(stretch, asker, bytes, &mut best);
+                }
             }
         }
         let mut open = Open { start: fresh, first: fresh, end: fresh };
@@ -192,19 +208,32 @@ impl Space {
         }
         for mut open in opens {
             // The gap at the end of the page before.
-            if let Some(stretch) = self.in_use(open.first.wrapping_sub(self.unit), asker) {
+            let before = self.in_use(open.first.wrapping_sub(self.unit), asker);
+            if let Some(stretch) = before.filter(|stretch| stretch.owner.is_some()) {
                 let proven = |part: &&Part| part.is_for(asker.proof);
                 let gap = stretch.parts.iter().rev().take_while(proven).last();
                 open.start = gap.map_or(open.first, |part| part.start);
             }
             self.offer(open, bytes, fresh, &mut best);
         }
-        best.1
+        let (cost, spot) = best;
+        let last = spot.address + bytes - 1;
+        let one_page = spot.address / self.unit == last / self.unit;
+        Spot { shared: small && cost.pages > 0 && one_page && self.may_share(), ..spot }
     }
 
-    /// A page that is in use, and the asker's stream's.
+    /// Whether a page may become the one for small blocks of all streams: there is one at a time.
+    fn may_share(&self) -> bool {
+        let mut shared = self.gaps.range((SHARED, 0, 0)..);
+        shared.all(|(_, _, page)| self.idle.contains(page))
+    }
+
+    /// A page that is in use, and the asker's stream's or that of all streams.
     fn in_use(&self, page: u64, asker: &Asker<'_>) -> Option<&Stretch> {
-        let own = |stretch: &&Stretch| stretch.stream == asker.stream && !stretch.is_for(asker);
+        let own = |stretch: &&Stretch| {
+            stretch.owner.map_or(asker.shares, |owner| owner == asker.stream)
+                && !stretch.is_for(asker)
+        };
         self.stretches.get(&page).filter(own)
     }
 
@@ -220,7 +249,7 @@ impl Space {
             if part.end - start >= bytes {
                 let waste = part.end - start - bytes;
                 let cost = Cost { pages: 0, waste, new: 0, left: 0 };
-                consider(best, cost, Spot { address: start, new: 0 });
+                consider(best, cost, Spot { address: start, new: 0, shared: false });
             }
         }
     }
@@ -237,7 +266,7 @@ impl Space {
             }
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
             let waste = waste.unwrap_or(first + pages * self.unit - (address + bytes));
-            let spot = Spot { address, new: new * self.unit };
+            let spot = Spot { address, new: new * self.unit, shared: false };
             consider(best, Cost { pages, waste, new, left }, spot);
         };
         at(first, None);
@@ -284,7 +313,12 @@ impl Space {
     }
 
     /// A block lies there now. Returns what had to be proven for it.
-    pub(super) fn take(&mut self, stream: StreamIndex, (address, bytes): (u64, u64)) -> Markers {
+    pub(super) fn take(
+        &mut self,
+        stream: StreamIndex,
+        (address, bytes): (u64, u64),
+        shared: bool,
+    ) -> Markers {
         let unit = self.unit;
         let end = address + bytes;
         let mut beneath = Markers::new();
@@ -293,9 +327,12 @@ impl Space {
         self.cut(first);
         self.cut(last);
         let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
-        let mut rest = Vec::new();
+        let (mut rest, mut shared_pages) = (Vec::new(), Vec::new());
         for at in within {
             let Some(stretch) = self.leave(at) else { continue };
+            if stretch.owner.is_none() && !stretch.is_idle() {
+                shared_pages.push(at);
+            }
             for part in stretch.parts {
                 let (from, to) = (part.start.max(address), part.end.min(end));
                 if from >= to {
@@ -337,7 +374,8 @@ impl Space {
                 let given = Some(Markers::new());
                 parts.push(Part { start: to, end: page + unit, given });
             }
-            self.enter(page, Stretch { end: page + unit, stream, parts });
+            let owner = (!shared && !shared_pages.contains(&page)).then_some(stream);
+            self.enter(page, Stretch { end: page + unit, owner, parts });
         }
         beneath
     }
@@ -367,7 +405,7 @@ impl Space {
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
             let parts = vec![Part { start: first, end: last, given: Some(given) }];
-            self.enter(first, Stretch { end: last, stream, parts });
+            self.enter(first, Stretch { end: last, owner: Some(stream), parts });
         }
     }
 
@@ -387,7 +425,7 @@ impl Space {
             self.idle.insert(address);
         }
         if stretch.end - address == self.unit {
-            self.gaps.insert((stretch.stream.index(), stretch.room(), address));
+            self.gaps.insert((row(stretch.owner), stretch.room(), address));
         }
         self.stretches.insert(address, stretch);
     }
@@ -395,9 +433,14 @@ impl Space {
     fn leave(&mut self, address: u64) -> Option<Stretch> {
         let stretch = self.stretches.remove(&address)?;
         self.idle.remove(&address);
-        self.gaps.remove(&(stretch.stream.index(), stretch.room(), address));
+        self.gaps.remove(&(row(stretch.owner), stretch.room(), address));
         Some(stretch)
     }
+}
+
+/// The row of its gaps.
+fn row(owner: Option<StreamIndex>) -> usize {
+    owner.map_or(SHARED, StreamIndex::index)
 }
 
 fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {
