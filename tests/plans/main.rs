@@ -5,6 +5,7 @@
 mod common;
 
 mod batch_sizes;
+mod compact;
 mod cover;
 mod layout;
 mod learned;
