@@ -72,7 +72,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     ///
     /// # Errors
     /// [`Error::PoolBegun`] while requests are sent to the pool;
-    /// [`engine::Error::PoolInUse`](regraph::engine::Error::PoolInUse) where it has blocks or graphs.
+    /// [`engine::Error::PoolInUse`] where it has blocks or graphs.
     pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         self.replace_pool(device, key, |config, _| match config.no_split {
             true => None,
