@@ -2,7 +2,6 @@
 //!
 //! All graphs live on. The checker judges each capture.
 
-mod many;
 mod models;
 
 use crate::common::{bench, Bench, MIB};
