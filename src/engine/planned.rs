@@ -224,8 +224,7 @@ impl<D: Driver> Locked<'_, D> {
         slot: CaptureSlot,
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
-        let capture_state = self.state.capture(slot);
-        let (capture, beside) = (capture_state.id, capture_state.concurrent);
+        let capture = self.state.capture(slot).id;
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
             self.state.touch(heap);
@@ -243,8 +242,7 @@ impl<D: Driver> Locked<'_, D> {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
-                let row = locked.state.pools.planned_mut(heap);
-                row.bind(self.driver, capture, &prepared, beside).map(Some)
+                locked.state.pools.planned_mut(heap).bind(self.driver, capture, &prepared).map(Some)
             });
             match bound {
                 Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),

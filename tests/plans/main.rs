@@ -5,7 +5,6 @@
 mod common;
 
 mod batch_sizes;
-mod compact;
 mod cover;
 mod layout;
 mod learned;
