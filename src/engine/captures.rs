@@ -46,8 +46,9 @@ impl<D: Driver> Engine<D> {
     ///
     /// **The host promises** that the stream is given no work outside captures that uses a block of that pool
     /// until the next [`Engine::begin_capture`] that names the stream: that of this capture, directly after
-    /// it has begun. A capture of the stream that is first heard of by a request has no inputs, nor has the
-    /// next one. Costs an event, which is recorded on the stream.
+    /// it has begun, and that the capture is no body of a loop: the next turn would find in an input's place
+    /// what this one has written there. A capture of the stream that is first heard of by a request has no
+    /// inputs, nor has the next one. Costs an event, which is recorded on the stream.
     ///
     /// # Errors
     /// [`Error::PerThreadStream`].
