@@ -324,8 +324,8 @@ fn tags_hold_on_the_simulated_driver() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn tags_hold_on_a_gpu() {
-    let driver = Arc::new(regraph_tagged::CudaProgram::new(0).unwrap());
-    all_tags_hold(&driver, 500);
+    let gpu = crate::device::gpu::open();
+    all_tags_hold(&gpu.driver, 500);
 }
 
 /// A run outside captures and two captures of it, with the n-th call to the driver failing; false once

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/device.rs"]
+mod device;
 
 mod batch_sizes;
 mod cover;
