@@ -19,6 +19,7 @@ mod growth;
 mod handed_over;
 mod hard_cases;
 mod host_faults;
+mod hosts;
 mod inputs;
 mod lifecycle;
 mod mapping_times;

@@ -232,6 +232,28 @@ fn steps() -> BTreeMap<&'static str, Step> {
         ("snapshot", |h| drop(h.plugin.snapshot())),
         ("record_history", |h| drop(h.plugin.record_history(10))),
         ("keep_journals", |h| drop(h.plugin.keep_journals(true))),
+        ("memory without a stream", |h| {
+            if let Ok(block) = h.plugin.allocate_unordered(4 * MIB, 0) {
+                drop(h.plugin.free(block, 0));
+            }
+            drop(h.plugin.allocate_on(4 * MIB, 0, StreamHandle::from_bits(2)));
+        }),
+        ("free_on of the capture", |h| drop(h.plugin.free_on(h.blocks[0], h.own))),
+        ("free_on of eager work", |h| drop(h.plugin.free_on(h.blocks[1], h.own))),
+        ("another capture, announced by its stream", |h| {
+            let (other, key) = (h.driver.create_stream().unwrap(), h.plugin.name_pool());
+            h.driver.begin_capture(other, h.variant.mode).unwrap();
+            let started = h.plugin.capture_started(0, other, key, false);
+            drop(h.plugin.allocate(4 * MIB, 0, other));
+            let judged = h.plugin.capture_ending(0, other, |_, _| ());
+            h.driver.end_capture(other).unwrap();
+            match (started, judged) {
+                (Ok(_), Ok(())) => drop(h.plugin.capture_finished(0, other, key)),
+                _ => drop(h.plugin.capture_failed(0, other)),
+            }
+            drop(h.plugin.release_pool(0, key));
+            drop(h.plugin.empty_cache());
+        }),
         ("a capture that does not begin", |h| {
             let filter: Filter = Arc::new(|_| false);
             if let Ok(route) = h.plugin.begin_pool(0, OTHER, filter) {

@@ -27,6 +27,8 @@ pub(super) struct Device<D: Driver + HostApi> {
     pub(super) routes: Routes,
     pub(super) reports: Reports,
     pub(super) watch: Arc<Watch>,
+    /// On which nothing ever runs, once it was needed.
+    pub(super) idle: OnceLock<StreamHandle>,
     pools: Mutex<Pools>,
 }
 
@@ -48,6 +50,7 @@ impl<D: Driver + HostApi> Device<D> {
             routes: Routes::new(),
             reports: Reports::default(),
             watch,
+            idle: OnceLock::new(),
             pools: Mutex::new(Pools::new()),
         }
     }
@@ -104,7 +107,8 @@ impl<D: Driver + HostApi> Device<D> {
     /// The pool that a stream's requests belong to now.
     #[inline]
     fn pool_for(&self, stream: StreamHandle) -> Result<PoolId, Error> {
-        if let Some(route) = self.routes.of(stream) {
+        let capture = || Some(self.capture_of(stream).ok()??.0);
+        if let Some(route) = self.routes.of(stream, capture) {
             return Ok(route.pool);
         }
         match self.engine.driver().is_capturing(stream) {
@@ -248,7 +252,7 @@ impl<D: Driver + HostApi> Device<D> {
 
     /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
     fn wait_for_device(&self) -> bool {
-        let captures = !self.routes.have_no_filters() || self.engine.is_recording();
+        let captures = !self.routes.take_no_streams() || self.engine.is_recording();
         !captures && self.engine.wait_for_device().unwrap_or(false)
     }
 

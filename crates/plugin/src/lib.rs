@@ -11,6 +11,9 @@
 //!   ([`Plugin::capture_begun`]), and ends them when their route ends, unless the host lets the
 //!   checker judge them before ([`Plugin::capture_ending`]).
 //!
+//! Other hosts say which stream begins a capture ([`Plugin::capture_started`]), and some name no stream with
+//! their requests at all ([`Plugin::allocate_unordered`]).
+//!
 //! A pool that its graphs have let go of keeps its memory until the cache is emptied or memory is
 //! short, and goes then, after a wait for the device: a graph may still run when its owner drops it.
 
@@ -21,6 +24,7 @@ mod device;
 mod error;
 mod figures;
 mod history;
+mod hosts;
 mod map;
 mod named;
 mod pools;

@@ -1,7 +1,7 @@
 //! Which requests belong to which pool.
 //!
-//! A route takes the streams that a filter of the host's names, or all requests of one thread. Each thread
-//! keeps its own of the second kind by itself, so that they cost other threads nothing.
+//! A route takes the streams that a filter of the host's names, those that are in one capture, or all requests
+//! of one thread. Each thread keeps its own of the last kind by itself, so that they cost other threads nothing.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -35,8 +35,20 @@ pub(super) struct Route {
 /// What a route takes.
 enum Takes {
     Streams(Filter),
+    /// What is in the capture that the route was begun for.
+    Capture,
     /// What its thread asks for, as long as this is set.
     Thread(Arc<AtomicBool>),
+}
+
+impl Takes {
+    /// Whether it takes streams, whichever thread asks.
+    fn streams(&self) -> bool {
+        match self {
+            Self::Streams(_) | Self::Capture => true,
+            Self::Thread(_) => false,
+        }
+    }
 }
 
 /// A route that stands.
@@ -45,7 +57,7 @@ struct Standing {
     takes: Takes,
     thread: ThreadId,
     ended_graph: Option<EndedGraph>,
-    /// The capture that it was begun for, once the host has announced that: the filter takes what is in
+    /// The capture that it was begun for, once the host has announced that: the route takes what is in
     /// it and nothing else.
     capture: Option<CaptureId>,
 }
@@ -72,13 +84,13 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Routes {
     number: u64,
     routes: Mutex<Vec<Standing>>,
-    /// How many have filters, for a look without the lock.
-    filters: AtomicUsize,
+    /// How many take streams, by a filter or a capture, for a look without the lock.
+    of_streams: AtomicUsize,
 }
 
 impl Routes {
     pub(super) fn new() -> Self {
-        Self { number: next(), routes: Mutex::default(), filters: AtomicUsize::new(0) }
+        Self { number: next(), routes: Mutex::default(), of_streams: AtomicUsize::new(0) }
     }
 
     /// Adds a route of the streams that a filter takes.
@@ -89,13 +101,18 @@ impl Routes {
         filter: Filter,
         ended_graph: Option<EndedGraph>,
     ) -> u64 {
-        self.enter(key, pool, Takes::Streams(filter), ended_graph).serial
+        self.enter(key, pool, Takes::Streams(filter), ended_graph, None).serial
+    }
+
+    /// Adds a route of the streams that are in a capture.
+    pub(super) fn push_capture(&self, key: PoolKey, pool: PoolId, capture: CaptureId) -> u64 {
+        self.enter(key, pool, Takes::Capture, None, Some(capture)).serial
     }
 
     /// Adds a route of all that the calling thread asks for.
     pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId) {
         let stands = Arc::new(AtomicBool::new(true));
-        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)), None);
+        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)), None, None);
         OWN.with_borrow_mut(|own| {
             own.push(Own { routes: self.number, route, stands });
             OWN_COUNT.set(own.len());
@@ -108,11 +125,12 @@ impl Routes {
         pool: PoolId,
         takes: Takes,
         ended_graph: Option<EndedGraph>,
+        capture: Option<CaptureId>,
     ) -> Route {
         let mut routes = self.lock();
         let route = Route { key, pool, serial: next() };
         let thread = std::thread::current().id();
-        routes.push(Standing { route, takes, thread, ended_graph, capture: None });
+        routes.push(Standing { route, takes, thread, ended_graph, capture });
         self.count(&routes);
         route
     }
@@ -145,8 +163,8 @@ impl Routes {
     }
 
     fn count(&self, routes: &[Standing]) {
-        let filters = routes.iter().filter(|it| matches!(it.takes, Takes::Streams(_)));
-        self.filters.store(filters.count(), Ordering::Release);
+        let of_streams = routes.iter().filter(|it| it.takes.streams());
+        self.of_streams.store(of_streams.count(), Ordering::Release);
     }
 
     /// Whether a route to a pool stands.
@@ -175,42 +193,48 @@ impl Routes {
         if OWN_COUNT.get() > 0 && self.own().is_some() {
             return None;
         }
-        if self.have_no_filters() {
+        if self.take_no_streams() {
             return Some(SmallVec::new());
         }
         let routes = self.lock();
-        let filtered = routes.iter().filter(|it| matches!(it.takes, Takes::Streams(_)));
+        let of_streams = routes.iter().filter(|it| it.takes.streams());
         // The latest first, as filters are asked.
-        filtered.rev().map(|it| Some((it.capture?, it.route.pool))).collect()
+        of_streams.rev().map(|it| Some((it.capture?, it.route.pool))).collect()
     }
 
-    /// Whether no route has a filter: those of captures have.
+    /// Whether no route takes streams: those of captures do.
     #[inline]
-    pub(super) fn have_no_filters(&self) -> bool {
-        self.filters.load(Ordering::Acquire) == 0
+    pub(super) fn take_no_streams(&self) -> bool {
+        self.of_streams.load(Ordering::Acquire) == 0
     }
 
-    /// The latest route that takes what the calling thread asks for on a stream.
+    /// The latest route that takes what the calling thread asks for on a stream. `capture_of` asks the driver
+    /// which capture the stream is in.
     #[inline]
-    pub(super) fn of(&self, stream: StreamHandle) -> Option<Route> {
+    pub(super) fn of(
+        &self,
+        stream: StreamHandle,
+        capture_of: impl FnOnce() -> Option<CaptureId>,
+    ) -> Option<Route> {
         let own = if OWN_COUNT.get() == 0 { None } else { self.own() };
-        if self.have_no_filters() {
+        if self.take_no_streams() {
             return own;
         }
-        let filtered = self.of_stream(stream);
-        match (own, filtered) {
-            (Some(own), Some(filtered)) if own.serial < filtered.serial => Some(filtered),
-            (own, filtered) => own.or(filtered),
+        let of_stream = self.of_stream(stream, capture_of());
+        match (own, of_stream) {
+            (Some(own), Some(of_stream)) if own.serial < of_stream.serial => Some(of_stream),
+            (own, of_stream) => own.or(of_stream),
         }
     }
 
-    /// The latest route whose filter takes a stream.
-    fn of_stream(&self, stream: StreamHandle) -> Option<Route> {
+    /// The latest route that takes a stream, which is in `capture`.
+    fn of_stream(&self, stream: StreamHandle, capture: Option<CaptureId>) -> Option<Route> {
         // The host's filters run under the lock: a route cannot go while its filter runs. They look at
         // the driver and at nothing else.
         let routes = self.lock();
         let takes = |it: &&Standing| match &it.takes {
             Takes::Streams(filter) => filter(stream),
+            Takes::Capture => capture.is_some() && it.capture == capture,
             Takes::Thread(_) => false,
         };
         routes.iter().rev().find(takes).map(|it| it.route)

@@ -48,6 +48,11 @@ impl Stream {
         self.alive && self.capture.is_none()
     }
 
+    /// Whether it synchronises with the legacy stream of a device, outside captures.
+    pub(super) fn is_blocking_on(&self, device: u32) -> bool {
+        self.blocking && self.capture.is_none() && self.device == device
+    }
+
     /// Notes the end of a graph as the stream's last work.
     pub(super) fn follow(&mut self, end: Step) {
         self.last = Some(end);
@@ -147,7 +152,7 @@ impl State {
 
     pub(super) fn destroy_stream(&mut self, stream: StreamHandle) -> Fallible<()> {
         let slot = self.stream(stream)?;
-        if slot == slots::LEGACY {
+        if slot < slots::CREATED {
             return Err(ErrorKind::InvalidValue.into());
         }
         if self.streams[slot].capture.is_some() {

@@ -1,6 +1,6 @@
 //! Events: positions in a stream's work, or terminals of a capture.
 
-use super::execute::Step;
+use super::execute::{Order, Step};
 use super::refusal::{Fallible, Refusal};
 use super::slots;
 use super::State;
@@ -55,8 +55,25 @@ impl State {
         if self.capture_of(stream).is_some() {
             return Err(ErrorKind::CaptureUnsupported.into());
         }
+        if stream == slots::LEGACY {
+            self.join_blocking();
+        }
         self.events[slot].recorded = Recorded::Eager(self.streams[stream].last);
         Ok(())
+    }
+
+    /// Has the legacy stream wait for what blocking streams still have to do, as its next action does.
+    fn join_blocking(&mut self) {
+        let device = self.streams[slots::LEGACY].device;
+        let steps = self.streams.iter().enumerate().filter_map(|(slot, it)| {
+            let waited_for = slot == slots::LEGACY || it.is_blocking_on(device);
+            it.last.filter(|&step| waited_for && !self.execution.is_done(step))
+        });
+        let steps: Vec<Step> = steps.collect();
+        if !steps.is_empty() {
+            let end = self.execution.push(None, steps.into_iter().map(|step| (step, Order::Full)));
+            self.streams[slots::LEGACY].follow(end);
+        }
     }
 
     /// Asking about an event that was captured ruins the capture.

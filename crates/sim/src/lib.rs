@@ -5,10 +5,12 @@
 //! running of kernels ([`Kernel`]) on memory (see [`SimDriver::set_schedule_seed`]).
 //!
 //! Not simulated: time (a delay is ignored, work completes when [`SimDriver::complete`],
-//! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order that the
-//! legacy stream imposes on blocking streams outside captures, child graphs, a replay inside a
-//! capture (refused), memory and host nodes, legacy streams of devices but the first (the handle
-//! zero is that one's for all drivers), and a thread's own capture mode: calls through
+//! [`SimDriver::complete_all`] or `synchronize` says so), the bytes of memory, the order between the
+//! legacy stream and blocking streams outside captures (but for the engine's events on the legacy stream,
+//! which wait for all blocking streams), child graphs, a replay inside a
+//! capture (refused), memory and host nodes, default streams of devices but the first (their handles
+//! are that one's for all drivers), per-thread default streams of threads but one (the handle is the same
+//! stream in each), and a thread's own capture mode: calls through
 //! [`Driver`](regraph::driver::Driver) that a capture may forbid count as made in relaxed mode, see
 //! [`SimDriver::relaxed_calls`], and [`SimDriver::unsafe_call`] is one that is not. `synchronize`
 //! invalidates every capture on its device, as a wait for a device does in any mode. A graph that was
@@ -100,7 +102,7 @@ pub struct SimDriver {
 struct State {
     gates: Arc<Gates>,
     faults: Faults,
-    /// The first is the legacy stream.
+    /// The first two are the default streams: the legacy one, and that of a thread.
     streams: Vec<Stream>,
     /// The number of the first capture: numbers are unique in the process, as CUDA's are.
     first_capture: u64,
@@ -173,7 +175,7 @@ impl SimDriver {
         let state = State {
             gates: gates.clone(),
             faults: Faults::default(),
-            streams: vec![Stream::new(false, device)],
+            streams: vec![Stream::new(false, device), Stream::new(true, device)],
             first_capture: (machine << 32) + 1,
             captures: Vec::new(),
             live_captures: Vec::new(),

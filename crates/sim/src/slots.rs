@@ -11,6 +11,11 @@ const EXECUTABLES: (usize, usize) = (0x5000_0000, 64);
 /// The slot of the legacy stream, whose handle is zero.
 pub(super) const LEGACY: usize = 0;
 
+/// The slot of the per-thread default stream, whose handle is two.
+const PER_THREAD: usize = 1;
+/// The slots of created streams begin here.
+pub(super) const CREATED: usize = 2;
+
 /// What no slot vector is long enough for.
 const NOWHERE: usize = usize::MAX;
 
@@ -32,7 +37,8 @@ fn slot(bits: usize, (base, stride): (usize, usize)) -> usize {
 pub(super) fn stream(slot: usize) -> StreamHandle {
     StreamHandle::from_bits(match slot {
         LEGACY => 0,
-        created => bits(created - 1, STREAMS),
+        PER_THREAD => 2,
+        created => bits(created - CREATED, STREAMS),
     })
 }
 
@@ -40,7 +46,8 @@ pub(super) fn stream(slot: usize) -> StreamHandle {
 pub(super) fn of_stream(handle: StreamHandle) -> usize {
     match handle.bits() {
         0 => LEGACY,
-        created => slot(created, STREAMS).saturating_add(1),
+        2 => PER_THREAD,
+        created => slot(created, STREAMS).saturating_add(CREATED),
     }
 }
 

@@ -252,7 +252,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let devices: Vec<&Device<D>> = self.devices().collect();
         let _held: Vec<_> = devices.iter().map(|device| device.pools()).collect();
         let idle =
-            |device: &&Device<D>| device.routes.have_no_filters() && !device.engine.is_recording();
+            |device: &&Device<D>| device.routes.take_no_streams() && !device.engine.is_recording();
         if !devices.iter().all(idle) {
             return;
         }

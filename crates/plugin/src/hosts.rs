@@ -1,0 +1,172 @@
+//! What hosts other than PyTorch need: frees in a stream's order, memory for hosts that name no stream,
+//! and captures that are announced by the stream alone.
+
+use regraph::driver::{CaptureId, Driver, HostApi, StreamHandle};
+use regraph::engine::{self, PoolConfig, Spare};
+use regraph::sync::{AtomicU64, Ordering};
+
+use super::device::Device;
+use super::{Error, Plugin, PoolKey};
+
+/// `CU_STREAM_LEGACY`: every blocking stream waits for its work, and it for theirs.
+const LEGACY: StreamHandle = StreamHandle::from_bits(0);
+/// `CU_STREAM_PER_THREAD`: a different stream in every thread, and a blocking one.
+const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
+
+/// The first half of the names of pools that [`Plugin::name_pool`] gives. PyTorch's names count up from zero
+/// in either half.
+const NAMED_HERE: u64 = 1 << 63;
+
+impl<D: Driver + HostApi> Plugin<D> {
+    /// As [`Plugin::allocate`], for any stream that a host may name. The per-thread default stream is
+    /// another stream in each thread, so its requests get what [`Plugin::allocate_unordered`] gives.
+    ///
+    /// # Errors
+    /// Those of both; [`engine::Error::PerThreadStream`] while the calling thread captures on its default
+    /// stream, whose graph would not own the memory.
+    pub fn allocate_on(&self, bytes: u64, device: u32, stream: StreamHandle) -> Result<u64, Error> {
+        if stream != PER_THREAD {
+            return self.allocate(bytes, device, stream);
+        }
+        if self.device(device)?.engine.driver().is_capturing(PER_THREAD) != Ok(false) {
+            return Err(engine::Error::PerThreadStream { call: "allocate" }.into());
+        }
+        self.allocate_unordered(bytes, device)
+    }
+
+    /// Hands out memory that no work uses any more, whichever stream uses it next, for hosts that name no
+    /// stream where they ask for memory and none where they free it. After its free it is handed out again
+    /// when all has completed that blocking streams were given before; what other streams do with it is
+    /// told by [`Plugin::record_stream`]. 0 for no bytes.
+    ///
+    /// It is asked for on a stream of its own, on which nothing ever runs, so that no order of streams
+    /// makes memory fit; and the legacy stream counts as one of its users.
+    ///
+    /// # Errors
+    /// Those of [`Plugin::allocate`].
+    pub fn allocate_unordered(&self, bytes: u64, device: u32) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let device = self.device(device)?;
+        let address = device.allocate(bytes, device.idle_stream()?)?;
+        match self.record_stream(address, LEGACY) {
+            Ok(()) => Ok(address),
+            Err(error) => {
+                // It was never used.
+                let _ = device.free(address);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes memory of any device back in the order of `stream`: after what that stream holds, beside what
+    /// the block's own holds. See [`Engine::free_from`](engine::Engine::free_from).
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block begins there.
+    pub fn free_on(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+        if address == 0 {
+            return Ok(());
+        }
+        // The legacy stream waits for what the calling thread's default stream holds.
+        let stream = if stream == PER_THREAD { LEGACY } else { stream };
+        self.record_stream(address, stream)?;
+        self.free_anywhere(address)
+    }
+
+    /// A name for a pool of graphs that no host has given.
+    pub fn name_pool(&self) -> PoolKey {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        (NAMED_HERE, NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Announces the capture that `stream` has just begun: what is asked for in it belongs to the pool
+    /// `key` from now on, which is made if there is none. Counts a user of the pool: the capture's graph,
+    /// until [`Plugin::release_pool`]. `alone` is as for [`Plugin::capture_begun`].
+    ///
+    /// # Errors
+    /// [`engine::Error::NotCapturing`] where the stream is in no capture; those of
+    /// [`Plugin::capture_begun`]. The capture is not announced then.
+    pub fn capture_started(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        key: PoolKey,
+        alone: bool,
+    ) -> Result<CaptureId, Error> {
+        let found = self.device(device)?;
+        let Some((capture, _)) = found.capture_of(stream)? else {
+            return Err(engine::Error::NotCapturing { stream }.into());
+        };
+        let route = {
+            let mut pools = found.pools();
+            let config = PoolConfig::default();
+            let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;
+            found.routes.push_capture(key, private.pool, capture)
+        };
+        match self.capture_begun(device, stream, route, alone) {
+            // The route was begun here, and no other thread knows it.
+            Ok(_) => Ok(capture),
+            Err(error) => {
+                self.begin_failed(device, route)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The host has ended a capture that it announced by [`Plugin::capture_started`], after
+    /// [`Plugin::capture_ending`], and has its graph. Waits for the checker's verdict.
+    ///
+    /// # Errors
+    /// [`engine::Error::Refused`]: the graph must never run, and nothing of the capture is left here; the
+    /// pool has lost the user.
+    pub fn capture_finished(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        key: PoolKey,
+    ) -> Result<(), Error> {
+        let ended = self.end_pool(device, key).and_then(|()| self.capture_ended(device, stream));
+        if ended.is_err() {
+            self.release_pool(device, key)?;
+        }
+        ended
+    }
+
+    /// The host has ended a capture that it announced, and will add to its graph by another capture. It is
+    /// not judged, since its end says nothing of the graph; its memory stays that graph's, and the pool keeps
+    /// the user.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] where the device cannot be had.
+    pub fn capture_paused(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        key: PoolKey,
+        capture: CaptureId,
+    ) -> Result<(), Error> {
+        self.capture_dropped(device, stream, capture)?;
+        let device = self.device(device)?;
+        let mut pools = device.pools();
+        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
+        device.end_over(key, private.pool, &mut private.graphs, None)
+    }
+}
+
+impl<D: Driver + HostApi> Device<D> {
+    /// A stream on which nothing ever runs.
+    fn idle_stream(&self) -> Result<StreamHandle, Error> {
+        if let Some(&stream) = self.idle.get() {
+            return Ok(stream);
+        }
+        let made = self.engine.driver().create_stream()?;
+        // Another thread may have been faster.
+        let stream = *self.idle.get_or_init(|| made);
+        if stream != made {
+            self.engine.driver().destroy_stream(made)?;
+        }
+        Ok(stream)
+    }
+}

@@ -1,0 +1,293 @@
+//! The plug-in, called as hosts other than PyTorch call it: memory for hosts that name no stream, frees in
+//! a stream's order, and captures that are announced by the stream alone.
+
+use std::sync::Arc;
+
+use crate::common::remove_last_edge;
+use regraph::driver::{CaptureMode, DriverError, ErrorKind, HostApi, StreamHandle};
+use regraph::engine::{self, Config};
+use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 4 * MIB;
+const LEGACY: StreamHandle = StreamHandle::from_bits(0);
+const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
+
+struct Host {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+}
+
+fn host() -> Host {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let shared = Arc::clone(&driver);
+    let plugin = Plugin::new(Config::default().check(true), move |device| match device {
+        0 => Ok(Arc::clone(&shared)),
+        _ => Err(DriverError::new("cuDeviceGet", 101, ErrorKind::InvalidValue)),
+    });
+    Host { driver, plugin }
+}
+
+impl Host {
+    fn stream(&self) -> StreamHandle {
+        self.driver.create_stream().unwrap()
+    }
+
+    fn launch(&self, stream: StreamHandle) {
+        self.driver.launch(stream, Work::default(), false).unwrap();
+    }
+
+    fn unordered(&self) -> u64 {
+        self.plugin.allocate_unordered(SIZE, 0).unwrap()
+    }
+
+    fn allocate(&self, stream: StreamHandle) -> u64 {
+        self.plugin.allocate(SIZE, 0, stream).unwrap()
+    }
+
+    fn free(&self, address: u64) {
+        self.plugin.free(address, 0).unwrap();
+    }
+
+    fn begin(&self, stream: StreamHandle, key: PoolKey) {
+        self.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+        self.plugin.capture_started(0, stream, key, false).unwrap();
+    }
+
+    fn end(&self, stream: StreamHandle, key: PoolKey) {
+        self.plugin.capture_ending(0, stream, |_, _| ()).unwrap();
+        self.driver.end_capture(stream).unwrap();
+        self.plugin.capture_finished(0, stream, key).unwrap();
+    }
+
+    fn held_by(&self, key: PoolKey) -> u64 {
+        let pools = self.plugin.pools(0).unwrap();
+        pools.iter().filter(|pool| pool.key == key).map(|pool| pool.reserved).sum()
+    }
+
+    fn empty(&self) {
+        for _ in 0..3 {
+            self.driver.complete_all();
+            self.plugin.empty_cache().unwrap();
+        }
+    }
+}
+
+#[test]
+fn unordered_memory_waits_for_all_blocking_streams() {
+    let h = host();
+    assert_eq!(h.plugin.allocate_unordered(0, 0).unwrap(), 0);
+    // Made at the first request; nothing of it is asked for here.
+    let busy = h.driver.create_blocking_stream();
+    let other = h.stream();
+    let block = h.unordered();
+    h.launch(busy);
+    h.free(block);
+    // The kernel may still use it: neither a stream's request nor one without a stream gets it.
+    let beside = [h.unordered(), h.allocate(busy), h.allocate(other), h.allocate(LEGACY)];
+    assert!(!beside.contains(&block));
+    h.driver.complete_all();
+    for address in beside {
+        h.free(address);
+    }
+    h.driver.complete_all();
+    // Once all has completed it comes back.
+    let again: Vec<u64> = (0..8).map(|_| h.unordered()).collect();
+    assert!(again.contains(&block), "{block:#x} is not in {again:#x?}");
+}
+
+#[test]
+fn unordered_memory_takes_nothing_by_the_order_of_streams() {
+    let h = host();
+    let stream = h.driver.create_blocking_stream();
+    let block = h.allocate(stream);
+    h.launch(stream);
+    h.free(block);
+    // Its own stream may have it at once, one without order only when the kernel has completed.
+    assert_ne!(h.unordered(), block);
+    let first = h.unordered();
+    h.free(first);
+    assert_ne!(h.unordered(), first, "the free marker waits for the kernel");
+    assert_eq!(h.allocate(stream), block);
+}
+
+#[test]
+fn another_stream_that_is_recorded_counts() {
+    let h = host();
+    let side = h.stream();
+    let block = h.unordered();
+    h.plugin.record_stream(block, side).unwrap();
+    h.launch(side);
+    h.free(block);
+    // All that blocking streams were given has completed; the kernel on the other stream has not.
+    h.driver.complete(LEGACY).unwrap();
+    let beside: Vec<u64> = (0..4).map(|_| h.unordered()).collect();
+    assert!(!beside.contains(&block));
+}
+
+#[test]
+fn a_free_beside_a_capture_of_a_blocking_stream_waits_for_its_end() {
+    let h = host();
+    let (capturing, block) = (h.driver.create_blocking_stream(), h.unordered());
+    let key = h.plugin.name_pool();
+    h.begin(capturing, key);
+    h.launch(capturing);
+    h.free(block);
+    let beside = h.unordered();
+    assert_ne!(beside, block);
+    h.end(capturing, key);
+    h.driver.complete_all();
+    let again: Vec<u64> = (0..8).map(|_| h.unordered()).collect();
+    h.driver.complete_all();
+    let then: Vec<u64> = (0..8).map(|_| h.unordered()).collect();
+    assert!(again.contains(&block) || then.contains(&block));
+}
+
+#[test]
+fn the_per_thread_default_stream_gets_memory_without_order() {
+    let h = host();
+    assert!(h.plugin.allocate(SIZE, 0, PER_THREAD).is_err());
+    let block = h.plugin.allocate_on(SIZE, 0, PER_THREAD).unwrap();
+    h.launch(PER_THREAD);
+    h.plugin.free_on(block, PER_THREAD).unwrap();
+    assert_ne!(h.plugin.allocate_on(SIZE, 0, PER_THREAD).unwrap(), block);
+    h.driver.begin_capture(PER_THREAD, CaptureMode::Relaxed).unwrap();
+    assert!(matches!(
+        h.plugin.allocate_on(SIZE, 0, PER_THREAD),
+        Err(Error::Engine(engine::Error::PerThreadStream { .. }))
+    ));
+    h.driver.end_capture(PER_THREAD).unwrap();
+    let (stream, other) = (h.stream(), h.stream());
+    let block = h.plugin.allocate_on(SIZE, 0, stream).unwrap();
+    h.launch(stream);
+    h.plugin.free_on(block, stream).unwrap();
+    assert_eq!(h.plugin.allocate_on(SIZE, 0, stream).unwrap(), block);
+    assert_ne!(h.plugin.allocate_on(SIZE, 0, other).unwrap(), block);
+}
+
+#[test]
+fn a_free_on_another_stream_is_a_use_there() {
+    let h = host();
+    let (own, other) = (h.stream(), h.stream());
+    h.plugin.free_on(0, other).unwrap();
+    let block = h.allocate(own);
+    h.launch(other);
+    h.plugin.free_on(block, other).unwrap();
+    assert_ne!(h.allocate(own), block);
+    assert_ne!(h.allocate(other), block);
+    assert!(matches!(h.plugin.free_on(block, own), Err(Error::UnknownAddress { .. })));
+}
+
+#[test]
+fn a_capture_that_is_announced_by_its_stream_is_judged_and_keeps_its_memory() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    assert_ne!(key, h.plugin.name_pool());
+    h.begin(stream, key);
+    let first = h.allocate(stream);
+    h.launch(stream);
+    h.free(first);
+    // Proven to be free behind the kernel.
+    assert_eq!(h.allocate(stream), first);
+    h.launch(stream);
+    h.free(first);
+    h.end(stream, key);
+    assert_eq!(h.plugin.captures(0).unwrap().len(), 1);
+    assert!(h.held_by(key) >= SIZE);
+    assert_ne!(h.allocate(stream), first);
+    h.empty();
+    assert!(h.held_by(key) >= SIZE, "the graph may run");
+    h.plugin.release_pool(0, key).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
+
+#[test]
+fn graphs_share_a_pool_until_the_last_of_them_goes() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    let mut places = Vec::new();
+    for _ in 0..2 {
+        h.begin(stream, key);
+        let block = h.allocate(stream);
+        h.launch(stream);
+        h.free(block);
+        h.end(stream, key);
+        places.push(block);
+    }
+    assert_eq!(places[0], places[1]);
+    h.plugin.release_pool(0, key).unwrap();
+    h.empty();
+    assert!(h.held_by(key) >= SIZE);
+    h.plugin.release_pool(0, key).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
+
+#[test]
+fn a_capture_that_cannot_be_announced_leaves_nothing() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    assert!(matches!(
+        h.plugin.capture_started(0, stream, key, false),
+        Err(Error::Engine(engine::Error::NotCapturing { .. }))
+    ));
+    assert!(h.plugin.pools(0).unwrap().iter().all(|pool| pool.key != key));
+}
+
+#[test]
+fn a_capture_that_fails_gives_its_pool_back() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    h.begin(stream, key);
+    let block = h.allocate(stream);
+    h.launch(stream);
+    h.free(block);
+    h.driver.invalidate(stream).unwrap();
+    assert!(h.driver.end_capture(stream).is_err());
+    h.plugin.capture_failed(0, stream).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
+
+#[test]
+fn a_capture_that_is_refused_gives_its_pool_back() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    h.begin(stream, key);
+    for _ in 0..2 {
+        let block = h.allocate(stream);
+        h.launch(stream);
+        h.free(block);
+    }
+    remove_last_edge(&h.driver, stream);
+    // Small captures are judged before their end.
+    let judged = h.plugin.capture_ending(0, stream, |_, _| ());
+    assert!(matches!(judged, Err(Error::Engine(engine::Error::Refused(_)))), "{judged:?}");
+    h.driver.end_capture(stream).unwrap();
+    h.plugin.capture_failed(0, stream).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
+
+#[test]
+fn a_paused_capture_keeps_its_memory_and_is_not_judged() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    h.driver.begin_capture(stream, CaptureMode::Relaxed).unwrap();
+    let capture = h.plugin.capture_started(0, stream, key, false).unwrap();
+    let block = h.allocate(stream);
+    h.launch(stream);
+    h.driver.end_capture(stream).unwrap();
+    h.plugin.capture_paused(0, stream, key, capture).unwrap();
+    h.free(block);
+    // What comes after it on the stream belongs to eager work.
+    assert_ne!(h.allocate(stream), block);
+    h.empty();
+    assert!(h.held_by(key) >= SIZE);
+    h.plugin.release_pool(0, key).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
