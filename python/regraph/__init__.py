@@ -1,10 +1,13 @@
 """A CUDA memory allocator that proves reuse inside multi-stream CUDA graph captures.
 
-`regraph.torch` puts it to work in PyTorch.
+`regraph.torch` puts it to work in PyTorch; `regraph.cupy`, `regraph.numba`, `regraph.cuda_core`,
+`regraph.rmm` and `regraph.warp` do in other libraries. All doors of a process share one engine, and
+none needs another's library.
 """
 
-from regraph._native import version
+from regraph._native import empty_cache, version
+from regraph.errors import Error, OutOfMemory, Refused
 
-__all__ = ["__version__"]
+__all__ = ["Error", "OutOfMemory", "Refused", "__version__", "empty_cache"]
 
 __version__: str = version()

@@ -1,4 +1,4 @@
-"""The allocator itself, in Rust. `regraph.torch` is its public interface.
+"""The allocator itself, in Rust. `regraph.torch` and the other doors are its public interface.
 
 Devices are CUDA device numbers, streams are raw handles, sizes are bytes. Everything that can
 fail raises a `RuntimeError` whose message says what happened.
@@ -9,6 +9,9 @@ from typing import Any
 
 class Refused(RuntimeError):
     """The checker found an order missing in a finished capture."""
+
+class OutOfMemory(MemoryError):
+    """A request for memory failed."""
 
 def version() -> str:
     """The crate's version."""
@@ -39,6 +42,70 @@ def is_allocator_class(table: int) -> bool:
     """Whether a C++ class of allocators is of the kind that the loaded PyTorch has.
 
     `table` is the address of its table of virtual functions.
+    """
+
+def allocate(bytes: int, device: int, stream: int) -> int:
+    """The address of memory that is ready on a stream; 0 for no bytes. Raises `OutOfMemory`.
+
+    Requests of the per-thread default stream get what `allocate_unordered` gives.
+    """
+
+def allocate_unordered(bytes: int, device: int) -> int:
+    """The address of memory that no work uses; 0 for no bytes. Raises `OutOfMemory`.
+
+    After its free it is handed out again when all has completed that blocking streams were given before.
+    """
+
+def free(address: int) -> None:
+    """Takes memory of any device back."""
+
+def free_on(address: int, stream: int) -> None:
+    """Takes memory of any device back, after what a stream holds."""
+
+def record_stream(address: int, stream: int) -> None:
+    """Says that a stream uses the block at an address, until its free."""
+
+def empty_cache() -> None:
+    """Gives free memory of all devices back to the driver, after a wait for the work that held it."""
+
+def memory_info(device: int) -> tuple[int, int]:
+    """What is free of a device's memory, and all of it."""
+
+def name_pool() -> tuple[int, int]:
+    """A name for a pool of graphs."""
+
+def release_pool(device: int, pool: tuple[int, int]) -> None:
+    """Tells that a graph lets go of its pool."""
+
+def capture_started(device: int, stream: int, pool: tuple[int, int]) -> int:
+    """Announces the capture that a stream has begun, for graphs of a pool; returns the capture's ID.
+
+    Its end is told by `capture_ending`, and then by `capture_finished`, `capture_failed` or
+    `capture_paused`.
+    """
+
+def capture_finished(device: int, stream: int, pool: tuple[int, int]) -> None:
+    """Tells that such a capture has ended, and its graph is in use from now on; raises `Refused`.
+
+    The graph holds the pool until `release_pool`, unless it is refused.
+    """
+
+def capture_paused(device: int, stream: int, pool: tuple[int, int], capture: int) -> None:
+    """Tells that such a capture has ended and another adds to its graph: it is not judged.
+
+    The graph holds the pool until `release_pool`.
+    """
+
+def cupy_functions() -> tuple[int, int]:
+    """The addresses of C functions for CuPy's `CFunctionAllocator`: to allocate, to free.
+
+    Their parameter is the address of CuPy's function that gives the current stream.
+    """
+
+def cupy_failure() -> tuple[bool, str] | None:
+    """Whether memory is short, and a message: why this thread's latest request of CuPy's gave null.
+
+    Takes it.
     """
 
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:

@@ -1,13 +1,15 @@
-//! PyTorch on regraph: the native half of the Python package.
+//! PyTorch and others on regraph: the native half of the Python package.
 //!
 //! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
 //! * `glibc`: old versions of glibc's functions.
 //! * `captures`, `figures`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+//! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
 mod allocator;
 mod captures;
 mod checkpoints;
+mod doors;
 mod errors;
 mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
@@ -113,7 +115,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
     module.add("Refused", module.py().get_type::<errors::Refused>())?;
+    module.add("OutOfMemory", module.py().get_type::<errors::OutOfMemory>())?;
     captures::register(module)?;
+    doors::register(module)?;
     pools::register(module)?;
     figures::register(module)?;
     history::register(module)

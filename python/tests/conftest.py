@@ -72,9 +72,12 @@ def _python_graph(native_graph: type[FakeGraph]) -> type[FakeGraph]:
 
 
 @pytest.fixture
-def native() -> fake_native.FakeNative:
-    """The library that takes notes."""
+def native(monkeypatch: pytest.MonkeyPatch) -> fake_native.FakeNative:
+    """The library that takes notes, of an engine that was not started."""
+    from regraph import starting
+
     _native.clear()
+    monkeypatch.setattr(starting, "_started", None)
     return _native
 
 

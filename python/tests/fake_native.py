@@ -30,6 +30,10 @@ COUNTERS = (
 )
 # The ID of every capture.
 CAPTURE = 41
+# Of all memory.
+ADDRESS = 0x7F20_0000_0000
+# The name of every pool.
+POOL = (1 << 63, 5)
 HOOKS = {
     name: 0x1000 + index
     for index, name in enumerate(
@@ -49,6 +53,10 @@ HOOKS = {
 
 class Refused(RuntimeError):
     """The checker found an order missing."""
+
+
+class OutOfMemory(MemoryError):
+    """A request for memory failed."""
 
 
 def statistics() -> dict[str, Any]:
@@ -107,6 +115,7 @@ def snapshot() -> dict[str, Any]:
 class FakeNative(types.ModuleType):
     """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
 
+    OutOfMemory = OutOfMemory
     Refused = Refused
 
     def __init__(self) -> None:
@@ -118,11 +127,18 @@ class FakeNative(types.ModuleType):
             "begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
-            "out_of_memory_observer"
+            "out_of_memory_observer free free_on record_stream empty_cache release_pool "
+            "capture_finished capture_paused cupy_failure"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
         self._answer("change_settings", [])
+        self._answer("allocate", ADDRESS)
+        self._answer("allocate_unordered", ADDRESS)
+        self._answer("memory_info", (3 << 30, 4 << 30))
+        self._answer("name_pool", POOL)
+        self._answer("capture_started", CAPTURE)
+        self._answer("cupy_functions", (0x10, 0x20))
         self._answer("version", "0.0.0")
         self._answer("capture_begun", CAPTURE)
         self._answer("throws_out_of_memory", True)
@@ -148,6 +164,8 @@ class FakeNative(types.ModuleType):
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
         self.answers["capture_begun"] = CAPTURE
+        self.answers["name_pool"] = POOL
+        self.answers["cupy_failure"] = None
         self.answers["start"] = self.answers["change_settings"] = []
 
     def names(self) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from regraph import _native
+from regraph import _native, starting
 from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
 from regraph.torch import settings as pytorch_settings
 from regraph.torch import native as door
@@ -35,9 +35,9 @@ def enable(
     too; one made by 'fork' inherits it.
 
     Args:
-        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable. What
-            neither says and PyTorch's own variables do (`PYTORCH_ALLOC_CONF`, or
-            `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
+        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable, or
+            takes what a door that was enabled before was given. What neither says and PyTorch's
+            own variables do (`PYTORCH_ALLOC_CONF`, or `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
         check: Whether the checker examines each capture; `None` leaves that to the settings.
         native: Whether regraph enters as an allocator class of PyTorch's own kind, which serves
             everything that PyTorch's own allocator serves (`True`), or by PyTorch's door for
@@ -101,7 +101,7 @@ def _library(required: bool) -> CDLL | None:
 def _enter(
     library: CDLL, settings: str | None, check: bool | None, name: str
 ) -> list[str]:
-    unused = _start(settings, check)
+    unused = starting.start(settings, check)
     try:
         for part in (capturing, pools, pytorch_settings):
             part.install(_patches)
@@ -120,7 +120,7 @@ def _plug_in(settings: str | None, check: bool | None) -> list[str]:
         _native.library_path(), "regraph_torch_allocate", "regraph_torch_free"
     )
     conditions.require_hooks(allocator._allocator)
-    unused = _start(settings, check)
+    unused = starting.start(settings, check)
     hooks = _native.hooks()
     for hook, setter in conditions.SETTERS.items():
         getattr(allocator._allocator, setter)(hooks[hook])
@@ -135,18 +135,6 @@ def _plug_in(settings: str | None, check: bool | None) -> list[str]:
         raise
     _allocator = allocator
     return unused
-
-
-def _start(settings: str | None, check: bool | None) -> list[str]:
-    """Makes the allocator; returns settings of PyTorch's that have no effect."""
-    try:
-        return _native.start(settings, check, pytorch_settings.of_environment())
-    except ValueError as error:
-        raise Error(f"The settings are wrong: {error}") from error
-    except RuntimeError as error:
-        raise Error(
-            f"An earlier enable() of this process failed half way ({error}); start a new process."
-        ) from error
 
 
 def _refused(error: RuntimeError) -> Error:

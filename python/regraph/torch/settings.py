@@ -1,7 +1,6 @@
 """Settings that a program gives to PyTorch's allocator: those that mean the same here count."""
 
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterable
 
@@ -14,12 +13,6 @@ from regraph.torch.patches import Patches
 _PINNED = ("pinned_", "pin_memory_")
 
 _told: set[str] = set()
-
-
-def of_environment() -> str:
-    """The settings that the environment has for PyTorch."""
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    return next((text for name in names if (text := os.environ.get(name))), "")
 
 
 def install(patches: Patches) -> None:

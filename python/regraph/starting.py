@@ -1,0 +1,54 @@
+"""Starts the engine: once in a process, for whichever door is enabled first."""
+
+import os
+import threading
+
+from regraph import _native
+from regraph.errors import Error
+
+_lock = threading.Lock()
+#: The settings and the check of the first start.
+_started: tuple[str | None, bool | None] | None = None
+_unused: list[str] = []
+
+
+def start(settings: str | None = None, check: bool | None = None) -> list[str]:
+    """Starts the engine, if that was not done before: all doors of a process share it.
+
+    Args:
+        settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable, or
+            takes what an earlier start was given. What neither says and PyTorch's own variables do
+            (`PYTORCH_ALLOC_CONF`, or `PYTORCH_CUDA_ALLOC_CONF`) is as they say.
+        check: Whether the checker examines each capture; `None` leaves that to the settings, or to
+            an earlier start.
+
+    Returns:
+        The keys of PyTorch's variables that have no effect.
+
+    Raises:
+        Error: The settings are wrong, or others than the engine was started with.
+    """
+    global _started
+    with _lock:
+        if _started is None:
+            try:
+                _unused[:] = _native.start(settings, check, _of_pytorch())
+            except ValueError as error:
+                raise Error(f"The settings are wrong: {error}") from error
+            except RuntimeError as error:
+                raise Error(f"The engine cannot be started: {error}") from error
+            _started = settings, check
+        names = ("settings", "check")
+        for name, given, first in zip(names, (settings, check), _started, strict=True):
+            if given is not None and given != first:
+                raise Error(
+                    f"regraph runs in this process already, with {name}={first!r}, and all doors "
+                    f"share it: {name}={given!r} must be given to the door that is enabled first."
+                )
+        return list(_unused)
+
+
+def _of_pytorch() -> str:
+    """The settings that the environment has for PyTorch."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    return next((text for name in names if (text := os.environ.get(name))), "")
