@@ -2,6 +2,7 @@
 //!
 //! All graphs live on. The checker judges each capture.
 
+mod many;
 mod models;
 
 use crate::common::{bench, Bench, MIB};
