@@ -224,7 +224,8 @@ impl<D: Driver> Locked<'_, D> {
         slot: CaptureSlot,
         ready: Vec<Ready>,
     ) -> Result<Option<PlanReport>, Error> {
-        let capture = self.state.capture(slot).id;
+        let capture_state = self.state.capture(slot);
+        let (capture, beside) = (capture_state.id, capture_state.concurrent);
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
             self.state.touch(heap);
@@ -242,7 +243,8 @@ impl<D: Driver> Locked<'_, D> {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.
-                locked.state.pools.planned_mut(heap).bind(self.driver, capture, &prepared).map(Some)
+                let row = locked.state.pools.planned_mut(heap);
+                row.bind(self.driver, capture, &prepared, beside).map(Some)
             });
             match bound {
                 Ok(Some(())) => report.binding_ns = nanoseconds(started.elapsed()),

@@ -4,6 +4,8 @@
 //! A suspended pool is shut: no door hands anything of it out. Stream caches keep nothing of it and get
 //! nothing back, the heaps refuse every request, and what gives memory back by range finds none. Blocks
 //! of it can be freed; that changes tables and no memory.
+//!
+//! Compacting a pool is to suspend a part of it, whose memory no live block needs, and to resume it with less.
 
 use super::history::Action;
 use super::names::PoolId;
@@ -16,6 +18,8 @@ use crate::snapshot::BlockState;
 
 const SUSPEND: &str = "suspend_pool";
 const RESUME: &str = "resume_pool";
+const COMPACT: &str = "compact_pool";
+const EXCESS: &str = "excess_bytes";
 
 impl<D: Driver> Engine<D> {
     /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
@@ -70,6 +74,48 @@ impl<D: Driver> Engine<D> {
     /// and what had come by then is given back.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.request(|locked| locked.resume_pool(pool), || false)
+    }
+
+    /// How many bytes of a pool [`Engine::compact_pool`] would give back: what it holds beyond what its
+    /// graphs and live blocks need now, because pieces of its planned captures have sizes that graphs
+    /// asked for one after the other, and some of these graphs or outputs are gone. 0 for a pool without
+    /// planned captures. Freed blocks that work may still use count as live ones.
+    ///
+    /// Costs what finding the new pieces does: it grows with the graphs times the pieces, times the
+    /// logarithm of these. Asks the streams how far they are.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`], [`Error::PoolSuspended`].
+    pub fn excess_bytes(&self, pool: PoolId) -> Result<u64, Error> {
+        self.change(|locked| {
+            locked.state.must_be_awake(pool, EXCESS)?;
+            locked.free_completed(Some(pool));
+            let planned = locked.state.pool(pool, EXCESS)?.planned();
+            Ok(planned.map_or(0, |heap| locked.state.pools.planned(heap).excess()))
+        })
+    }
+
+    /// Has the graphs of a pool whose captures were planned share as much memory as they can by now.
+    /// Returns how many bytes went back to the driver. Addresses stay, and so does all that live blocks
+    /// hold; where none lives, contents are lost. Nothing is waited for.
+    ///
+    /// No graph of the pool may be running, or be launched before this has returned; the rest is as for
+    /// [`Engine::suspend_pool`], but for live blocks, whose work may go on. A [`graphs::Pool`](crate::graphs::Pool) is
+    /// compacted by its own call, which waits for its graphs. Graphs of captures that were under way beside each
+    /// other keep their memory as it is.
+    ///
+    /// What a graph leaves in outputs that were freed stays for those graphs that were captured until
+    /// then, in whichever order these are launched, as it was.
+    ///
+    /// Where nothing would go nothing is touched. Else it costs an unmapping for each mapping of these
+    /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
+    ///
+    /// # Errors
+    /// [`Error::PoolBusy`], [`Error::PoolSuspended`], [`Error::UnknownPool`]. After an error of the driver's
+    /// either all memory is mapped, or the pool is suspended ([`Engine::is_suspended`]) and
+    /// [`Engine::resume_pool`] goes on.
+    pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
+        self.change(|locked| locked.compact_pool(pool))
     }
 
     /// Whether a pool is suspended.
@@ -197,6 +243,21 @@ impl<D: Driver> Locked<'_, D> {
         }
         done?;
         Ok(before - self.state.pools.reserved(pool))
+    }
+
+    fn compact_pool(&mut self, pool: PoolId) -> Result<u64, Error> {
+        self.state.must_be_awake(pool, COMPACT)?;
+        let Some(heap) = self.state.pool(pool, COMPACT)?.planned() else { return Ok(0) };
+        self.state.touch(heap);
+        self.must_be_quiet(pool)?;
+        let planned = self.state.pools.planned_mut(heap);
+        let done = planned.compact(self.driver);
+        // What failed once may not fail again; the error is told in any case.
+        let whole = planned.is_whole() || planned.resume(self.driver).is_ok();
+        if !whole {
+            self.shut(pool);
+        }
+        Ok(done?)
     }
 
     /// Refuses a pool that a capture uses, or that has freed memory which work may still use;

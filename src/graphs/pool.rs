@@ -176,7 +176,7 @@ impl<D: HostApi> Pool<D> {
     /// [`engine::Error::PoolHasBlocks`](crate::engine::Error::PoolHasBlocks) where blocks are live that
     /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
-        self.suspend_by(Engine::suspend_pool)
+        self.between_launches(Engine::suspend_pool)
     }
 
     /// Like [`Pool::suspend`], but what live blocks hold is lost too, whether they belong to a graph or
@@ -185,12 +185,31 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the engine's.
     pub fn suspend_discarding(&self) -> Result<u64, Error> {
-        self.suspend_by(Engine::suspend_pool_discarding)
+        self.between_launches(Engine::suspend_pool_discarding)
     }
 
-    fn suspend_by(
+    /// How many bytes [`Pool::compact`] would give back. See [`Engine::excess_bytes`].
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn excess_bytes(&self) -> Result<u64, Error> {
+        self.0.engine.excess_bytes(self.0.id)
+    }
+
+    /// Has the pool's graphs share as much memory as they can by now, after a wait for them, and returns
+    /// how many bytes went back to the driver. Addresses, and what live blocks hold, stay. See
+    /// [`Engine::compact_pool`].
+    ///
+    /// # Errors
+    /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be suspended;
+    /// [`Pool::resume`] goes on then.
+    pub fn compact(&self) -> Result<u64, Error> {
+        self.between_launches(Engine::compact_pool)
+    }
+
+    fn between_launches(
         &self,
-        suspend: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
+        change: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
     ) -> Result<u64, Error> {
         // No launch comes in between.
         let mut order = self.0.order();
@@ -199,10 +218,10 @@ impl<D: HostApi> Pool<D> {
         }
         // So it stays if the engine cannot even tell.
         order.suspended = true;
-        let suspended = suspend(&self.0.engine, self.0.id);
+        let changed = change(&self.0.engine, self.0.id);
         // It may have got half way.
         order.suspended = self.0.engine.is_suspended(self.0.id)?;
-        suspended
+        changed
     }
 
     /// Brings a suspended pool's memory back, at the same addresses and with any contents, and

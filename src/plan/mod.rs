@@ -8,10 +8,12 @@
 //! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay
 //! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
 //! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
-//! are put where they fit (`held`). `design/plan.md` has the whole story.
+//! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
+//! (`compact`). `design/plan.md` has the whole story.
 
 mod budget;
 mod choose;
+mod compact;
 mod cost;
 mod held;
 mod pages;
@@ -20,6 +22,7 @@ mod pool;
 mod tape;
 mod threads;
 
+pub use compact::{Compacted, Used, User};
 pub use cost::Costs;
 
 use std::time::Duration;

@@ -7,6 +7,7 @@ mod common;
 mod device;
 
 mod batch_sizes;
+mod compact;
 mod cover;
 mod layout;
 mod learned;

@@ -38,6 +38,8 @@ pub(crate) struct Prepared {
     rows: Vec<Option<usize>>,
     /// By piece.
     numbers: Vec<u64>,
+    /// How many plans there were with it.
+    moment: u64,
 }
 
 impl Prepared {
@@ -136,11 +138,13 @@ impl PlannedHeap {
             }
         });
         let numbers = numbers.collect();
-        Prepared { plan, rows, numbers }
+        bindings.moment += 1;
+        Prepared { plan, rows, numbers, moment: bindings.moment }
     }
 
     /// Takes the scratch memory of a capture away and maps what the plan says. From then on the capture
     /// is its graph's. `numbers` were given by [`PlannedHeap::prepare`], and nothing was entered since.
+    /// `beside` tells whether other captures were under way meanwhile.
     ///
     /// # Errors
     /// The driver's. The blocks have no memory then.
@@ -149,9 +153,10 @@ impl PlannedHeap {
         driver: &D,
         capture: CaptureId,
         prepared: &Prepared,
+        beside: bool,
     ) -> Result<(), DriverError> {
         self.clear_scratch(driver, capture)?;
-        let Prepared { plan, rows, .. } = prepared;
+        let Prepared { plan, rows, moment, .. } = prepared;
         let mut pieces = Vec::with_capacity(rows.len());
         let mut new = Vec::new();
         for (piece, row) in plan.pieces.iter().zip(rows) {
@@ -179,6 +184,8 @@ impl PlannedHeap {
         done?;
         if let Some(planned) = self.bindings.capture_mut(capture) {
             planned.owned_by(Owner::Graph);
+            planned.moment = *moment;
+            planned.beside = beside;
         }
         Ok(())
     }
@@ -202,7 +209,15 @@ impl PlannedHeap {
             if let Some(planned) = bindings.capture_mut(capture) {
                 let address = mapping.address;
                 let output = planned.is_output((address, bytes));
-                planned.bound.push(Bound { address, bytes, piece: row, there: true, output });
+                planned.bound.push(Bound {
+                    address,
+                    bytes,
+                    piece: row,
+                    there: true,
+                    open: true,
+                    output,
+                    freed: None,
+                });
             }
             // Neighbours in one call.
             stretch = match stretch {

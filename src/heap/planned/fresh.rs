@@ -93,7 +93,9 @@ impl PlannedHeap {
             bytes: size,
             piece,
             there: true,
+            open: true,
             output: false,
+            freed: None,
         });
         Ok(Some(self.enter_block(capture, (address, bytes), None)))
     }

@@ -12,9 +12,10 @@
 //!
 //! * [`fresh`], [`space`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
-//!   any more; [`suspend`]: no memory for a while.
+//!   any more; [`suspend`]: no memory for a while; [`compact`]: less for graphs that are there.
 
 mod bind;
+mod compact;
 mod fresh;
 mod release;
 mod scratch;
@@ -60,6 +61,8 @@ struct Bindings {
     pieces: Vec<Option<Physical>>,
     /// Numbers of pieces, to tell them apart for good.
     next: u64,
+    /// How many plans there have been.
+    moment: u64,
 }
 
 /// Physical memory.
@@ -93,10 +96,13 @@ struct Bound {
     bytes: u64,
     /// Its row.
     piece: usize,
-    /// Whether it is mapped.
+    /// Whether it is mapped, and whether the device may use it then.
     there: bool,
+    open: bool,
     /// Whether a block lay here that the capture did not free.
     output: bool,
+    /// By which plan of another capture the last block here that outlived its own was freed.
+    freed: Option<u64>,
 }
 
 /// New addresses for a stream: mapped, and had by no block yet.
@@ -145,6 +151,10 @@ struct PlannedCapture {
     peak: u64,
     scratch: Scratch,
     bound: Vec<Bound>,
+    /// Which plan of the heap it got.
+    moment: u64,
+    /// Whether others were under way beside it: one of them may run within the other.
+    beside: bool,
 }
 
 impl Bindings {
@@ -185,6 +195,8 @@ impl PlannedCapture {
             peak: 0,
             scratch: Scratch::default(),
             bound: Vec::new(),
+            moment: 0,
+            beside: false,
         }
     }
 
@@ -330,9 +342,14 @@ impl PlannedHeap {
         self.leave(id);
         let address = self.ranges[id].address;
         self.ranges.remove(id);
+        let next = self.bindings.moment + 1;
         for planned in &mut self.bindings.captures {
             let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
             planned.held -= bytes;
+            let here = |bound: &&mut Bound| {
+                bound.address < address + bytes && address < bound.address + bound.bytes
+            };
+            planned.bound.iter_mut().filter(here).for_each(|bound| bound.freed = Some(next));
             let Some((stream, beneath)) = owner else { return true };
             let markers = match given {
                 Ended::Markers(markers) => markers,

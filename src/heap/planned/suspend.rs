@@ -35,7 +35,7 @@ impl PlannedHeap {
     /// Whether all bound addresses have memory.
     pub(crate) fn is_whole(&self) -> bool {
         let captures = self.bindings.captures.iter();
-        captures.flat_map(|planned| &planned.bound).all(|bound| bound.there)
+        captures.flat_map(|planned| &planned.bound).all(|bound| bound.open)
     }
 
     /// Gives the memory of all pieces back.
@@ -45,7 +45,7 @@ impl PlannedHeap {
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
                 driver.unmap(bound.address, bound.bytes)?;
-                bound.there = false;
+                (bound.there, bound.open) = (false, false);
             }
         }
         for piece in bindings.pieces.iter_mut().flatten() {
@@ -70,15 +70,14 @@ impl PlannedHeap {
         }
         let memory = |row: usize| bindings.pieces[row].as_ref().and_then(|piece| piece.memory);
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
-            let &mut Bound { address, bytes, piece, there, .. } = bound;
-            let Some(memory) = memory(piece).filter(|_| !there) else { continue };
-            driver.map(address, bytes, memory)?;
-            if let Err(error) = driver.set_access(address, bytes) {
-                // If this fails too, mapping it again will, and says so.
-                let _ = driver.unmap(address, bytes);
-                return Err(error);
+            let &mut Bound { address, bytes, piece, there, open, .. } = bound;
+            let Some(memory) = memory(piece).filter(|_| !open) else { continue };
+            if !there {
+                driver.map(address, bytes, memory)?;
+                bound.there = true;
             }
-            bound.there = true;
+            driver.set_access(address, bytes)?;
+            bound.open = true;
         }
         Ok(())
     }

@@ -50,6 +50,33 @@ impl World {
         for block in self.blocks.iter_mut().filter(|it| it.pool == pool && it.home.is_none()) {
             block.writer = None;
         }
+        self.look_behind(pool, |_| {});
+    }
+
+    /// Has the graphs of a pool share what they can, if nothing uses it. Live blocks keep what they hold.
+    pub(super) fn compact(&mut self, pool: usize) {
+        self.driver.complete_all();
+        let before = self.reserved(pool);
+        let gone = match self.engine.compact_pool(self.pools[pool]) {
+            Ok(gone) => gone,
+            Err(Error::PoolBusy { .. }) => return,
+            Err(error) => panic!("compact_pool: {error}"),
+        };
+        assert!(self.reserved(pool) + gone <= before, "compaction gave {gone} back");
+        self.tell(format_args!("pool {pool} is compacted: {gone}"));
+        self.look_behind(pool, |block| assert!(block.freed.is_some(), "a live block was moved"));
+    }
+
+    /// Notes anew which physical memory lies behind the blocks of a pool.
+    fn look_behind(&mut self, pool: usize, moved: impl Fn(&Block)) {
+        let driver = &self.driver;
+        for block in self.blocks.iter_mut().filter(|it| it.pool == pool && !it.behind.is_empty()) {
+            let behind = driver.behind(block.address, block.bytes).unwrap_or_default();
+            if behind != block.behind {
+                moved(block);
+            }
+            block.behind = behind;
+        }
     }
 
     /// Notes which physical memory the blocks of a capture that was accepted lie on, and that none of

@@ -66,7 +66,7 @@ impl World {
             }
             82 | 83 => self.begin(u, stream)?,
             84 => self.begin_body(u, stream)?,
-            85 => match u.int_in_range(0..=if self.plan.is_some() { 11 } else { 7 })? {
+            85 => match u.int_in_range(0..=if self.plan.is_some() { 13 } else { 7 })? {
                 0 => self.observe(stream),
                 1 => {
                     let pool = u.choose_index(self.pools.len())?;
@@ -88,6 +88,10 @@ impl World {
                 11 => {
                     let pool = u.choose_index(self.pools.len())?;
                     self.suspend(pool);
+                }
+                12 | 13 => {
+                    let pool = u.choose_index(self.pools.len())?;
+                    self.compact(pool);
                 }
                 _ => {
                     let limit = u64::from(u.arbitrary::<u8>()?) << 20;
