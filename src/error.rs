@@ -116,13 +116,15 @@ pub enum Error {
         /// Freed blocks that wait.
         waiting: usize,
     },
-    /// The pool cannot be suspended now: work that the engine knows of may use its memory. Nothing was
-    /// given back.
+    /// The pool cannot be suspended or compacted now: work that the engine knows of may use its memory.
+    /// Nothing was given back.
     #[error(
-        "suspend_pool: {pool} is busy: {captures} captures under way use it, {waiting} freed blocks \
+        "{call}: {pool} is busy: {captures} captures under way use it, {waiting} freed blocks \
          wait for work that may still use them; end the captures, let the work complete and try again"
     )]
     PoolBusy {
+        /// The engine's call.
+        call: &'static str,
         /// The pool.
         pool: PoolLabel,
         /// Captures under way that use the pool.
@@ -140,8 +142,11 @@ pub enum Error {
         /// The pool.
         pool: PoolLabel,
     },
-    /// The pool is suspended: there is no memory behind its addresses.
-    #[error("{call}: {pool} is suspended; resume it first (Engine::resume_pool)")]
+    /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
+    /// there is none behind some of its addresses.
+    #[error(
+        "{call}: {pool} is suspended, or short of memory; resume it first (Engine::resume_pool)"
+    )]
     PoolSuspended {
         /// The engine's call.
         call: &'static str,
@@ -209,8 +214,17 @@ pub enum Error {
         /// What it occupied.
         bytes: u64,
     },
+    /// The checker refuses what compacting the pool would change: a flaw of the engine. All graphs and blocks
+    /// have the memory that they had.
+    #[error("compact_pool: {pool} is not compacted, for it would lose something: {violation}")]
+    CompactionRefused {
+        /// The pool.
+        pool: PoolLabel,
+        /// What the checker found.
+        violation: Box<Violation>,
+    },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
-    /// given back.
+    /// given back; of a pool that is only short of a part it is kept.
     #[error(transparent)]
     ResumeOutOfMemory(Box<OutOfMemory>),
     /// Live blocks that belong to no graph lie in the pool: suspending it would lose what they hold.

@@ -53,6 +53,13 @@
 //! - a node of no stream that the engine looked at in time may use every block, so it is refused
 //!   where blocks share addresses or memory.
 //!
+//! Of a pool that is to be compacted ([`check_compaction`]):
+//! - what blocks lie on that are live or fixed stays, and so does what graphs have whose captures were
+//!   beside others; no graph comes to share memory that stays;
+//! - every address of a graph has memory afterwards, and what it has at two addresses it had at both before;
+//! - an output that was freed lies on no memory of a later graph that was planned when it lived, and on no
+//!   page of an earlier one where that had no output that was freed by then.
+//!
 //! # What is not proved
 //!
 //! - That the work outside the capture which used a block from before had completed when the capture took
@@ -66,12 +73,13 @@
 //! - A node whose edges were edited before the engine first saw it.
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.
-//! - That the journal's bindings are what was mapped, and that they stay; that the memory of two
-//!   numbers is two memories.
+//! - That the journal's bindings are what was mapped, and that they stay, and which blocks were outputs and
+//!   when they were freed; that the memory of two numbers is two memories.
 //! - That the driver answers truly, and that the graph is not edited after the check.
 //! - Launches of the graph that overlap one another, or overlap other graphs on the same memory.
 
 mod bindings;
+mod compaction;
 mod finished;
 mod graph;
 mod history;
@@ -89,8 +97,9 @@ mod steps;
 mod users;
 mod violation;
 
+pub use compaction::check_compaction;
 pub(crate) use finished::FinishedGraph;
-pub use violation::{Common, Flaw, NamedNode, Place, Violation};
+pub use violation::{Common, Flaw, Misplaced, NamedNode, Place, Violation};
 
 /// What a reader of journals and graphs needs that judges nothing.
 pub(crate) mod reading {

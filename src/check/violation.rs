@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::driver::{Driver, DriverError, NodeHandle, StreamHandle};
+use crate::driver::{CaptureId, Driver, DriverError, NodeHandle, StreamHandle};
 use crate::journal::BlockNumber;
 
 /// A block and where it lies.
@@ -280,6 +280,16 @@ pub enum Violation {
         /// The memory's number in the journal.
         memory: u64,
     },
+    /// Compacting a pool would take from a graph or a block what it needs.
+    #[error("address {address:#x} of the graph of capture {}: {why}", .graph.0)]
+    Misplaced {
+        /// The graph, by its capture.
+        graph: CaptureId,
+        /// Where what it needs begins.
+        address: u64,
+        /// What would become of it.
+        why: Misplaced,
+    },
     /// A question to the driver failed.
     #[error("the finished graph cannot be read: {0}")]
     Driver(#[from] DriverError),
@@ -303,6 +313,33 @@ impl Violation {
 
 fn after_text(stream: Option<StreamHandle>) -> String {
     stream.map_or(String::new(), |stream| format!("after work of stream {:#x}, ", stream.bits()))
+}
+
+/// What compacting a pool would do to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Misplaced {
+    /// It would lose its memory.
+    #[error("it would have no memory, and the graph can still be launched")]
+    Unmapped,
+    /// Memory would come to where there was none, or to where there is some.
+    #[error("memory would come to where none was, or where other memory is")]
+    Strange,
+    /// It would lie on other memory.
+    #[error("it would lie on other memory, and what it holds is wanted, or its memory is not to be moved")]
+    Moved,
+    /// Memory that stays elsewhere would lie behind it too.
+    #[error("it would share memory that stays as it is elsewhere")]
+    Joined,
+    /// Another address of the graph would share its memory, and does not now.
+    #[error("another address of the graph would share its memory, and does not now")]
+    Folded,
+    /// An output there was freed, and a graph that may read it would write there.
+    #[error("an output there would lie on memory of a later graph that may read it")]
+    Read,
+    /// An output there was freed, and a graph that was captured earlier would overwrite it.
+    #[error("an output there would lie on memory that an earlier graph overwrites")]
+    Overwritten,
 }
 
 /// How a journal contradicts itself.

@@ -197,6 +197,10 @@ pub enum Flaw {
     Lending,
     /// Pools whose blocks have segments of their own cut them all the same.
     WholeBlocks,
+    /// A pool is compacted though live blocks lose what they hold.
+    CompactedBlocks,
+    /// A pool is compacted though graphs that read outputs which were freed overwrite these first.
+    CompactedReaders,
     /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
     Verdict,
 }

@@ -519,7 +519,7 @@ impl State {
             action,
             Action::Allocate | Action::Free | Action::FreeCompleted | Action::Completed
         );
-        if of_block && self.history.is_some() && self.pools.is_suspended(pool) {
+        if of_block && self.history.is_some() && self.pools.is_shut(pool) {
             return;
         }
         if let Some(history) = &mut self.history {

@@ -11,7 +11,7 @@ use super::names::{GraphId, PoolId, PoolLabel};
 use super::spare::Spare;
 use super::streams::Position;
 use crate::driver::CaptureId;
-use crate::heap::{is_small, Heap, Plan, PlannedHeap, RangeId, Requester, Supply};
+use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
 
@@ -448,12 +448,22 @@ impl Pools {
         limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.reserved(id)))
     }
 
-    /// Whether a pool is suspended, or a part of it.
+    /// Whether nothing of a pool may be handed out: it is suspended, or short of a part of its memory.
     #[inline]
+    pub(super) fn is_shut(&self, id: PoolId) -> bool {
+        self.has_heap(id, Presence::is_shut)
+    }
+
+    /// Whether a pool is suspended: what its blocks held is lost, or may be.
     pub(super) fn is_suspended(&self, id: PoolId) -> bool {
+        self.has_heap(id, |presence| presence == Presence::Suspended)
+    }
+
+    #[inline]
+    fn has_heap(&self, id: PoolId, found: impl Fn(Presence) -> bool) -> bool {
         let Some(pool) = self.get(id) else { return false };
-        let planned = pool.planned.as_deref().is_some_and(PlannedHeap::is_suspended);
-        planned || pool.heaps().into_iter().any(|heap| self.heap(heap).is_suspended())
+        let planned = pool.planned.as_deref().is_some_and(|heap| found(heap.presence()));
+        planned || pool.heaps().into_iter().any(|heap| found(self.heap(heap).presence()))
     }
 }
 

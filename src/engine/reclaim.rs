@@ -199,9 +199,9 @@ impl<D: Driver> Locked<'_, D> {
         let most = self.state.pools.reserved_by_all().saturating_sub(keep);
         let gone = before.saturating_sub(self.state.pools.reserved_by_all());
         let released = gone + self.give_back(Amount { pool: None, most, needs: None });
-        let awake = self.state.pools.heaps().filter(|heap| !heap.is_suspended());
+        let awake = self.state.pools.heaps().filter(|heap| !heap.presence().is_shut());
         let waiting = awake.map(|heap| heap.waiting().1 + heap.stream_ordered_bytes());
-        let planned = self.state.pools.iter_planned().filter(|heap| !heap.is_suspended());
+        let planned = self.state.pools.iter_planned().filter(|heap| !heap.presence().is_shut());
         let waiting = waiting.sum::<u64>() + planned.map(|heap| heap.waiting().1).sum::<u64>();
         Emptied { released, waiting, reserved: self.state.pools.reserved_by_all() }
     }

@@ -226,7 +226,7 @@ impl<D: Driver> Locked<'_, D> {
             context: None,
             blocks: Vec::new(),
         };
-        if with_heap!(self.state.pools, number, |heap| heap.is_suspended()) {
+        if with_heap!(self.state.pools, number, |heap| heap.presence().is_shut()) {
             let held = heap.into_iter().flat_map(Heap::still_held);
             segments.extend(held.map(|((address, size), number)| {
                 let (state, requested_size) = (BlockState::Inactive, 0);

@@ -5,15 +5,19 @@
 //! nothing back, the heaps refuse every request, and what gives memory back by range finds none. Blocks
 //! of it can be freed; that changes tables and no memory.
 //!
-//! Compacting a pool is to suspend a part of it, whose memory no live block needs, and to resume it with less.
+//! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
+//! exchanged: it is shut likewise, but what its live blocks hold is kept, whatever fails from then on.
 
+use super::config::Flaw;
 use super::history::Action;
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error};
+use crate::check;
 use crate::driver::{Driver, MemorySupport};
+use crate::heap::{unit, Care, Presence};
 use crate::snapshot::BlockState;
 
 const SUSPEND: &str = "suspend_pool";
@@ -47,7 +51,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::UnknownPool`]. After an error of the
     /// driver's what had gone by then is gone, if anything had the pool is suspended
-    /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest.
+    /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest. A pool that is short
+    /// of a part ([`Engine::is_short`]) is suspended as any other: not while it has blocks of no graph.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| locked.suspend_pool(pool, false))
     }
@@ -61,8 +66,8 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| locked.suspend_pool(pool, true))
     }
 
-    /// Maps memory again wherever a suspended pool had some. Returns how many bytes came back, 0 for
-    /// a pool that is not suspended. **What they hold is anything.**
+    /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
+    /// many bytes came back, 0 for any other pool. **What they hold is anything.**
     ///
     /// Where memory is short, or a limit forbids it, what is free in other pools is given back for it,
     /// and at last the streams are waited for, as [`Engine::allocate`] does outside captures.
@@ -71,7 +76,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
-    /// and what had come by then is given back.
+    /// and what had come by then is given back. If it was only short of a part it stays so, with all that
+    /// it has; calling again goes on.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.request(|locked| locked.resume_pool(pool), || false)
     }
@@ -90,8 +96,10 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             locked.state.must_be_awake(pool, EXCESS)?;
             locked.free_completed(Some(pool));
+            let (unit, care) = locked.exchanges();
             let planned = locked.state.pool(pool, EXCESS)?.planned();
-            Ok(planned.map_or(0, |heap| locked.state.pools.planned(heap).excess()))
+            let planned = planned.map(|heap| locked.state.pools.planned(heap));
+            Ok(planned.map_or(0, |heap| heap.exchange(unit, care).saves()))
         })
     }
 
@@ -104,28 +112,46 @@ impl<D: Driver> Engine<D> {
     /// compacted by its own call, which waits for its graphs. Graphs of captures that were under way beside each
     /// other keep their memory as it is.
     ///
-    /// What a graph leaves in outputs that were freed stays for those graphs that were captured until
-    /// then, in whichever order these are launched, as it was.
+    /// Contents of outputs that were freed are lost like all that does not live. Graphs that read
+    /// such an output find it again once the graph that writes it has been launched, if the graphs of the
+    /// pool are launched in the order of their captures, as before. Graphs none of whose outputs were freed
+    /// overwrite no output of others in any order.
+    ///
+    /// The checker judges what is to change before anything does.
     ///
     /// Where nothing would go nothing is touched. Else it costs an unmapping for each mapping of these
     /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
     ///
     /// # Errors
-    /// [`Error::PoolBusy`], [`Error::PoolSuspended`], [`Error::UnknownPool`]. After an error of the driver's
-    /// either all memory is mapped, or the pool is suspended ([`Engine::is_suspended`]) and
+    /// [`Error::PoolBusy`] while a capture uses the pool, or freed blocks of it may be in use;
+    /// [`Error::PoolSuspended`], [`Error::UnknownPool`], [`Error::CompactionRefused`]. After an error of the
+    /// driver's either all memory is mapped, or the pool is short of a part ([`Engine::is_short`]):
+    /// then live blocks hold what they held, no graph of the pool may be launched, and
     /// [`Engine::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| locked.compact_pool(pool))
     }
 
-    /// Whether a pool is suspended.
+    /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
+    /// handed out before [`Engine::resume_pool`].
     ///
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn is_suspended(&self, pool: PoolId) -> Result<bool, Error> {
         let mut state = self.lock()?;
         state.pool(pool, "is_suspended")?;
-        Ok(state.pools.is_suspended(pool))
+        Ok(state.pools.is_shut(pool))
+    }
+
+    /// Whether a pool is short of a part of its memory, because the driver refused to give back what had
+    /// been exchanged. Unlike those of a suspended pool its live blocks keep what they hold.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn is_short(&self, pool: PoolId) -> Result<bool, Error> {
+        let mut state = self.lock()?;
+        state.pool(pool, "is_short")?;
+        Ok(state.pools.is_shut(pool) && !state.pools.is_suspended(pool))
     }
 }
 
@@ -134,7 +160,7 @@ impl State {
     #[inline]
     pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.pool(pool, call)?;
-        if self.pools.is_suspended(pool) {
+        if self.pools.is_shut(pool) {
             return Err(Error::PoolSuspended { call, pool: self.pools.label(pool) });
         }
         Ok(())
@@ -149,11 +175,18 @@ impl State {
             .sum()
     }
 
-    /// Opens both heaps again if both are whole.
+    /// Says the same of what all heaps of a pool have.
+    fn set_presence(&mut self, heaps: &[u32], set: impl Fn(&mut Presence)) {
+        for &heap in heaps {
+            set(with_heap!(mut self.pools, heap, |heap| heap.presence_mut()));
+        }
+    }
+
+    /// Opens all heaps of a pool again if all are whole.
     fn reopen(&mut self, heaps: &[u32]) {
         if heaps.iter().copied().all(|heap| with_heap!(self.pools, heap, |heap| heap.is_whole())) {
+            self.set_presence(heaps, |it| *it = Presence::Whole);
             for &heap in heaps {
-                with_heap!(mut self.pools, heap, |heap| heap.reopen());
                 // The history shows memory before what lies in it.
                 self.count_changes(heap);
             }
@@ -214,7 +247,7 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(0);
         }
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
-        self.must_be_quiet(pool)?;
+        self.must_be_quiet(pool, SUSPEND)?;
         // After stream caches hand nothing of it out any more.
         let blocks = match discarding {
             _ if known => Vec::new(),
@@ -225,21 +258,19 @@ impl<D: Driver> Locked<'_, D> {
         if !blocks.is_empty() {
             return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
         }
-        if !known {
+        if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);
         }
-        heaps
-            .iter()
-            .copied()
-            .for_each(|heap| with_heap!(mut self.state.pools, heap, |heap| heap.shut()));
+        self.state.set_presence(&heaps, Presence::shut);
         let mut done = Ok(());
         for &heap in &heaps {
             done = done.and_then(
                 |()| with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver)),
             );
         }
-        if done.is_err() {
-            self.state.reopen(&heaps);
+        match done {
+            Ok(()) => self.state.set_presence(&heaps, |it| *it = Presence::Suspended),
+            Err(_) => self.state.reopen(&heaps),
         }
         done?;
         Ok(before - self.state.pools.reserved(pool))
@@ -249,20 +280,40 @@ impl<D: Driver> Locked<'_, D> {
         self.state.must_be_awake(pool, COMPACT)?;
         let Some(heap) = self.state.pool(pool, COMPACT)?.planned() else { return Ok(0) };
         self.state.touch(heap);
-        self.must_be_quiet(pool)?;
+        self.must_be_quiet(pool, COMPACT)?;
+        let (unit, care) = self.exchanges();
         let planned = self.state.pools.planned_mut(heap);
-        let done = planned.compact(self.driver);
-        // What failed once may not fail again; the error is told in any case.
-        let whole = planned.is_whole() || planned.resume(self.driver).is_ok();
-        if !whole {
-            self.shut(pool);
+        let before = planned.reserved();
+        planned.release_unused(self.driver);
+        let exchange = planned.exchange(unit, care);
+        if exchange.saves() > 0 {
+            if let Err(violation) = check::check_compaction(&planned.record(&exchange, unit)) {
+                let (pool, violation) = (self.state.pools.label(pool), Box::new(violation));
+                return Err(Error::CompactionRefused { pool, violation });
+            }
+            let done = planned.compact(self.driver, &exchange);
+            // What failed once may not fail again; the error is told in any case.
+            let whole = planned.is_whole() || planned.resume(self.driver).is_ok();
+            if !whole {
+                self.shut(pool);
+            }
+            done?;
         }
-        Ok(done?)
+        Ok(before - self.state.pools.planned(heap).reserved())
+    }
+
+    /// In which units pools are compacted, and what is kept by it.
+    fn exchanges(&self) -> (u64, Care) {
+        let care = Care {
+            blocks: !self.config.lacks(Flaw::CompactedBlocks),
+            readers: !self.config.lacks(Flaw::CompactedReaders),
+        };
+        (unit(self.driver.memory_support()), care)
     }
 
     /// Refuses a pool that a capture uses, or that has freed memory which work may still use;
     /// first takes back what stream caches have and asks every stream how far it is.
-    fn must_be_quiet(&mut self, pool: PoolId) -> Result<(), Error> {
+    fn must_be_quiet(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         /// How often events are asked about: one that was recorded by the first look, on a stream that
         /// is idle, takes the device a moment.
         const LOOKS: usize = 256;
@@ -272,7 +323,7 @@ impl<D: Driver> Locked<'_, D> {
         let (mut captures, mut waiting) = (0, 0);
         for _ in 0..LOOKS {
             self.free_completed(Some(pool));
-            let row = self.state.pool(pool, SUSPEND)?;
+            let row = self.state.pool(pool, call)?;
             let heaps = row.all_heaps();
             captures = row.captures();
             let waits = |heap: u32| with_heap!(self.state.pools, heap, |heap| heap.unsettled());
@@ -284,7 +335,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if captures + waiting > 0 {
             let pool = self.state.pools.label(pool);
-            return Err(Error::PoolBusy { pool, captures, waiting });
+            return Err(Error::PoolBusy { call, pool, captures, waiting });
         }
         Ok(())
     }
@@ -295,18 +346,16 @@ impl<D: Driver> Locked<'_, D> {
         let heaps = row.all_heaps();
         self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
         self.take_back(|of, _, _| of == pool);
-        if !self.state.pools.is_suspended(pool) {
+        if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);
         }
-        for &heap in &heaps {
-            with_heap!(mut self.state.pools, heap, |heap| heap.shut());
-            self.state.touch(heap);
-        }
+        self.state.set_presence(&heaps, Presence::shut);
+        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
     }
 
     fn resume_pool(&mut self, pool: PoolId) -> Result<u64, Error> {
         let heaps = self.state.pool(pool, RESUME)?.all_heaps();
-        if !self.state.pools.is_suspended(pool) {
+        if !self.state.pools.is_shut(pool) {
             return Ok(0);
         }
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
@@ -325,7 +374,9 @@ impl<D: Driver> Locked<'_, D> {
             self.state.reopen(&heaps);
             return Ok(bytes);
         }
-        for &heap in &heaps {
+        // Live blocks of a pool that is only short of a part lie on what it has.
+        let goes = if self.state.pools.is_suspended(pool) { heaps.as_slice() } else { &[] };
+        for &heap in goes {
             // What cannot go now stays as it is, and goes or is used at the next call.
             let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver));
         }

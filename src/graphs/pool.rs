@@ -201,8 +201,8 @@ impl<D: HostApi> Pool<D> {
     /// [`Engine::compact_pool`].
     ///
     /// # Errors
-    /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be suspended;
-    /// [`Pool::resume`] goes on then.
+    /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be short of a part of its
+    /// memory ([`Pool::is_short`]); [`Pool::resume`] goes on then.
     pub fn compact(&self) -> Result<u64, Error> {
         self.between_launches(Engine::compact_pool)
     }
@@ -236,9 +236,18 @@ impl<D: HostApi> Pool<D> {
         resumed
     }
 
-    /// Whether the pool has given its memory back for the time being.
+    /// Whether the pool has given its memory back for the time being, or is short of a part of it.
     pub fn is_suspended(&self) -> bool {
         self.0.order().suspended
+    }
+
+    /// Whether the pool is short of a part of its memory; what its blocks hold is kept. See
+    /// [`Engine::is_short`].
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn is_short(&self) -> Result<bool, Error> {
+        self.0.engine.is_short(self.0.id)
     }
 
     /// Destroys the graphs that were dropped while they ran and have finished since. Does not wait.

@@ -24,7 +24,7 @@ impl Heap {
     /// Every range that memory can be given back from, in no promised order. None of a suspended heap:
     /// its ranges have no memory in them.
     pub(crate) fn surplus(&self) -> Vec<Surplus> {
-        if self.is_suspended() {
+        if self.presence().is_shut() {
             return Vec::new();
         }
         let surplus = self.idle(|graphs, _| !graphs).into_iter().map(|id| {
@@ -44,7 +44,7 @@ impl Heap {
         most: u64,
     ) -> (u64, Result<(), DriverError>) {
         debug_assert!(matches!(self.ranges[id].state, State::Idle { graphs: false, .. }));
-        if self.is_suspended() {
+        if self.presence().is_shut() {
             return (0, Ok(()));
         }
         let Range { address, bytes, segment, .. } = self.ranges[id];

@@ -67,7 +67,7 @@ impl Heap {
         proof: Proof<'_>,
         bounds: Bounds,
     ) -> Result<Option<Placed>, DriverError> {
-        if self.is_suspended() {
+        if self.presence().is_shut() {
             return Ok(None);
         }
         let (bytes, limit) = (wanted.bytes, bounds.limit);

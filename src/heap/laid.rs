@@ -17,7 +17,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
-        if self.is_uncached() || self.is_suspended() || self.plan.whole {
+        if self.is_uncached() || self.presence().is_shut() || self.plan.whole {
             return None;
         }
         let Requester::Capture { .. } = requester else { return None };

@@ -38,12 +38,13 @@ pub(crate) use claim::{Claimed, Cut};
 pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Placed, Requester};
-pub(crate) use planned::{Asker, Ended, Others, Placement, PlannedHeap, Prepared, Sharable};
+pub(crate) use planned::{Asker, Care, Ended, Others, Placement, PlannedHeap, Prepared, Sharable};
 pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
+pub(crate) use suspend::Presence;
 
 use std::sync::Arc;
 
@@ -127,8 +128,7 @@ pub(crate) struct Heap {
     grown: u64,
     /// Whether growth maps nothing ahead until a capture ends: what it had was wanted elsewhere.
     exact: bool,
-    /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
-    is_suspended: bool,
+    presence: Presence,
     /// Bytes that the driver has until the heap is resumed.
     suspended: u64,
     pieces: usize,
@@ -172,7 +172,7 @@ impl Heap {
             replacements: 0,
             grown: 0,
             exact: false,
-            is_suspended: false,
+            presence: Presence::Whole,
             suspended: 0,
             pieces: 0,
             in_blocks: 0,
@@ -235,7 +235,7 @@ impl Heap {
 
     /// The largest place for work outside captures that needs nothing but that streams complete, in bytes.
     pub(crate) fn largest_place(&self) -> u64 {
-        if self.is_uncached() || self.is_suspended() {
+        if self.is_uncached() || self.presence().is_shut() {
             return 0;
         }
         let (mut largest, mut run, mut end) = (0, 0, 0);

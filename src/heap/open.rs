@@ -70,7 +70,7 @@ impl Heap {
         proof: Proof<'_>,
     ) -> Option<Placed> {
         let Requester::Capture { .. } = requester else { return None };
-        if self.is_suspended() || !self.has_closed {
+        if self.presence().is_shut() || !self.has_closed {
             return None;
         }
         let seeds = self.free_ids().filter(|&id| self.is_closed(id)).take(LOOKED_AT);

@@ -74,7 +74,7 @@ impl Heap {
         requester: Requester,
         proof: Proof<'_>,
     ) -> Option<Placed> {
-        if self.is_uncached() || self.is_suspended() {
+        if self.is_uncached() || self.presence().is_shut() {
             return None;
         }
         self.clock += 1;

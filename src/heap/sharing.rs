@@ -217,7 +217,7 @@ impl Heap {
         driver: &D,
         range: RangeId,
     ) -> Result<Shared, Unshared> {
-        if self.is_suspended() {
+        if self.presence().is_shut() {
             return Err(Unshared::Absent);
         }
         self.keep_premapped(Some(range));

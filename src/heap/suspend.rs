@@ -10,6 +10,33 @@ use super::segment::{create, Piece, Segment};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
+/// How much of a heap's memory is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// All of it.
+    #[default]
+    Whole,
+    /// All but what the driver has refused to give back. What is there keeps what it holds.
+    Short,
+    /// None, or what is there is to go: nothing that it holds is kept.
+    Suspended,
+}
+
+impl Presence {
+    /// Whether nothing may be handed out, since there may be no memory behind the addresses.
+    #[inline]
+    pub(crate) fn is_shut(self) -> bool {
+        self != Self::Whole
+    }
+
+    /// Hands nothing out from now on.
+    pub(crate) fn shut(&mut self) {
+        if *self == Self::Whole {
+            *self = Self::Short;
+        }
+    }
+}
+
 /// A piece of a segment that the device may not touch now.
 #[derive(Clone, Debug)]
 pub(super) struct Absent {
@@ -134,10 +161,14 @@ impl Segment {
 }
 
 impl Heap {
-    /// Whether nothing may be handed out, since there may be no memory behind the addresses.
+    /// How much of its memory is there.
     #[inline]
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.is_suspended
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
+        &mut self.presence
     }
 
     /// Bytes that the driver has until the heap is resumed.
@@ -155,25 +186,25 @@ impl Heap {
         self.segments.iter().flatten().all(|segment| segment.absent.is_empty())
     }
 
-    /// Hands nothing out from now on.
-    pub(crate) fn shut(&mut self) {
-        self.is_suspended = true;
-    }
-
-    /// Hands memory out again, if all of it is there.
-    pub(crate) fn reopen(&mut self) {
-        self.is_suspended &= !self.is_whole();
-    }
-
     /// Gives all memory of a heap that is shut back to the driver and keeps the addresses. No block
     /// of it may be in use.
     ///
     /// # Errors
-    /// The driver's. What had gone by then is gone; calling again goes on.
+    /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
+    /// was mapped; calling again goes on.
     pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
-        debug_assert!(self.is_suspended, "or a block could be placed in what goes");
+        debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
         self.release_orphans(driver);
-        self.each_segment(false, |segment, gone| segment.suspend(driver, gone))
+        let there = self.mapped_pieces();
+        let done = self.each_segment(false, |segment, gone| segment.suspend(driver, gone));
+        if self.mapped_pieces() < there {
+            self.presence = Presence::Suspended;
+        }
+        done
+    }
+
+    fn mapped_pieces(&self) -> usize {
+        self.segments.iter().flatten().map(|segment| segment.pieces.len()).sum()
     }
 
     /// Gets all memory back that [`Heap::suspend`] gave back, at the same addresses and in the same

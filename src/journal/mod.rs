@@ -3,12 +3,14 @@
 //! The checker judges it and the trace writer prints it. It holds facts only (what the driver
 //! answered, what the host asked for, which address it got), never a conclusion of the engine's.
 
+mod compaction;
 mod nodes;
 mod words;
 
 use std::fmt;
 
 use crate::driver::{CaptureId, NodeHandle, StreamHandle};
+pub use compaction::{Compaction, Extent, FreedOutput, GraphMemory};
 pub use nodes::Nodes;
 use words::Words;
 

@@ -5,9 +5,9 @@
 //! walked in the order in which they were bound; each piece of theirs takes memory that the earlier ones
 //! left, in parts where it must, and new memory only where none is left that it may have.
 //!
-//! What may share is what plans at the captures' ends would have let share: what lay there until later
-//! than another graph was bound is kept from that graph, and an output lies on nothing that an earlier
-//! graph overwrites unless that graph's own output there was freed by then.
+//! What may share is what plans at the captures' ends would have let share. An output that lived until
+//! later than another graph was bound is kept from that graph, and no output lies on what an earlier graph
+//! overwrites: where that has blocks of its own, unless they were outputs too and freed by then.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,8 @@ const SMALLEST: u64 = 4;
 pub struct Used {
     /// Its size, in bytes.
     pub bytes: u64,
-    /// When an output that lay there was freed; `None` if none lay there.
+    /// When the last of the outputs was freed that every page of it held; `None` if no page held any:
+    /// then the graph writes there for itself alone.
     pub freed: Option<u64>,
 }
 

@@ -6,8 +6,10 @@
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Error, Flaw, PoolConfig, Spare};
+use regraph::plan::Options;
 use regraph::settings::Programmatic;
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_testing::{ManyGraphs, Shape, PAGE};
 
 /// Expects the flawed engine to be refused and the sound one to be accepted.
 fn caught(flaw: Flaw, program: impl Fn(&Bench) -> (StreamHandle, CaptureId)) {
@@ -423,6 +425,46 @@ fn restored_borrowed() {
     });
 }
 
+/// Expects the checker to refuse the flawed engine's compaction and to accept the sound one's.
+fn refused_compaction(flaw: Flaw, program: impl Fn(&mut ManyGraphs)) {
+    for flaw in [Some(flaw), None] {
+        let mut host = ManyGraphs::new(Options::default().max_mappings(Some(1)), flaw);
+        program(&mut host);
+        host.replay(|_| None);
+        let gone = host.compact();
+        assert_eq!(gone.is_none(), flaw.is_some(), "{flaw:?}: {gone:?}");
+        host.replay(|_| None);
+    }
+}
+
+fn shape(pages: &[u64], kept: usize, sources: &[usize]) -> Shape {
+    let sizes = pages.iter().map(|pages| pages * PAGE).collect();
+    Shape { sizes, kept, sources: sources.to_vec(), ..Shape::default() }
+}
+
+#[test]
+fn compacted_blocks() {
+    refused_compaction(Flaw::CompactedBlocks, |host| {
+        let large = host.capture(shape(&[40], 0, &[]));
+        host.capture(shape(&[6], 1, &[]));
+        host.capture(shape(&[10, 30, 20], 0, &[]));
+        host.capture(shape(&[35], 0, &[]));
+        host.release(large);
+    });
+}
+
+#[test]
+fn compacted_readers() {
+    refused_compaction(Flaw::CompactedReaders, |host| {
+        let large = host.capture(shape(&[40], 0, &[]));
+        let source = host.capture(shape(&[6], 1, &[]));
+        host.capture(shape(&[10, 30, 20], 0, &[source]));
+        host.drop_outputs(source, 1);
+        host.capture(shape(&[6, 30], 0, &[]));
+        host.release(large);
+    });
+}
+
 /// Random bytes, the same in each run.
 fn bytes() -> impl FnMut() -> u8 {
     let mut state = 1_u64;
@@ -458,6 +500,21 @@ fn a_search_finds_every_flaw_of_named_pools() {
         let found = (0..400).find(|_| {
             let program: Vec<u8> = (0..900).map(|_| next()).collect();
             regraph_testing::flawed_named(&program, flaw)
+        });
+        assert!(found.is_some(), "{flaw:?} was not found");
+        println!("{flaw:?} after {}", found.unwrap());
+    }
+}
+
+/// Random programs until the checker refuses a compaction.
+#[test]
+fn a_search_finds_every_flaw_of_compactions() {
+    let mut next = bytes();
+    for flaw in [Flaw::CompactedBlocks, Flaw::CompactedReaders] {
+        let found = (0..400).find(|_| {
+            let program: Vec<u8> = (0..600).map(|_| next()).collect();
+            regraph_testing::many_graphs(&program);
+            regraph_testing::flawed_many_graphs(&program, flaw) > 0
         });
         assert!(found.is_some(), "{flaw:?} was not found");
         println!("{flaw:?} after {}", found.unwrap());

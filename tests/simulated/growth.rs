@@ -594,6 +594,83 @@ fn every_call_of_an_exchange_may_fail() {
     assert!(lost > 0 && kept > 0, "{lost} times memory was lost, {kept} times kept");
 }
 
+/// Ends a capture with a piece to exchange in a pool where other blocks live, while the n-th call fails and
+/// perhaps another, and then resumes the pool while calls fail. Whether there was an n-th call, and
+/// whether the pool was short of a part.
+fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
+    let b = bench(config(STEP));
+    let [s, t] = b.streams();
+    let own = b.engine.allocate(b.pool, 4 * MIB, t).unwrap();
+    write(&b, t, own, 91);
+    let first = b.begin(s);
+    let output = b.engine.allocate(b.pool, 4 * MIB, s).unwrap();
+    write(&b, s, output, 92);
+    b.engine.end_capture(first, b.graph(s)).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    let executable = b.driver.instantiate(graph).unwrap();
+    b.driver.replay(executable, s).unwrap();
+    let lives = |when: &str| {
+        assert!(holds(&b, own, 91), "{n}, {second:?}: a block lost what it held {when}");
+        assert!(holds(&b, output, 92), "{n}, {second:?}: an output lost what it held {when}");
+    };
+    lives("before anything failed");
+    let capture = b.begin(s);
+    fill(&b, s, &[2 * MIB; 5]).unwrap();
+    let graph = b.driver.end_capture(s).unwrap();
+    let started = b.driver.total_calls();
+    b.driver.fail_any_nth(n, ErrorKind::InvalidValue);
+    if let Some(second) = second {
+        b.driver.fail_any_nth(n + second, ErrorKind::InvalidValue);
+    }
+    let ended = b.engine.end_capture(capture, graph);
+    let failed = b.driver.total_calls() - started > n;
+    b.driver.forget_failures();
+    lives("when the capture ended");
+    let short = b.engine.is_short(b.pool).unwrap();
+    assert_eq!(b.engine.is_suspended(b.pool).unwrap(), short);
+    if short {
+        assert!(matches!(ended, Err(Error::Driver(_))), "{ended:?}");
+        let refused = b.engine.suspend_pool(b.pool);
+        assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+        for n in 0.. {
+            let started = b.driver.total_calls();
+            b.driver.lose_device_at(n, ErrorKind::InvalidValue);
+            let resumed = b.engine.resume_pool(b.pool);
+            let failed = b.driver.total_calls() - started > n;
+            b.driver.forget_failures();
+            lives("when resuming failed");
+            assert_eq!(resumed.is_err(), b.engine.is_short(b.pool).unwrap());
+            if !failed {
+                break;
+            }
+        }
+        b.engine.resume_pool(b.pool).unwrap();
+    }
+    // What could not be released goes now.
+    b.engine.empty_cache().unwrap();
+    lives("at the end");
+    judge(&b);
+    (failed, short)
+}
+
+#[test]
+fn what_lives_in_a_pool_outlasts_failed_exchanges() {
+    let mut short = 0;
+    for second in [None, Some(1), Some(2), Some(3), Some(4)] {
+        let mut n = 0;
+        loop {
+            let (failed, was_short) = end_failing_beside_others(n, second);
+            short += u32::from(was_short);
+            if !failed {
+                break;
+            }
+            n += 1;
+        }
+        assert!(n > 5, "an exchange makes calls");
+    }
+    assert!(short > 0, "a piece was never lost");
+}
+
 #[test]
 fn a_pool_that_lost_memory_refuses_its_captures() {
     let b = bench(config(STEP));

@@ -3,12 +3,14 @@
 mod eager;
 mod engine;
 mod given;
+mod many;
 mod named;
 mod readers;
 mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use many::{flawed_many_graphs, many_graphs, ManyGraphs, Shape, PAGE};
 pub use named::{flawed_named, named};
 pub use readers::{
     certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,

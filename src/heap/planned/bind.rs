@@ -1,6 +1,6 @@
 //! A plan carried out.
 
-use super::{Bound, Owner, Physical, PlannedHeap};
+use super::{Bound, Live, Output, Owner, Physical, PlannedHeap};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::plan::{Held, Plan};
 
@@ -184,6 +184,11 @@ impl PlannedHeap {
         done?;
         if let Some(planned) = self.bindings.capture_mut(capture) {
             planned.owned_by(Owner::Graph);
+            let outputs = planned.live.iter().filter(|(_, live)| !live.freed);
+            let output = |(&address, live): (&u64, &Live)| {
+                (address, Output { bytes: live.bytes, freed: None })
+            };
+            planned.outputs = outputs.map(output).collect();
             planned.moment = *moment;
             planned.beside = beside;
         }
@@ -208,16 +213,7 @@ impl PlannedHeap {
             piece.mappings += 1;
             if let Some(planned) = bindings.capture_mut(capture) {
                 let address = mapping.address;
-                let output = planned.is_output((address, bytes));
-                planned.bound.push(Bound {
-                    address,
-                    bytes,
-                    piece: row,
-                    there: true,
-                    open: true,
-                    output,
-                    freed: None,
-                });
+                planned.bound.push(Bound { address, bytes, piece: row, there: true, open: true });
             }
             // Neighbours in one call.
             stretch = match stretch {

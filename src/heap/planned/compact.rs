@@ -2,39 +2,75 @@
 //!
 //! What holds a live block, is fixed, or belongs to a capture that others were beside stays as it is:
 //! contents are never moved, and graphs that may run at once come to share nothing. All else is unmapped, and
-//! then the heap is one that is suspended in part: resuming it maps the new pieces.
+//! then the heap is one that is short of a part: resuming it maps the new pieces.
 
 use std::collections::BTreeMap;
 
-use super::{Bound, Owner, Physical, PlannedHeap};
+use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
+use crate::journal::{Compaction, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Used, User};
 
-/// A capture's row, and the rows of its pieces that may be exchanged.
-type Movable = (usize, Vec<usize>);
+/// What is to be kept. All of it, but where the judge of compactions is tested.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Care {
+    /// What live blocks hold.
+    pub(crate) blocks: bool,
+    /// Outputs that were freed, from graphs that may read them.
+    pub(crate) readers: bool,
+}
+
+/// A capture whose pieces may be exchanged.
+struct Movable {
+    /// Its row.
+    capture: usize,
+    /// By row of a piece: what lies behind it afterwards, new pieces one behind the other.
+    parts: BTreeMap<usize, Vec<usize>>,
+}
 
 /// What graphs may exchange, and what they get for it.
-struct Exchange {
+pub(crate) struct Exchange {
     graphs: Vec<Movable>,
     /// By row of a piece: whether it goes.
     goes: Vec<bool>,
     before: u64,
-    after: Compacted,
+    /// The sizes of the new pieces, in bytes.
+    after: Vec<u64>,
+    /// The number of the first new piece; the others follow.
+    first: u64,
 }
 
 impl Exchange {
-    fn saves(&self) -> u64 {
-        self.before.saturating_sub(self.after.bytes())
+    /// How many bytes go.
+    pub(crate) fn saves(&self) -> u64 {
+        self.before.saturating_sub(self.after.iter().sum())
+    }
+}
+
+impl PlannedCapture {
+    /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
+    /// held outputs until the same moment, or none.
+    fn used(&self, places: &[&Bound], unit: u64, care: Care) -> Vec<Used> {
+        let bytes = places.first().map_or(0, |bound| bound.bytes);
+        let mut pages = vec![None; (bytes / unit) as usize];
+        for bound in places {
+            for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
+                let freed = output.freed.map(|freed| if care.readers { freed } else { 0 });
+                let from = start.saturating_sub(bound.address) / unit;
+                let to = (start + output.bytes - bound.address).div_ceil(unit);
+                let to = to.min(pages.len() as u64);
+                let here = &mut pages[from as usize..to as usize];
+                here.iter_mut().for_each(|page| *page = freed.max(*page));
+            }
+        }
+        let runs = pages.chunk_by(|one, next| one == next);
+        runs.map(|run| Used { bytes: run.len() as u64 * unit, freed: run[0] }).collect()
     }
 }
 
 impl PlannedHeap {
-    /// How many bytes [`PlannedHeap::compact`] would give back.
-    pub(crate) fn excess(&self) -> u64 {
-        self.exchange().saves()
-    }
-
-    fn exchange(&self) -> Exchange {
+    /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
+    pub(crate) fn exchange(&self, unit: u64, care: Care) -> Exchange {
         let bindings = &self.bindings;
         let may_go = |piece: &Option<Physical>| {
             piece.as_ref().is_some_and(|piece| !piece.fixed && piece.memory.is_some())
@@ -43,49 +79,102 @@ impl PlannedHeap {
         for planned in &bindings.captures {
             let moves = planned.owner == Owner::Graph && !planned.beside;
             for bound in &planned.bound {
-                let live = planned.is_live((bound.address, bound.bytes));
+                let live = care.blocks && planned.is_live((bound.address, bound.bytes));
                 // What only a capture that is over has goes before.
                 goes[bound.piece] &= !live && (moves || planned.owner == Owner::Over);
             }
         }
         let size = |row: usize| bindings.pieces[row].as_ref().map_or(0, |piece| piece.bytes);
         let mut order: Vec<usize> = (0..bindings.captures.len()).collect();
+        order.retain(|&row| bindings.captures[row].owner == Owner::Graph);
         order.sort_by_key(|&row| bindings.captures[row].moment);
-        let (mut graphs, mut users) = (Vec::new(), Vec::new());
+        let (mut rows, mut users) = (Vec::new(), Vec::new());
         for capture in order {
             let planned = &bindings.captures[capture];
-            if planned.owner != Owner::Graph {
-                continue;
-            }
-            let mut rows: Vec<usize> = Vec::new();
-            let mut freed: BTreeMap<usize, Option<u64>> = BTreeMap::new();
+            let mut places: BTreeMap<usize, Vec<&Bound>> = BTreeMap::new();
             for bound in planned.bound.iter().filter(|bound| goes[bound.piece]) {
-                let latest = freed.entry(bound.piece).or_insert_with(|| {
-                    rows.push(bound.piece);
-                    None
-                });
-                *latest = (*latest).max(bound.freed);
+                places.entry(bound.piece).or_default().push(bound);
             }
-            let used = |row: &usize| Used { bytes: size(*row), freed: freed[row] };
-            users.push(User { bound: planned.moment, pieces: rows.iter().map(used).collect() });
-            graphs.push((capture, rows));
+            let mut pieces = Vec::new();
+            let mut runs = Vec::new();
+            for (row, places) in places {
+                let used = planned.used(&places, unit, care);
+                runs.push((row, used.len()));
+                pieces.extend(used);
+            }
+            users.push(User { bound: planned.moment, pieces });
+            rows.push((capture, runs));
         }
         let before = (0..goes.len()).filter(|&row| goes[row]).map(size).sum();
-        Exchange { graphs, goes, before, after: Compacted::new(&users) }
+        let Compacted { pieces: after, parts } = Compacted::new(&users);
+        let mut graphs = Vec::with_capacity(rows.len());
+        for ((capture, runs), parts) in rows.into_iter().zip(parts) {
+            let mut parts = parts.into_iter();
+            let whole = |(row, runs)| (row, parts.by_ref().take(runs).flatten().collect());
+            graphs.push(Movable { capture, parts: runs.into_iter().map(whole).collect() });
+        }
+        Exchange { graphs, goes, before, after, first: bindings.next }
     }
 
-    /// Has graphs share more, where that needs less memory. Returns how many bytes went. Nothing may
-    /// use any of it meanwhile.
+    /// What an exchange changes, for the checker.
+    pub(crate) fn record(&self, exchange: &Exchange, unit: u64) -> Compaction {
+        let bindings = &self.bindings;
+        let number = |row: usize| bindings.pieces[row].as_ref().map_or(u64::MAX, |it| it.number);
+        let mut graphs = Vec::with_capacity(bindings.captures.len());
+        let mut kept: Vec<(u64, u64)> = self.ranges.ids().map(|id| self.extent(id)).collect();
+        for (capture, planned) in bindings.captures.iter().enumerate() {
+            let extent = |bound: &Bound| Extent {
+                address: bound.address,
+                bytes: bound.bytes,
+                memory: number(bound.piece),
+            };
+            let fixed = |bound: &&Bound| {
+                bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed)
+            };
+            let bound = planned.bound.iter();
+            kept.extend(bound.clone().filter(fixed).map(|it| (it.address, it.bytes)));
+            let graph = exchange.graphs.iter().find(|graph| graph.capture == capture);
+            let mut after = Vec::new();
+            for whole in bound.clone() {
+                match graph.and_then(|graph| graph.parts.get(&whole.piece)) {
+                    Some(parts) => {
+                        let mut address = whole.address;
+                        after.extend(parts.iter().map(|&part| {
+                            let bytes = exchange.after[part];
+                            address += bytes;
+                            let memory = exchange.first + part as u64;
+                            Extent { address: address - bytes, bytes, memory }
+                        }));
+                    }
+                    None if exchange.goes[whole.piece] => {}
+                    None => after.push(extent(whole)),
+                }
+            }
+            let freed = planned.outputs.iter().filter_map(|(&address, output)| {
+                Some(FreedOutput { address, bytes: output.bytes, freed: output.freed? })
+            });
+            graphs.push(GraphMemory {
+                graph: planned.capture,
+                planned: planned.moment,
+                launches: planned.owner == Owner::Graph,
+                beside: planned.beside,
+                before: bound.map(extent).collect(),
+                after,
+                freed: freed.collect(),
+            });
+        }
+        Compaction { unit, kept, graphs }
+    }
+
+    /// Carries an exchange out that was found just now. Nothing may use any of the memory meanwhile.
     ///
     /// # Errors
     /// The driver's. What is not mapped then ([`PlannedHeap::is_whole`]) resuming maps.
-    pub(crate) fn compact<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<u64, DriverError> {
-        let before = self.reserved;
-        self.release_unused(driver);
-        let exchange = self.exchange();
-        if exchange.saves() == 0 {
-            return Ok(before - self.reserved);
-        }
+    pub(crate) fn compact<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        exchange: &Exchange,
+    ) -> Result<(), DriverError> {
         let bindings = &mut self.bindings;
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if exchange.goes[bound.piece] && bound.there {
@@ -93,38 +182,36 @@ impl PlannedHeap {
                 (bound.there, bound.open) = (false, false);
             }
         }
-        let left = self.enter(exchange);
-        for (bytes, memory) in left {
+        for (bytes, memory) in self.enter(exchange) {
             self.reserved -= bytes;
             self.handles -= 1;
             if driver.release(memory).is_err() {
                 self.orphans.push(memory);
             }
         }
-        self.resume(driver)?;
-        Ok(before - self.reserved)
+        self.resume(driver)
     }
 
     /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the
     /// rest.
-    fn enter(&mut self, exchange: Exchange) -> Vec<(u64, MemoryHandle)> {
-        let Exchange { graphs, goes, after, .. } = exchange;
+    fn enter(&mut self, exchange: &Exchange) -> Vec<(u64, MemoryHandle)> {
+        let goes = &exchange.goes;
         let bindings = &mut self.bindings;
+        let mut bounds: Vec<(usize, Vec<Bound>)> = Vec::new();
         let mut there: BTreeMap<u64, Vec<MemoryHandle>> = BTreeMap::new();
-        for (piece, _) in bindings.pieces.iter_mut().zip(&goes).filter(|(_, goes)| **goes) {
+        for (piece, _) in bindings.pieces.iter_mut().zip(goes).filter(|(_, goes)| **goes) {
             if let Some(Physical { bytes, memory: Some(memory), .. }) = piece.take() {
                 there.entry(bytes).or_default().push(memory);
             }
         }
-        let mut rows = Vec::with_capacity(after.pieces.len());
+        let mut rows = Vec::with_capacity(exchange.after.len());
         let mut free = (0..).filter(|row: &usize| goes.get(*row).is_none_or(|goes| *goes));
-        for &bytes in &after.pieces {
+        for (number, &bytes) in (exchange.first..).zip(&exchange.after) {
             let memory = there.get_mut(&bytes).and_then(Vec::pop);
             if memory.is_none() {
                 self.suspended += bytes;
             }
-            let number = bindings.next;
-            bindings.next += 1;
+            bindings.next = number + 1;
             let row = free.next().unwrap_or(bindings.pieces.len());
             if bindings.pieces.len() <= row {
                 bindings.pieces.resize_with(row + 1, || None);
@@ -133,17 +220,11 @@ impl PlannedHeap {
                 Some(Physical { number, bytes, memory, mappings: 0, fixed: false });
             rows.push(row);
         }
-        for planned in bindings.captures.iter_mut().filter(|planned| planned.owner != Owner::Graph)
-        {
-            planned.bound.retain(|bound| !goes[bound.piece]);
-        }
-        for ((capture, own), parts) in graphs.into_iter().zip(after.parts) {
-            let parts: BTreeMap<usize, Vec<usize>> = own.into_iter().zip(parts).collect();
-            let planned = &mut bindings.captures[capture];
+        for Movable { capture, parts } in &exchange.graphs {
             let mut bound = Vec::new();
-            for whole in std::mem::take(&mut planned.bound) {
+            for whole in &bindings.captures[*capture].bound {
                 let Some(parts) = parts.get(&whole.piece) else {
-                    bound.push(whole);
+                    bound.push(*whole);
                     continue;
                 };
                 let mut address = whole.address;
@@ -151,15 +232,20 @@ impl PlannedHeap {
                     let Some(piece) = bindings.pieces[rows[part]].as_mut() else { continue };
                     piece.mappings += 1;
                     let bytes = piece.bytes;
-                    bound.push(Bound { address, bytes, piece: rows[part], ..whole });
+                    bound.push(Bound { address, bytes, piece: rows[part], ..*whole });
                     address += bytes;
                 }
             }
-            planned.bound = bound;
+            bounds.push((*capture, bound));
         }
-        there
-            .into_iter()
-            .flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it)))
-            .collect()
+        // What captures that are over could not unmap before has gone with the rest.
+        for planned in bindings.captures.iter_mut().filter(|it| it.owner != Owner::Graph) {
+            planned.bound.retain(|bound| !goes[bound.piece]);
+        }
+        for (capture, bound) in bounds {
+            bindings.captures[capture].bound = bound;
+        }
+        let left = there.into_iter();
+        left.flat_map(|(bytes, all)| all.into_iter().map(move |it| (bytes, it))).collect()
     }
 }

@@ -94,8 +94,6 @@ impl PlannedHeap {
             piece,
             there: true,
             open: true,
-            output: false,
-            freed: None,
         });
         Ok(Some(self.enter_block(capture, (address, bytes), None)))
     }

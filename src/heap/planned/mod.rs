@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 
 use super::range::{RangeId, Ranges, State};
 use super::segment::Segment;
+use super::suspend::Presence;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
+pub(crate) use compact::Care;
 pub(crate) use space::Asker;
 
 use crate::capture::{Markers, NodeIndex, StreamIndex};
@@ -47,8 +49,7 @@ pub(crate) struct PlannedHeap {
     handles: usize,
     /// Blocks that were given back and are still in use: how many, and their bytes.
     waiting: (usize, u64),
-    /// Whether nothing may be handed out: its memory, or a part of it, is with the driver.
-    is_suspended: bool,
+    presence: Presence,
     /// Bytes that the driver has until the heap is resumed.
     suspended: u64,
 }
@@ -99,9 +100,13 @@ struct Bound {
     /// Whether it is mapped, and whether the device may use it then.
     there: bool,
     open: bool,
-    /// Whether a block lay here that the capture did not free.
-    output: bool,
-    /// By which plan of another capture the last block here that outlived its own was freed.
+}
+
+/// A block that its capture did not free.
+#[derive(Clone, Copy, Debug)]
+struct Output {
+    bytes: u64,
+    /// Which plan is the first that was made after the host had freed it, by [`Bindings::moment`].
     freed: Option<u64>,
 }
 
@@ -151,6 +156,8 @@ struct PlannedCapture {
     peak: u64,
     scratch: Scratch,
     bound: Vec<Bound>,
+    /// By address.
+    outputs: BTreeMap<u64, Output>,
     /// Which plan of the heap it got.
     moment: u64,
     /// Whether others were under way beside it: one of them may run within the other.
@@ -195,6 +202,7 @@ impl PlannedCapture {
             peak: 0,
             scratch: Scratch::default(),
             bound: Vec::new(),
+            outputs: BTreeMap::new(),
             moment: 0,
             beside: false,
         }
@@ -235,11 +243,11 @@ impl PlannedCapture {
         below.is_some_and(|(start, live)| start + live.bytes > address)
     }
 
-    /// Whether a part of a block lies here that the capture has not freed.
-    fn is_output(&self, (address, bytes): (u64, u64)) -> bool {
-        let below = self.live.range(..address + bytes).rev();
-        let mut here = below.take_while(|(start, live)| **start + live.bytes > address);
-        here.any(|(_, live)| !live.freed)
+    /// Blocks of which a part lies here that the capture did not free, from the highest down.
+    fn outputs_in(&self, (address, bytes): (u64, u64)) -> impl Iterator<Item = (u64, Output)> + '_ {
+        let below = self.outputs.range(..address + bytes).rev();
+        let here = below.take_while(move |(start, output)| **start + output.bytes > address);
+        here.map(|(&start, &output)| (start, output))
     }
 
     /// The rows of the pieces that its graph writes, each with whether the host has freed an output
@@ -247,7 +255,8 @@ impl PlannedCapture {
     fn written(&self) -> BTreeMap<usize, bool> {
         let mut written = BTreeMap::new();
         for bound in self.bound.iter().filter(|_| self.owner == Owner::Graph) {
-            let freed = bound.output && !self.is_live((bound.address, bound.bytes));
+            let place = (bound.address, bound.bytes);
+            let freed = self.outputs_in(place).next().is_some() && !self.is_live(place);
             *written.entry(bound.piece).or_default() |= freed;
         }
         written
@@ -346,10 +355,9 @@ impl PlannedHeap {
         for planned in &mut self.bindings.captures {
             let Some(Live { bytes, owner, .. }) = planned.live.remove(&address) else { continue };
             planned.held -= bytes;
-            let here = |bound: &&mut Bound| {
-                bound.address < address + bytes && address < bound.address + bound.bytes
-            };
-            planned.bound.iter_mut().filter(here).for_each(|bound| bound.freed = Some(next));
+            if let Some(output) = planned.outputs.get_mut(&address) {
+                output.freed = Some(next);
+            }
             let Some((stream, beneath)) = owner else { return true };
             let markers = match given {
                 Ended::Markers(markers) => markers,

@@ -5,11 +5,16 @@
 
 use super::{Bound, PlannedHeap};
 use crate::driver::{Driver, DriverError};
+use crate::heap::suspend::Presence;
 
 impl PlannedHeap {
-    /// Whether nothing may be handed out, since there may be no memory behind the addresses.
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.is_suspended
+    /// How much of its memory is there.
+    pub(crate) fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    pub(crate) fn presence_mut(&mut self) -> &mut Presence {
+        &mut self.presence
     }
 
     /// Bytes that the driver has until the heap is resumed.
@@ -22,16 +27,6 @@ impl PlannedHeap {
         self.waiting.0
     }
 
-    /// Hands nothing out from now on.
-    pub(crate) fn shut(&mut self) {
-        self.is_suspended = true;
-    }
-
-    /// Hands memory out again, if all of it is there.
-    pub(crate) fn reopen(&mut self) {
-        self.is_suspended &= !self.is_whole();
-    }
-
     /// Whether all bound addresses have memory.
     pub(crate) fn is_whole(&self) -> bool {
         let captures = self.bindings.captures.iter();
@@ -39,12 +34,18 @@ impl PlannedHeap {
     }
 
     /// Gives the memory of all pieces back.
+    ///
+    /// # Errors
+    /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
     pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
         self.release_orphans(driver);
         let bindings = &mut self.bindings;
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
                 driver.unmap(bound.address, bound.bytes)?;
+                if bound.open {
+                    self.presence = Presence::Suspended;
+                }
                 (bound.there, bound.open) = (false, false);
             }
         }

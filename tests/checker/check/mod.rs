@@ -1,5 +1,6 @@
 //! The checker against hand-made captures, and against its own definition spelt out naively.
 
+mod compaction;
 mod memory;
 mod random_memory;
 

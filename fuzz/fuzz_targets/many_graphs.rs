@@ -1,0 +1,8 @@
+//! Random programs with pools of many planned graphs that are compacted.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    regraph_testing::many_graphs(data);
+});
