@@ -213,7 +213,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_POOL_IN_USE = 39,
     /**
-     * The pool cannot be suspended now: captures or work use it.
+     * The pool cannot be suspended or compacted now: captures or work use it.
      */
     REGRAPH_ERROR_POOL_BUSY = 40,
     /**
@@ -221,7 +221,7 @@ enum regraph_error
      */
     REGRAPH_ERROR_CANNOT_SUSPEND = 41,
     /**
-     * The pool is suspended: resume it first.
+     * The pool is suspended, or short of a part of its memory: resume it first.
      */
     REGRAPH_ERROR_POOL_SUSPENDED = 42,
     /**
@@ -293,6 +293,11 @@ enum regraph_error
      * same work again (see regraph_set_attempt()).
      */
     REGRAPH_ERROR_CAPTURE_AGAIN = 57,
+    /**
+     * The checker refuses to have the pool compacted: a flaw of the engine. All graphs and blocks have
+     * the memory that they had.
+     */
+    REGRAPH_ERROR_COMPACTION_REFUSED = 58,
     /**
      * Anything else; the message says what.
      */
@@ -1162,14 +1167,62 @@ regraph_error regraph_pool_suspend_discarding(const struct regraph_engine *engin
  * Threads: any.
  *
  * Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
- * The pool stays suspended.
+ * The pool stays suspended, or short of a part (see regraph_pool_is_short()).
  */
 regraph_error regraph_pool_resume(const struct regraph_engine *engine,
                                   struct regraph_pool pool,
                                   uint64_t *bytes);
 
 /**
- * Whether a pool is suspended.
+ * Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives
+ * the rest back. Addresses and what live blocks hold stay; all other contents are lost, those of outputs
+ * that were freed included. Waits for the launches that regraph_launch_graph() and
+ * regraph_launch_executable() made of the pool's graphs. `bytes` gets the bytes that were given back;
+ * it may be NULL. See regraph_pool_get_excess_bytes().
+ *
+ * No launch of the pool's graphs by other calls may be running, or be submitted before the call
+ * returns: the engine does not see those. Work on live blocks may continue. Graphs whose captures were
+ * under way beside others keep their memory as it is.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool;
+ * REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL;
+ * REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER the pool may be short of a part of its
+ * memory (see regraph_pool_is_short()).
+ */
+regraph_error regraph_pool_compact(const struct regraph_engine *engine,
+                                   struct regraph_pool pool,
+                                   uint64_t *bytes);
+
+/**
+ * How many bytes regraph_pool_compact() would give back: what the pool holds beyond what its graphs
+ * and live blocks need now, because some of its graphs and outputs are gone. Freed blocks that work may
+ * still use count as live. Costs what finding the new pieces does.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED.
+ */
+regraph_error regraph_pool_get_excess_bytes(const struct regraph_engine *engine,
+                                            struct regraph_pool pool,
+                                            uint64_t *bytes);
+
+/**
+ * Whether a pool is short of a part of its memory, because the driver refused to give back what
+ * regraph_pool_compact() or a capture's end had exchanged. Until regraph_pool_resume() it is refused what
+ * a suspended pool is, but the contents of its live blocks are kept.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+ */
+regraph_error regraph_pool_is_short(const struct regraph_engine *engine,
+                                    struct regraph_pool pool,
+                                    bool *is_short);
+
+/**
+ * Whether a pool is suspended, or short of a part of its memory (see regraph_pool_is_short()).
  *
  * Threads: any.
  *

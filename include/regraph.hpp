@@ -537,6 +537,21 @@ public:
         return bytes;
     }
 
+    /// Has the graphs share the memory that they can by now: see regraph_pool_compact(). Returns the bytes
+    /// that were given back.
+    std::uint64_t compact() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_compact(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
+    /// How many bytes compact() would give back.
+    std::uint64_t excess_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_get_excess_bytes(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
     /// The pool's statistics.
     regraph_statistics statistics() const {
         regraph_statistics found{};

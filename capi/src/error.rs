@@ -67,11 +67,11 @@ pub enum regraph_error {
     REGRAPH_ERROR_CAPTURE_INVALIDATED = 38,
     /// The pool cannot be destroyed yet: blocks, captures, graphs or work use it.
     REGRAPH_ERROR_POOL_IN_USE = 39,
-    /// The pool cannot be suspended now: captures or work use it.
+    /// The pool cannot be suspended or compacted now: captures or work use it.
     REGRAPH_ERROR_POOL_BUSY = 40,
     /// The pool's memory would not come back at the same addresses.
     REGRAPH_ERROR_CANNOT_SUSPEND = 41,
-    /// The pool is suspended: resume it first.
+    /// The pool is suspended, or short of a part of its memory: resume it first.
     REGRAPH_ERROR_POOL_SUSPENDED = 42,
     /// There is not enough memory to resume the pool. It stays suspended.
     REGRAPH_ERROR_RESUME_OUT_OF_MEMORY = 43,
@@ -112,6 +112,9 @@ pub enum regraph_error {
     /// As REGRAPH_ERROR_REFUSED, but only because a kernel was launched programmatically: capture the
     /// same work again (see regraph_set_attempt()).
     REGRAPH_ERROR_CAPTURE_AGAIN = 57,
+    /// The checker refuses to have the pool compacted: a flaw of the engine. All graphs and blocks have
+    /// the memory that they had.
+    REGRAPH_ERROR_COMPACTION_REFUSED = 58,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -134,6 +137,7 @@ names! {
     REGRAPH_ERROR_UNKNOWN_POOL REGRAPH_ERROR_UNKNOWN_CAPTURE REGRAPH_ERROR_CAPTURE_ENDED
     REGRAPH_ERROR_UNKNOWN_GRAPH REGRAPH_ERROR_NOT_CAPTURING REGRAPH_ERROR_CAPTURE_INVALIDATED
     REGRAPH_ERROR_POOL_IN_USE REGRAPH_ERROR_POOL_BUSY REGRAPH_ERROR_CANNOT_SUSPEND
+    REGRAPH_ERROR_COMPACTION_REFUSED
     REGRAPH_ERROR_POOL_SUSPENDED REGRAPH_ERROR_RESUME_OUT_OF_MEMORY REGRAPH_ERROR_SET_BACK
     REGRAPH_ERROR_PER_THREAD_STREAM REGRAPH_ERROR_STREAM_IN_USE REGRAPH_ERROR_POISONED
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN

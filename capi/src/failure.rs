@@ -114,6 +114,7 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::PoolBusy { .. } => code::REGRAPH_ERROR_POOL_BUSY,
         Error::PoolHasBlocks { .. } => code::REGRAPH_ERROR_POOL_HAS_BLOCKS,
         Error::CannotSuspend { .. } => code::REGRAPH_ERROR_CANNOT_SUSPEND,
+        Error::CompactionRefused { .. } => code::REGRAPH_ERROR_COMPACTION_REFUSED,
         Error::PoolSuspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
         Error::ResumeOutOfMemory(_) => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
         Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,

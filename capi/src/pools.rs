@@ -157,7 +157,7 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
 /// Threads: any.
 ///
 /// Errors: REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_DRIVER.
-/// The pool stays suspended.
+/// The pool stays suspended, or short of a part (see regraph_pool_is_short()).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_resume(
     engine: *const regraph_engine,
@@ -174,7 +174,83 @@ pub unsafe extern "C" fn regraph_pool_resume(
     })
 }
 
-/// Whether a pool is suspended.
+/// Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives
+/// the rest back. Addresses and what live blocks hold stay; all other contents are lost, those of outputs
+/// that were freed included. Waits for the launches that regraph_launch_graph() and
+/// regraph_launch_executable() made of the pool's graphs. `bytes` gets the bytes that were given back;
+/// it may be NULL. See regraph_pool_get_excess_bytes().
+///
+/// No launch of the pool's graphs by other calls may be running, or be submitted before the call
+/// returns: the engine does not see those. Work on live blocks may continue. Graphs whose captures were
+/// under way beside others keep their memory as it is.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_POOL_BUSY while a capture or work on freed blocks uses the pool;
+/// REGRAPH_ERROR_POOL_SUSPENDED; REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_UNKNOWN_POOL;
+/// REGRAPH_ERROR_COMPACTION_REFUSED. After REGRAPH_ERROR_DRIVER the pool may be short of a part of its
+/// memory (see regraph_pool_is_short()).
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_compact(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let gone = on!(engine, engine => engine.pool(pool.into(), "compact_pool")?.compact())?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, gone) };
+        Ok(())
+    })
+}
+
+/// How many bytes regraph_pool_compact() would give back: what the pool holds beyond what its graphs
+/// and live blocks need now, because some of its graphs and outputs are gone. Freed blocks that work may
+/// still use count as live. Costs what finding the new pieces does.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_POOL_SUSPENDED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_get_excess_bytes(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
+        out.put(on!(engine, engine => engine.excess_bytes(pool.into()))?);
+        Ok(())
+    })
+}
+
+/// Whether a pool is short of a part of its memory, because the driver refused to give back what
+/// regraph_pool_compact() or a capture's end had exchanged. Until regraph_pool_resume() it is refused what
+/// a suspended pool is, but the contents of its live blocks are kept.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_is_short(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    is_short: *mut bool,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(is_short, "is_short")?) };
+        out.put(on!(engine, engine => engine.is_short(pool.into()))?);
+        Ok(())
+    })
+}
+
+/// Whether a pool is suspended, or short of a part of its memory (see regraph_pool_is_short()).
 ///
 /// Threads: any.
 ///

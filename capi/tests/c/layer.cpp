@@ -171,6 +171,26 @@ static void captures_and_graphs() {
     CHECK(p.resume() > 0);
     planned.launch(a);
     p.synchronize();
+
+    // The one that the memory was made for goes, and the smaller one needs a part of it.
+    graph small = p.record(a, [&](capture &c) {
+        c.plan();
+        auto only = c.allocate(2 * MIB, a);
+        kernel(e, a);
+    });
+    graph large = p.record(a, [&](capture &c) {
+        c.plan();
+        auto one = c.allocate(24 * MIB, a);
+        kernel(e, a);
+    });
+    { graph gone = std::move(planned); }
+    const auto excess = p.excess_bytes();
+    large.launch(a);
+    p.synchronize();
+    CHECK(p.compact() == excess && p.excess_bytes() == 0);
+    small.launch(a);
+    large.launch(a);
+    p.synchronize();
 }
 
 // What an exception leaves behind is nothing.

@@ -62,6 +62,9 @@ static void unknown_pool(bench it, regraph_pool pool) {
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend_discarding(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_resume(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_suspended(e, pool, &suspended));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_short(e, pool, &suspended));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_compact(e, pool, &bytes));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_excess_bytes(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_follow(e, pool, it.stream));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_synchronize(e, pool));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_destroy(e, pool));

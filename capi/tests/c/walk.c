@@ -132,6 +132,11 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_pool_resume(NULL, it.pool, &bytes));
     IS(REGRAPH_ERROR_NULL, regraph_pool_is_suspended(NULL, it.pool, &suspended));
     IS(REGRAPH_ERROR_NULL, regraph_pool_is_suspended(e, it.pool, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_compact(NULL, it.pool, &bytes));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_get_excess_bytes(NULL, it.pool, &bytes));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_get_excess_bytes(e, it.pool, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_is_short(NULL, it.pool, &suspended));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_is_short(e, it.pool, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(NULL, it.pool, 1, it.a, &block));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(e, it.pool, 1, it.a, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_allocate_fixed(NULL, it.pool, 1, it.a, &block));
@@ -725,6 +730,10 @@ static void suspending(void) {
     OK(regraph_allocate(e, other, 1020 * MIB, it.b, &fill));
     IS(REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, regraph_pool_resume(e, it.pool, &bytes));
     OK(regraph_free(e, fill.id));
+    OK(regraph_pool_is_short(e, it.pool, &suspended));
+    CHECK(!suspended);
+    IS(REGRAPH_ERROR_POOL_SUSPENDED, regraph_pool_compact(e, it.pool, &bytes));
+    IS(REGRAPH_ERROR_POOL_SUSPENDED, regraph_pool_get_excess_bytes(e, it.pool, &bytes));
     OK(regraph_pool_resume(e, it.pool, &bytes));
     CHECK(bytes == 8 * MIB);
     OK(regraph_free(e, block.id));
@@ -733,6 +742,58 @@ static void suspending(void) {
     OK(regraph_abandon_capture(uncached.engine, uncached.capture));
     IS(REGRAPH_ERROR_CANNOT_SUSPEND, regraph_pool_suspend(uncached.engine, uncached.pool, NULL));
     regraph_engine_destroy(uncached.engine);
+}
+
+/* A graph whose memory comes at its end, of a block of so many MiB. */
+static regraph_graph_id of_one_block(bench it, uint64_t mib) {
+    regraph_plan_options options;
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_block block;
+    memset(&options, 0, sizeof options);
+    options.max_mappings = 1;
+    OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    OK(regraph_plan_capture(it.engine, capture, &options));
+    OK(regraph_allocate(it.engine, it.pool, mib * MIB, it.a, &block));
+    OK(regraph_sim_launch(it.engine, it.a, false));
+    OK(regraph_free(it.engine, block.id));
+    OK(regraph_finish_stream_capture(it.engine, capture, &report));
+    return report.graph;
+}
+
+static void compacting(void) {
+    bench it = begin("plan:exact", false);
+    regraph_engine *e = it.engine;
+    const uint64_t sizes[] = {40, 30};
+    regraph_block block;
+    regraph_graph_id graphs[2];
+    regraph_graph graph = NULL;
+    uint64_t excess = 77, gone = 78;
+    bool is_short = true;
+    int i;
+    OK(regraph_allocate(e, it.pool, MIB, it.a, &block));
+    IS(REGRAPH_ERROR_POOL_BUSY, regraph_pool_compact(e, it.pool, &gone));
+    SAYS("compact_pool");
+    CHECK(gone == 78);
+    OK(regraph_free(e, block.id));
+    OK(regraph_abandon_capture(e, it.capture));
+    OK(regraph_sim_end_capture(e, it.a, &graph));
+    OK(regraph_sim_destroy_graph(e, graph));
+    /* The larger piece does not fit the smaller graph. */
+    for (i = 0; i < 2; i++) graphs[i] = of_one_block(it, sizes[i]);
+    CHECK(statistics(e).all.reserved_bytes.current == 70 * MIB);
+    OK(regraph_pool_get_excess_bytes(e, it.pool, &excess));
+    CHECK(excess == 30 * MIB);
+    OK(regraph_pool_compact(e, it.pool, &gone));
+    CHECK(gone == excess && statistics(e).all.reserved_bytes.current == 40 * MIB);
+    OK(regraph_pool_compact(e, it.pool, NULL));
+    OK(regraph_pool_get_excess_bytes(e, it.pool, &excess));
+    OK(regraph_pool_is_short(e, it.pool, &is_short));
+    CHECK(excess == 0 && !is_short);
+    for (i = 0; i < 2; i++) OK(regraph_launch_graph(e, graphs[i], it.a));
+    OK(regraph_pool_synchronize(e, it.pool));
+    for (i = 0; i < 2; i++) OK(regraph_release_graph(e, graphs[i]));
+    regraph_engine_destroy(e);
 }
 
 static void snapshots(void) {
@@ -793,6 +854,7 @@ int main(void) {
     journals();
     plans();
     suspending();
+    compacting();
     snapshots();
     failures_of_the_driver_and_panics();
     printf("%d checks\n", checks);
