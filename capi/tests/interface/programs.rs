@@ -85,6 +85,17 @@ fn the_cpp_layer() {
     assert!(printed.ends_with(" checks\n"), "{printed}");
 }
 
+/// RMM's callbacks get streams of one class in some versions and of another in others.
+#[test]
+fn a_memory_resource_of_rmm() {
+    let program = source("tests/c/rmm.cpp");
+    let (printed, folder) = build_and_run(Language::Cpp17, &program, Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+    let mirrors = format!("-I{}", source("tests/c/mirrors").display());
+    let arguments = ["-c", &mirrors, "-DRMM_MIRROR_STREAM=rmm::cuda_stream_view", "-fsyntax-only"];
+    compile(Language::Cpp17, &program, &folder.path().join("nothing.o"), &arguments);
+}
+
 /// It needs no exceptions, and can be in several files of a program.
 #[test]
 fn the_cpp_layer_without_exceptions() {

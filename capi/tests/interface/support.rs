@@ -127,7 +127,9 @@ pub fn build_and_try(language: Language, source: &Path, linked: Linked) -> (Outp
     let path = libraries.to_str().unwrap();
     let run_path = format!("-Wl,-rpath,{}", folder.path().display());
     let archive = format!("{path}/libregraph_c.a");
-    let mut arguments = vec!["-pthread"];
+    // Of libraries that a program includes and that need not be installed.
+    let mirrors = format!("-I{}/tests/c/mirrors", env!("CARGO_MANIFEST_DIR"));
+    let mut arguments = vec!["-pthread", &*mirrors];
     match linked {
         Linked::Shared => arguments.extend(["-L", path, "-lregraph_c", "-ldl", &*run_path]),
         // What Rust's own library needs.

@@ -35,7 +35,7 @@ pub fn install(layout: &Layout<'_>) -> io::Result<Vec<PathBuf>> {
     let version = version_of(&fs::read_to_string(include.join("regraph.h"))?)?;
     let mut to = Installed { paths: Vec::new() };
 
-    for header in ["regraph.h", "regraph.hpp"] {
+    for header in ["regraph.h", "regraph.hpp", "regraph_rmm.hpp"] {
         to.copy(&include.join(header), &prefix.join("include").join(header))?;
     }
     let folder = prefix.join(relative);

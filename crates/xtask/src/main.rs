@@ -11,7 +11,7 @@ const USAGE: &str = "\
 usage: cargo xtask install --prefix DIR [--libdir NAME]
 
 Builds the C library, optimized and without debug symbols, and installs below DIR:
-  include/   regraph.h, regraph.hpp
+  include/   regraph.h, regraph.hpp, regraph_rmm.hpp
   NAME/      libregraph_c.so, libregraph_c.a, pkgconfig/regraph.pc, cmake/regraph/
 NAME is lib unless --libdir says otherwise, such as lib64 or lib/x86_64-linux-gnu.
 The installed tree can be moved as a whole.";
