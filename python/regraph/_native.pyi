@@ -111,6 +111,15 @@ def cupy_failure() -> tuple[bool, str] | None:
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
     """Sends all that this thread asks for to a pool, until the pool's end in this thread."""
 
+def compact(device: int, pool: tuple[int, int] | None = None) -> int:
+    """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.
+
+    The device was waited for, and no graph is launched meanwhile.
+    """
+
+def excess_bytes(device: int, pool: tuple[int, int] | None = None) -> int:
+    """How many bytes `compact` would give back."""
+
 def capture_beginning(device: int, stream: int) -> None:
     """Tells that a capture is about to begin on a stream, in this thread.
 

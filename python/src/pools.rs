@@ -50,6 +50,8 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(compact, module)?)?;
+    module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }
 
@@ -57,6 +59,21 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn begin_thread_pool(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
     py.detach(|| allocator()?.begin_thread_pool(device, pool).map_err(raised))
+}
+
+/// Has the graphs of a pool, or of all, share what they can by now; how many bytes went. The host has waited
+/// for the device.
+#[pyfunction]
+#[pyo3(signature = (device, pool=None))]
+fn compact(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
+    py.detach(|| allocator()?.compact(device, pool).map_err(raised))
+}
+
+/// How many bytes that would be.
+#[pyfunction]
+#[pyo3(signature = (device, pool=None))]
+fn excess_bytes(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
+    py.detach(|| allocator()?.excess_bytes(device, pool).map_err(raised))
 }
 
 /// Memory from an allocator of PyTorch's.

@@ -147,6 +147,8 @@ class FakeNative(types.ModuleType):
         self._answer("statistics", statistics())
         self._answer("memory_fraction", 0.5)
         self._answer("learned", 3)
+        self._answer("compact", 7)
+        self._answer("excess_bytes", 9)
         self._answer("snapshot", json.dumps(snapshot()))
         self._answer("explain", [])
         self._answer("pools", [])

@@ -12,7 +12,7 @@ use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
 const MIB: u64 = 1 << 20;
@@ -898,6 +898,53 @@ fn captures_that_are_alone_get_a_plan_where_the_settings_say_so() {
     h.capture(h.stream(), POOL, true);
     let told = h.plugin.captures(0).unwrap();
     assert!(told[0].mappings.is_some(), "{told:?}");
+}
+
+#[test]
+fn pools_of_planned_captures_are_compacted() {
+    const OTHER: PoolKey = (9, 1);
+    let settings = Settings::default().plan(PlanChoice::Exact).plan_max_mappings(Some(1));
+    let h = host_with(Config::default().settings(settings));
+    let s = h.stream();
+    for (key, pages) in [(POOL, 20), (POOL, 15), (OTHER, 9), (OTHER, 4)] {
+        let route = h.begin(s, key);
+        h.plugin.capture_begun(0, s, route, true).unwrap();
+        let block = h.plugin.allocate(pages * 2 * MIB, 0, s).unwrap();
+        h.launch(s);
+        h.free(block);
+        h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+        h.end(s, key);
+        h.plugin.capture_ended(0, s).unwrap();
+    }
+    let excess = |key| h.plugin.excess_bytes(0, key).unwrap();
+    let used = h.driver.used_bytes();
+    assert_eq!((excess(None), excess(Some(OTHER))), ((15 + 4) * 2 * MIB, 4 * 2 * MIB));
+    let unknown = h.plugin.compact(0, Some((7, 7)));
+    assert!(matches!(unknown, Err(Error::UnknownPool { .. })), "{unknown:?}");
+    // A pool that cannot be compacted just now keeps none of the others from it.
+    let route = h.begin(s, OTHER);
+    h.plugin.capture_begun(0, s, route, true).unwrap();
+    let block = h.plugin.allocate(2 * MIB, 0, s).unwrap();
+    assert!(h.plugin.compact(0, None).is_err());
+    assert_eq!((excess(Some(POOL)), excess(Some(OTHER))), (0, 4 * 2 * MIB));
+    h.launch(s);
+    h.free(block);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, OTHER);
+    h.plugin.capture_ended(0, s).unwrap();
+    // A failure that leaves it short of a part is made up for by the next call.
+    h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
+    h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    assert!(h.plugin.compact(0, Some(OTHER)).is_err());
+    assert!(excess_refused(&h, OTHER));
+    assert!(h.plugin.compact(0, None).unwrap() > 0);
+    assert_eq!((excess(None), h.driver.used_bytes()), (0, (20 + 9) * 2 * MIB));
+    assert!(h.driver.used_bytes() < used);
+}
+
+fn excess_refused(h: &Host, key: PoolKey) -> bool {
+    let refused = h.plugin.excess_bytes(0, Some(key));
+    matches!(refused, Err(Error::Engine(regraph::engine::Error::PoolSuspended { .. })))
 }
 
 #[test]

@@ -20,6 +20,7 @@
 mod addresses;
 mod captures;
 mod checkpoints;
+mod compact;
 mod device;
 mod error;
 mod figures;

@@ -13,6 +13,7 @@ from regraph.torch.requirements import require_torch
 require_torch()
 
 # ruff: noqa: E402 -- the check above comes first.
+from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, Refused
 from regraph.torch.explaining import explain
@@ -53,7 +54,9 @@ __all__ = [
     "_snapshot",
     "backend",
     "captures",
+    "compact",
     "enable",
+    "excess_bytes",
     "explain",
     "get_per_process_memory_fraction",
     "is_enabled",
