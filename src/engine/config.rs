@@ -187,6 +187,8 @@ pub enum Flaw {
     RestoredUnsettled,
     /// What a restoration frees is no graph's.
     RestoredGraphs,
+    /// A restored block is no graph's of those that are captured after the restoration.
+    RestoredLater,
     /// What a pool has borrowed is told from no block of the lender's, and ends when that is restored.
     RestoredBorrowed,
     /// Outside captures what a stream gave back is free for every stream.

@@ -161,7 +161,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a block that is in the tables and among the live ones' figures no more.
     fn free_counted(&mut self, mut block: LiveBlock) {
-        if block.restored {
+        if block.restored && !self.config.lacks(Flaw::RestoredLater) {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
             let row = self.state.pools.get(block.pool);
             block.graphs |= row.is_some_and(|row| !row.is_without_graphs());

@@ -363,6 +363,27 @@ fn restored_graphs() {
     });
 }
 
+/// The restoration forgets that the block was recorded for the stream that captures afterwards.
+#[test]
+fn restored_later() {
+    overwritten(Flaw::RestoredLater, |b, work| {
+        let [s, t] = b.streams();
+        let block = b.allocate(s);
+        b.engine.record_stream(block.id, t).unwrap();
+        let checkpoint = b.engine.checkpoint(b.pool).unwrap();
+        let block = b.engine.restore(b.pool, &checkpoint).unwrap().live[0];
+        let capture = b.begin(t);
+        work(t, block, 1);
+        b.engine.end_capture(capture, b.graph(t)).unwrap();
+        let graph = b.driver.end_capture(t).unwrap();
+        let executable = b.driver.instantiate(graph).unwrap();
+        b.engine.free(block.id).unwrap();
+        let eager = b.allocate(s);
+        b.driver.replay(executable, t).unwrap();
+        work(s, eager, 2);
+    });
+}
+
 /// The graph of the other pool's capture is launched beside that of a capture into the restored pool.
 #[test]
 fn restored_in_capture() {
