@@ -20,6 +20,11 @@ impl<V: Copy, const ROWS: usize> Recent<V, ROWS> {
         Self(Box::new([(0, None); ROWS]))
     }
 
+    /// Drops all that is known.
+    pub(crate) fn clear(&mut self) {
+        self.0.fill((0, None));
+    }
+
     #[inline]
     pub(crate) fn get(&self, handle: usize) -> Option<V> {
         let (found, value) = self.0[Self::row(handle)];

@@ -78,6 +78,19 @@ impl Dag {
         }
     }
 
+    /// Forgets all nodes; what is allocated stays.
+    pub fn clear(&mut self) {
+        let Self { rows, handles, windows, places, programmatic: _, .. } = self;
+        rows.clear();
+        handles.clear();
+        windows.clear();
+        places.clear();
+        (self.all_full, self.starts, self.queries) = (true, false, 0);
+        self.pending.clear();
+        self.fetched.clear();
+        self.answer.clear();
+    }
+
     /// How many nodes are mirrored.
     #[inline]
     pub fn len(&self) -> usize {

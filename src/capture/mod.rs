@@ -88,7 +88,15 @@ pub struct Capture {
     indices: Terminals,
     now: Moment,
     heed_set_back: bool,
+    /// Of streams of captures before; cleared, and kept for what they have allocated.
+    spare: Vec<Reach>,
 }
+
+/// Of a capture with more nodes nothing is kept for the next one.
+const KEPT_NODES: usize = 1 << 12;
+
+/// Of so many streams at most what is allocated is kept for the next capture.
+const KEPT_STREAMS: usize = 16;
 
 /// What is completed before any next work of one stream starts.
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +136,9 @@ impl Proof<'_> {
 
 impl Capture {
     /// `heed_set_back` is false only in tests that take this rule out of the engine.
-    pub fn new(programmatic: Programmatic, outlook: Outlook, heed_set_back: bool) -> Self {
+    pub fn new(programmatic: Programmatic, heed_set_back: bool) -> Self {
         Self {
-            outlook,
+            outlook: Outlook::default(),
             heed_set_back,
             dag: Dag::new(programmatic),
             streams: Vec::new(),
@@ -138,7 +146,39 @@ impl Capture {
             recent: Recent::new(),
             indices: Terminals::new(),
             now: Moment::default(),
+            spare: Vec::new(),
         }
+    }
+
+    /// Forgets everything but what edges prove, so that another capture can be mirrored with what this one has
+    /// allocated. False where that is too much to be kept: then it is to be dropped.
+    pub fn clear(&mut self) -> bool {
+        let Self {
+            outlook,
+            dag,
+            streams,
+            by_handle,
+            recent,
+            indices,
+            now,
+            heed_set_back: _,
+            spare,
+        } = self;
+        if dag.len() > KEPT_NODES || streams.len() > KEPT_STREAMS {
+            return false;
+        }
+        *outlook = Outlook::default();
+        dag.clear();
+        spare.extend(streams.drain(..).map(|Stream { mut reach, .. }| {
+            reach.clear();
+            reach
+        }));
+        spare.truncate(KEPT_STREAMS);
+        by_handle.clear();
+        recent.clear();
+        indices.clear();
+        *now = Moment::default();
+        true
     }
 
     /// The index of a stream that was seen in this capture.
@@ -385,7 +425,7 @@ impl Capture {
         let stream = StreamIndex::new(self.streams.len());
         self.streams.push(Stream {
             handle,
-            reach: Reach::default(),
+            reach: self.spare.pop().unwrap_or_default(),
             course: Course::default(),
             stale: false,
             changed: Moment::default(),

@@ -53,6 +53,15 @@ impl Places {
         Self { places: Vec::new(), pages: new_map(), recent: Recent::new(), others: new_map() }
     }
 
+    /// Forgets all handles; what is allocated stays.
+    pub(super) fn clear(&mut self) {
+        let Self { places, pages, recent, others } = self;
+        places.clear();
+        pages.clear();
+        recent.clear();
+        others.clear();
+    }
+
     /// The slot of a handle.
     #[inline]
     pub(super) fn slot(&mut self, node: NodeHandle) -> Slot {

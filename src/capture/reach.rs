@@ -107,6 +107,17 @@ impl Found {
 }
 
 impl Reach {
+    /// Forgets all nodes; what is allocated stays.
+    pub(crate) fn clear(&mut self) {
+        self.forget();
+        self.two_sets = false;
+        self.replace_terminals(&[], &[]);
+        self.old.clear();
+        self.stack.clear();
+        self.missing.clear();
+        self.beyond.clear();
+    }
+
     /// The terminals, as the driver gave them last.
     #[inline]
     pub(crate) fn raw_terminals(&self) -> &[Dependency] {

@@ -27,6 +27,15 @@ impl Default for Rows {
 }
 
 impl Rows {
+    /// Forgets all rows; what is allocated stays.
+    pub(super) fn clear(&mut self) {
+        let Self { starts, targets, orders, lowest } = self;
+        starts.truncate(1);
+        targets.clear();
+        orders.clear();
+        lowest.clear();
+    }
+
     /// The targets of a row.
     #[inline]
     pub(super) fn targets(&self, row: usize) -> &[u32] {

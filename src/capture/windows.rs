@@ -67,6 +67,13 @@ impl Iterator for Lacking {
 }
 
 impl Windows {
+    /// Forgets all nodes; what is allocated stays.
+    pub(super) fn clear(&mut self) {
+        let Self { rows, nodes } = self;
+        rows.clear();
+        *nodes = 0;
+    }
+
     /// Adds the next node; its direct predecessors have been added before.
     #[inline]
     pub(super) fn push(&mut self, predecessors: &[u32]) {

@@ -109,29 +109,48 @@ pub(super) enum CapturePhase {
 /// The captures under way.
 #[derive(Debug, Default)]
 pub(super) struct Captures {
-    rows: Vec<Option<CaptureState>>,
+    rows: Vec<Option<Box<CaptureState>>>,
+    /// Of captures that are over; cleared, and kept for what they have allocated.
+    spare: [Option<Box<CaptureState>>; KEPT],
     /// How many there were so far.
     made: u64,
 }
 
 const UNDER_WAY: &str = "the slot of a capture under way";
 
+/// Of so many captures at most what is allocated is kept for later ones.
+const KEPT: usize = 4;
+
+/// Of so many blocks at most what a capture has allocated for them is kept for the next one.
+const KEPT_BLOCKS: usize = 1 << 12;
+
 impl Captures {
-    /// Adds a capture, which is made with its age.
-    pub(super) fn add(&mut self, make: impl FnOnce(u64) -> CaptureState) -> CaptureSlot {
+    /// Adds a capture in which nothing has happened; `proof` makes an empty one.
+    pub(super) fn add(&mut self, id: CaptureId, proof: impl FnOnce() -> Capture) -> CaptureSlot {
         self.made += 1;
+        let kept = self.spare.iter_mut().find_map(Option::take);
+        let mut made = kept.unwrap_or_else(|| Box::new(CaptureState::new(proof())));
+        (made.id, made.age, made.since) = (id, self.made, Instant::now());
         let vacant = self.rows.iter().position(Option::is_none);
         let row = vacant.unwrap_or(self.rows.len());
         if row == self.rows.len() {
             self.rows.push(None);
         }
-        self.rows[row] = Some(make(self.made));
+        self.rows[row] = Some(made);
         CaptureSlot::new(row)
     }
 
     /// Takes a capture out of those under way, for good.
-    pub(super) fn take(&mut self, slot: CaptureSlot) -> Option<CaptureState> {
+    pub(super) fn take(&mut self, slot: CaptureSlot) -> Option<Box<CaptureState>> {
         self.rows[slot.index()].take()
+    }
+
+    /// Keeps what a capture has allocated that was taken out, for later ones.
+    pub(super) fn keep(&mut self, mut over: Box<CaptureState>) {
+        let room = self.spare.iter_mut().find(|it| it.is_none());
+        if let Some(room) = room.filter(|_| over.clear()) {
+            *room = Some(over);
+        }
     }
 
     #[inline]
@@ -145,7 +164,7 @@ impl Captures {
     }
 
     pub(super) fn find(&self, slot: CaptureSlot) -> Option<&CaptureState> {
-        self.rows.get(slot.index())?.as_ref()
+        self.rows.get(slot.index())?.as_deref()
     }
 
     #[inline]
@@ -160,16 +179,17 @@ impl Captures {
 
     pub(super) fn with_slots(&self) -> impl Iterator<Item = (CaptureSlot, &CaptureState)> {
         let rows = self.rows.iter().enumerate();
-        rows.filter_map(|(row, it)| Some((CaptureSlot::new(row), it.as_ref()?)))
+        rows.filter_map(|(row, it)| Some((CaptureSlot::new(row), it.as_deref()?)))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &CaptureState> + Clone {
-        self.rows.iter().flatten()
+        self.rows.iter().flatten().map(Box::as_ref)
     }
 
     /// Those that use a pool.
     pub(super) fn of(&mut self, pool: PoolId) -> impl Iterator<Item = &mut CaptureState> {
-        self.rows.iter_mut().flatten().filter(move |it| it.pools.contains(&pool))
+        let all = self.rows.iter_mut().flatten().map(Box::as_mut);
+        all.filter(move |it| it.pools.contains(&pool))
     }
 
     /// The numbers of those that use a pool.
@@ -220,6 +240,68 @@ impl Captures {
 }
 
 impl CaptureState {
+    /// One in which nothing has happened.
+    fn new(proof: Capture) -> Self {
+        Self {
+            id: CaptureId(0),
+            age: 0,
+            proof,
+            journal: None,
+            pools: SmallVec::new(),
+            expected: None,
+            blocks: 0,
+            rows: FixedBitSet::new(),
+            held: Vec::new(),
+            left: Vec::new(),
+            capturing_thread: CapturingThread::default(),
+            step: 0,
+            set_backs_seen: Moment::default(),
+            undone: None,
+            following: None,
+            planning: Planning::default(),
+            since: Instant::now(),
+            concurrent: false,
+            lost: None,
+        }
+    }
+
+    /// Makes it one in which nothing has happened. False where what it has allocated is too much to be kept.
+    fn clear(&mut self) -> bool {
+        let Self {
+            // Set when it is added again.
+            id: _,
+            age: _,
+            since: _,
+            proof,
+            journal,
+            pools,
+            expected,
+            blocks,
+            rows,
+            held,
+            left,
+            capturing_thread,
+            step,
+            set_backs_seen,
+            undone,
+            following,
+            planning,
+            concurrent,
+            lost,
+        } = self;
+        if rows.len().max(held.capacity()).max(left.capacity()) > KEPT_BLOCKS || !proof.clear() {
+            return false;
+        }
+        rows.clear();
+        held.clear();
+        left.clear();
+        pools.clear();
+        (*journal, *expected, *undone, *following, *lost) = (None, None, None, None, None);
+        (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
+        (*blocks, *step, *set_backs_seen, *concurrent) = (0, 0, Moment::default(), false);
+        true
+    }
+
     /// Writes a fact into the capture's journal, where it keeps one.
     pub(super) fn write_journal(&mut self, entry: Entry<'_>) {
         if let Some(journal) = &mut self.journal {

@@ -381,8 +381,12 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn hold_ordered(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get(pool) else { return };
         for heap in row.heaps() {
-            for (range, timeline, position) in self.state.pools.heap_mut(heap).hold_stream_ordered()
-            {
+            let held = self.state.pools.heap_mut(heap).hold_stream_ordered();
+            if held.is_empty() {
+                continue;
+            }
+            self.state.touch(heap);
+            for (range, timeline, position) in held {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
@@ -390,7 +394,6 @@ impl<D: Driver> Locked<'_, D> {
                 let positions = [mark].into_iter().collect();
                 self.state.deferred.add(Deferred { positions, ..waiting });
             }
-            self.state.touch(heap);
         }
     }
 }

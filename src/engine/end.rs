@@ -308,10 +308,11 @@ impl<D: Driver> Locked<'_, D> {
         for pool in self.state.capture(slot).pools.clone() {
             self.drop_premapped_at_end(pool, slot);
         }
-        let Some(capture_state) = self.state.take_capture(slot) else { return Ok(()) };
-        let CaptureState { id, pools, held, lost, left, rows, .. } = capture_state;
+        let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };
+        let CaptureState { id, pools, held, lost, left, rows, .. } = &mut *over;
+        let (id, lost) = (*id, lost.take());
         accepted &= lost.is_none();
-        for block in left {
+        for block in left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
             self.state.discount(&block, self.config.statistics);
             block.roll_back();
@@ -339,7 +340,7 @@ impl<D: Driver> Locked<'_, D> {
             waiting.graphs |= accepted && waiting.users.len() < users;
         }
         let hold = !self.config.lacks(Flaw::Hold);
-        for &pool in &pools {
+        for &pool in &*pools {
             let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
             let Some(row) = self.state.pools.get_mut(pool) else { continue };
             row.remove_capture();
@@ -363,7 +364,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.touch(heap);
             }
         }
-        for Held { heap, range, block, asked, graphs, outside, positions, .. } in held {
+        for Held { heap, range, block, asked, graphs, outside, positions, .. } in held.drain(..) {
             let pool = self.state.pools.pool_of(heap);
             let waiting = Deferred::new((pool, heap), range, block, graphs || accepted);
             self.state.deferred.add(Deferred {
@@ -376,11 +377,12 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.poll_deferred(usize::MAX);
         if !accepted {
-            self.leave_planned(&pools, id);
-            for pool in pools {
+            self.leave_planned(pools, id);
+            for &pool in &*pools {
                 self.forget_graphs(pool);
             }
         }
+        self.state.captures.keep(over);
         lost.map_or(Ok(()), Err)
     }
 

@@ -309,7 +309,7 @@ impl Pools {
 
     /// Sets who may have what is free in a pool.
     pub(super) fn set_spare(&mut self, id: PoolId, spare: Spare) {
-        let Some(pool) = self.get_mut(id) else { return };
+        let Some(pool) = self.get_mut(id).filter(|pool| pool.spare != spare) else { return };
         pool.spare = spare;
         self.lenders.retain(|&lender| lender != id);
         if matches!(spare, Spare::Lent | Spare::LentWhenShort) {

@@ -1,15 +1,8 @@
 //! Everything behind the engine's lock, and what its calls have in common.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Instant;
-
-use fixedbitset::FixedBitSet;
-use smallvec::SmallVec;
-
 use super::accounts::Accounts;
 use super::attempts::Attempt;
-use super::capture_state::{CaptureState, Captures, CapturingThread, Planning};
+use super::capture_state::{CaptureState, Captures, CapturingThread};
 use super::config::{Config, Flaw};
 use super::deferred::Deferrals;
 use super::history::{Frames, Ring};
@@ -22,12 +15,14 @@ use super::stream_cache::StreamCaches;
 use super::streams::{this_thread, StreamStatus, Timelines};
 use super::verdicts::Verdicts;
 use super::Error;
-use crate::capture::{Capture, Foresight, Moment, StreamIndex};
+use crate::capture::{Capture, Foresight, StreamIndex};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
 use crate::heap::{CaptureSlot, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
 use crate::settings::Settings;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
 /// searches.
@@ -126,7 +121,7 @@ impl State {
     }
 
     /// Takes a capture out of those under way, for good.
-    pub(super) fn take_capture(&mut self, slot: CaptureSlot) -> Option<CaptureState> {
+    pub(super) fn take_capture(&mut self, slot: CaptureSlot) -> Option<Box<CaptureState>> {
         let capture_state = self.captures.take(slot)?;
         for stream in capture_state.streams() {
             self.timelines.set_ended(stream, capture_state.age, capture_state.id);
@@ -346,27 +341,13 @@ impl<D: Driver> Locked<'_, D> {
         let keeps = settings.check || self.config.journal || self.state.journals || planned;
         // A capture that was not announced may be another than the one that was expected.
         self.state.timelines.take_expected(stream);
-        self.state.captures.add(|age| CaptureState {
-            id,
-            age,
-            proof: Capture::new(trusted, outlook, !self.config.lacks(Flaw::SetBack)),
-            journal: keeps.then(Journal::new),
-            pools: SmallVec::new(),
-            expected: None,
-            blocks: 0,
-            rows: FixedBitSet::new(),
-            held: Vec::new(),
-            left: Vec::new(),
-            capturing_thread: CapturingThread::default(),
-            step: self.config.settings.growth_step_bytes.unwrap_or(0),
-            set_backs_seen: Moment::default(),
-            undone: None,
-            following: None,
-            planning: Planning::default(),
-            since: Instant::now(),
-            concurrent: false,
-            lost: None,
-        })
+        let heeds = !self.config.lacks(Flaw::SetBack);
+        let slot = self.state.captures.add(id, || Capture::new(trusted, heeds));
+        let added = self.state.captures.get_mut(slot);
+        added.proof.set_outlook(outlook);
+        added.journal = keeps.then(Journal::new);
+        added.step = settings.growth_step_bytes.unwrap_or(0);
+        slot
     }
 
     /// Has a capture keep a record from now on, if it keeps none. Says whether it keeps one: none begins once it

@@ -79,8 +79,8 @@ impl<D: Driver + HostApi> Plugin<D> {
         let mut pools = device.pools();
         if let Some(private) = pools.private.get_mut(&key) {
             private.releases += 1;
-            device.leave_pool(private);
         }
+        device.leave_pool(&mut pools, key);
         Ok(())
     }
 
@@ -259,10 +259,9 @@ impl<D: Driver + HostApi> Plugin<D> {
             Err(error) => return Err(error.into()),
         }
         device.routes.remove_one(serial);
-        if let Some(private) = device.pools().private.get_mut(&key) {
-            if private.releases == releases {
-                device.leave_pool(private);
-            }
+        let mut pools = device.pools();
+        if pools.private.get(&key).is_some_and(|private| private.releases == releases) {
+            device.leave_pool(&mut pools, key);
         }
         Ok(())
     }
@@ -297,9 +296,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     pub fn begin_failed(&self, device: u32, route: u64) -> Result<(), Error> {
         let device = self.device(device)?;
         if let Some(key) = device.routes.remove_one(route) {
-            if let Some(private) = device.pools().private.get_mut(&key) {
-                device.leave_pool(private);
-            }
+            device.leave_pool(&mut device.pools(), key);
         }
         Ok(())
     }

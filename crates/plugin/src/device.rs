@@ -207,16 +207,22 @@ impl<D: Driver + HostApi> Device<D> {
         Ok(private)
     }
 
-    /// Counts a user of a pool out. With the last one others get what is free in it.
-    pub(super) fn leave_pool(&self, private: &mut Private) {
+    /// Counts a user of a pool out, if there is one of that name. With the last one others get what is free
+    /// in it.
+    pub(super) fn leave_pool(&self, pools: &mut Pools, key: PoolKey) {
+        let Some(private) = pools.private.get_mut(&key) else { return };
         private.users = private.users.saturating_sub(1);
         // An engine that hands nothing out any more lends nothing either.
         let _ = self.engine.set_spare(private.pool, private.spare_now());
+        pools.may_be_unused |= private.is_unused();
     }
 
     /// Gives back the pools that no user and no graph has, as far as live blocks and running work let
     /// it; the rest is tried again later. Says whether there was any.
     pub(super) fn drop_unused(&self, pools: &mut Pools) -> bool {
+        if !std::mem::take(&mut pools.may_be_unused) {
+            return false;
+        }
         let before = pools.private.len();
         let mut gone = Vec::new();
         pools.private.retain(|&key, private| {
@@ -230,6 +236,7 @@ impl<D: Driver + HostApi> Device<D> {
                 Err(engine::Error::PoolInUse { .. })
             );
             gone.extend(held.filter(|_| !keeps).map(|held| (key, held)));
+            pools.may_be_unused |= keeps;
             keeps
         });
         // Not in the table's order, which is not the same in each run.
@@ -267,6 +274,7 @@ impl<D: Driver + HostApi> Device<D> {
                 released |= self.engine.release_graph(graph).is_ok();
             }
         }
+        pools.may_be_unused = true;
         released | self.drop_unused(pools)
     }
 

@@ -83,6 +83,8 @@ pub(super) struct Announced {
 #[derive(Debug)]
 pub(super) struct Pools {
     pub(super) private: Map<PoolKey, Private>,
+    /// Whether some may be unused: else none needs to be looked for.
+    pub(super) may_be_unused: bool,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
     /// Of captures that no route takes, a pool each: the host has not said that their graphs may share
@@ -100,6 +102,7 @@ impl Pools {
     pub(super) fn new() -> Self {
         Self {
             private: new_map(),
+            may_be_unused: false,
             announced: new_map(),
             strays: BTreeMap::new(),
             stray_graphs: Vec::new(),
