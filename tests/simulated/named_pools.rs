@@ -1,6 +1,9 @@
 //! Pools that the host makes by name, as `torch.cuda.MemPool`, through the plug-in.
 
-use std::sync::{Arc, Mutex};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{mpsc, Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::plugin::filter;
 use regraph::driver::{
@@ -473,6 +476,119 @@ fn memory_from_a_source_is_told_to_those_who_watch() {
     h.drop_pool(POOL);
     let expected = [(Action::SegmentAlloc, block, 20), (Action::SegmentFree, block, 20)];
     assert_eq!(told.lock().unwrap()[..], expected);
+}
+
+/// Python's lock, which a source of the host's takes and which is held where the plug-in is called.
+#[derive(Debug)]
+struct Interpreter {
+    lock: Mutex<()>,
+    /// How often a source has come to wait for the lock.
+    waits: AtomicUsize,
+}
+
+thread_local! {
+    /// Whether the thread has Python's lock: it need not wait for it then.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An allocator that is written in Python.
+#[derive(Debug)]
+struct Interpreted {
+    memory: Arc<Memory>,
+    interpreter: Arc<Interpreter>,
+}
+
+impl Interpreted {
+    fn hold(&self) -> Option<MutexGuard<'_, ()>> {
+        (!HOLDS.get()).then(|| {
+            self.interpreter.waits.fetch_add(1, Ordering::SeqCst);
+            self.interpreter.lock.lock().unwrap()
+        })
+    }
+}
+
+impl Source for Interpreted {
+    fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, DriverError> {
+        let _held = self.hold();
+        self.memory.allocate(bytes, stream)
+    }
+
+    fn free(&self, address: u64, bytes: u64) -> Result<(), DriverError> {
+        let _held = self.hold();
+        self.memory.free(address, bytes)
+    }
+}
+
+impl Drop for Interpreted {
+    fn drop(&mut self) {
+        drop(self.hold());
+    }
+}
+
+/// Ends the process if a test hangs: no thread of it could be joined.
+struct Watchdog {
+    _alive: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    fn new() -> Self {
+        let (alive, ends) = mpsc::channel();
+        std::thread::spawn(move || {
+            let timeout = Err(mpsc::RecvTimeoutError::Timeout);
+            if ends.recv_timeout(Duration::from_secs(120)) == timeout {
+                eprintln!("deadlock");
+                std::process::abort();
+            }
+        });
+        Self { _alive: alive }
+    }
+}
+
+/// One thread waits for the lock in a source, the other one holds it and asks for memory meanwhile.
+#[test]
+fn a_source_may_wait_for_a_thread_that_calls_the_plugin() {
+    let _watchdog = Watchdog::new();
+    let h = host("");
+    let [s, t] = [h.stream(), h.stream()];
+    let memory = Memory::new(64 * MIB);
+    let interpreter = Arc::new(Interpreter { lock: Mutex::new(()), waits: AtomicUsize::new(0) });
+    let source = Interpreted { memory: Arc::clone(&memory), interpreter: interpreter.clone() };
+    h.plugin.create_or_incref_pool(0, POOL, Some(Arc::new(source))).unwrap();
+    let beside = |size: u64, asks: &(dyn Fn() + Sync)| {
+        let held = interpreter.lock.lock().unwrap();
+        HOLDS.set(true);
+        let before = interpreter.waits.load(Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(asks);
+            while interpreter.waits.load(Ordering::SeqCst) == before {
+                std::thread::yield_now();
+            }
+            // Another size each time: no stream's cache has it, and all of the plug-in's locks are taken.
+            h.free(h.allocate(size, t));
+            h.make(OTHER);
+            h.drop_pool(OTHER);
+            HOLDS.set(false);
+            drop(held);
+        });
+    };
+    let block = Mutex::new(0);
+    beside(3, &|| {
+        *block.lock().unwrap() = h.within(POOL, || h.allocate(40, s));
+    });
+    assert_eq!((memory.held(), h.held_by(POOL)), (40, 40));
+    h.free(*block.lock().unwrap());
+    h.driver.complete_all();
+    // What is free makes room for the request.
+    beside(5, &|| {
+        *block.lock().unwrap() = h.within(POOL, || h.allocate(50, s));
+    });
+    assert_eq!((memory.held(), h.held_by(POOL)), (50, 50));
+    h.free(*block.lock().unwrap());
+    h.driver.complete_all();
+    beside(7, &|| h.drop_pool(POOL));
+    assert_eq!((memory.held(), h.held_by(POOL)), (0, 0));
+    drop(h);
+    assert_eq!(Arc::strong_count(&interpreter), 1, "the source is gone");
 }
 
 #[test]

@@ -33,6 +33,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         ended_graph: Option<EndedGraph>,
     ) -> Result<u64, Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         // Both at once: what waits for the device must not meet a capture that has just begun.
         let mut pools = device.pools();
         let config = PoolConfig::default();
@@ -76,6 +77,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn release_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         let mut pools = device.pools();
         if let Some(private) = pools.private.get_mut(&key) {
             private.releases += 1;

@@ -10,6 +10,7 @@ use super::addresses::Addresses;
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::reports::Reports;
 use super::routes::{EndedGraph, Routes};
+use super::sources::{asking, Returned};
 use super::watch::{Watch, Watched};
 use super::Error;
 
@@ -29,6 +30,8 @@ pub(super) struct Device<D: Driver + HostApi> {
     pub(super) watch: Arc<Watch>,
     /// On which nothing ever runs, once it was needed.
     pub(super) idle: OnceLock<StreamHandle>,
+    /// Of pools with sources of the host's.
+    pub(super) returned: Arc<Returned>,
     pools: Mutex<Pools>,
 }
 
@@ -51,6 +54,7 @@ impl<D: Driver + HostApi> Device<D> {
             reports: Reports::default(),
             watch,
             idle: OnceLock::new(),
+            returned: Arc::default(),
             pools: Mutex::new(Pools::new()),
         }
     }
@@ -63,6 +67,11 @@ impl<D: Driver + HostApi> Device<D> {
 
     #[inline]
     pub(super) fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
+        asking(&self.returned, || self.request(bytes, stream))
+    }
+
+    #[inline]
+    fn request(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
         if self.watch.is_on() {
             let pool = self.pool_for(stream)?;
             return self.allocate_watched(pool, bytes, stream);

@@ -32,6 +32,7 @@ mod pools;
 mod reports;
 mod routes;
 mod sharing;
+mod sources;
 mod watch;
 
 use std::sync::{Arc, OnceLock};
@@ -187,6 +188,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     pub fn empty_cache(&self) -> Result<(), Error> {
         self.unmap_closed();
         for device in self.devices() {
+            let _returned = device.returned.at_end();
             device.let_go();
             device.engine.empty_cache_waiting()?;
             // What only frees behind running work had kept.

@@ -14,12 +14,13 @@ use regraph::sync::Ordering;
 
 use super::device::Device;
 use super::pools::PoolKey;
-use super::watch::WatchedSource;
+use super::sources::StandIn;
 use super::{Error, Plugin};
 
 impl<D: Driver + HostApi> Plugin<D> {
     /// Counts a user of a pool, and makes the pool with the first. With `source` all memory of it comes
-    /// from there.
+    /// from there: it is asked with nothing locked, so it may wait for threads that call the plug-in. What it
+    /// does not take back is offered again later.
     ///
     /// # Errors
     /// [`Error::PoolExists`] where there is such a pool and a source was given; [`Error::Driver`] where
@@ -31,6 +32,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         source: Option<Arc<dyn Source>>,
     ) -> Result<(), Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         let mut pools = device.pools();
         let mut config = PoolConfig::default();
         if let Some(source) = source {
@@ -38,7 +40,7 @@ impl<D: Driver + HostApi> Plugin<D> {
             if pools.private.contains_key(&key) {
                 return Err(Error::PoolExists { key });
             }
-            config = config.source(device.watched(key, source));
+            config = config.source(device.stand_in(key, source));
         }
         device.use_pool(&mut pools, key, config, Spare::Kept)?;
         Ok(())
@@ -93,7 +95,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     ) -> Result<(), Error> {
         self.replace_pool(device, key, |config, device| match config.source {
             Some(_) => None,
-            None => Some(config.source(device.watched(key, source()))),
+            None => Some(config.source(device.stand_in(key, source()))),
         })
     }
 
@@ -105,6 +107,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         change: impl FnOnce(PoolConfig, &Device<D>) -> Option<PoolConfig>,
     ) -> Result<(), Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         let mut pools = device.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
         let Some(config) = change(private.config.clone(), device) else { return Ok(()) };
@@ -130,6 +133,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn begin_thread_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         let mut pools = device.pools();
         let config = PoolConfig::default();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
@@ -146,6 +150,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// Those of [`Engine::empty_pool`](regraph::engine::Engine::empty_pool).
     pub fn empty_pool(&self, key: PoolKey) -> Result<(), Error> {
         for device in self.devices() {
+            let _returned = device.returned.at_end();
             let mut pools = device.pools();
             let Some(private) = pools.private.get(&key) else { continue };
             let (pool, left) = (private.pool, private.users == 0);
@@ -191,8 +196,9 @@ impl<D: Driver + HostApi> Plugin<D> {
 }
 
 impl<D: Driver + HostApi> Device<D> {
-    /// A source for a pool whose memory is told to those who watch.
-    fn watched(&self, key: PoolKey, source: Arc<dyn Source>) -> Arc<dyn Source> {
-        Arc::new(WatchedSource::new(source, self.number, key, Arc::clone(&self.watch)))
+    /// What stands in for a pool's source where the engine asks.
+    fn stand_in(&self, key: PoolKey, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        let (watch, returned) = (Arc::clone(&self.watch), Arc::clone(&self.returned));
+        Arc::new(StandIn::new(source, (self.number, key), watch, returned))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use regraph::driver::{Driver, HostApi, Result, Source, StreamHandle};
+use regraph::driver::{Driver, HostApi, Result, StreamHandle};
 use regraph::snapshot::Action;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -77,7 +77,7 @@ impl Watch {
     }
 
     /// Notes that memory has come to an address.
-    fn note_arrival(&self, device: u32, address: u64, bytes: u64) {
+    pub(super) fn note_arrival(&self, device: u32, address: u64, bytes: u64) {
         let mut arrivals = held(&self.arrivals);
         let count = arrivals.counts.entry(device).or_default();
         let before = *count;
@@ -85,7 +85,7 @@ impl Watch {
         arrivals.at.insert((device, address), (bytes, before));
     }
 
-    fn forget_arrival(&self, device: u32, address: u64) {
+    pub(super) fn forget_arrival(&self, device: u32, address: u64) {
         held(&self.arrivals).at.remove(&(device, address));
     }
 
@@ -274,53 +274,6 @@ impl<D: Driver> Driver for Watched<D> {
     fn free(&self, address: u64) -> Result<()> {
         // One allocation.
         self.take(address, 1, |driver| driver.free(address))
-    }
-}
-
-/// A source of the host's whose memory is told to those who watch.
-#[derive(Debug)]
-pub(super) struct WatchedSource {
-    source: Arc<dyn Source>,
-    device: u32,
-    key: PoolKey,
-    watch: Arc<Watch>,
-}
-
-impl WatchedSource {
-    pub(super) fn new(
-        source: Arc<dyn Source>,
-        device: u32,
-        key: PoolKey,
-        watch: Arc<Watch>,
-    ) -> Self {
-        Self { source, device, key, watch }
-    }
-
-    fn tell(&self, action: Action, (address, bytes): (u64, u64), stream: StreamHandle) {
-        if self.watch.is_on() {
-            let &Self { device, key, .. } = self;
-            self.watch.tell(&Happening { action, device, address, bytes, stream, key });
-        }
-    }
-}
-
-impl Source for WatchedSource {
-    fn allocate(&self, bytes: u64, stream: StreamHandle) -> Result<u64> {
-        let address = self.source.allocate(bytes, stream)?;
-        self.watch.note_arrival(self.device, address, bytes);
-        self.tell(Action::SegmentAlloc, (address, bytes), stream);
-        Ok(address)
-    }
-
-    fn free(&self, address: u64, bytes: u64) -> Result<()> {
-        let stream = StreamHandle::from_bits(0);
-        self.tell(Action::SegmentFree, (address, bytes), stream);
-        let freed = self.source.free(address, bytes);
-        match freed {
-            Ok(()) => self.watch.forget_arrival(self.device, address),
-            Err(_) => self.tell(Action::SegmentAlloc, (address, bytes), stream),
-        }
-        freed
     }
 }
 
