@@ -6,7 +6,7 @@
 //! of it can be freed; that changes tables and no memory.
 //!
 //! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
-//! exchanged: it is shut likewise, but what its live blocks hold is kept, whatever fails from then on.
+//! exchanged: it is shut likewise, but what its live blocks hold is kept, even if more calls of the driver fail.
 
 use super::config::Flaw;
 use super::history::Action;

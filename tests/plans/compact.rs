@@ -281,11 +281,34 @@ fn a_short_pool_can_be_suspended_and_released() {
 fn a_pool_waits_for_its_graphs() {
     let h = host();
     let engine = Arc::new(Engine::new(h.driver.clone(), Config::default()));
-    let pool = Pool::new(&engine, PoolConfig::default().plan(Options::default()));
+    let pool = Pool::new(&engine, PoolConfig::default().plan(undivided()));
     assert_eq!((pool.excess_bytes().unwrap(), pool.compact().unwrap()), (0, 0));
     pool.suspend().unwrap();
-    assert!(pool.compact().is_err() && pool.is_suspended());
+    assert!(pool.compact().is_err() && pool.is_suspended() && !pool.is_short().unwrap());
     pool.resume().unwrap();
+    let graph = |pages: u64| {
+        let captured = engine.capture(h.stream, &pool, CaptureMode::Relaxed, |it| {
+            let block = it.allocate(pages * PAGE, h.stream)?;
+            h.driver.launch(h.stream, Work::default(), false)?;
+            drop(block);
+            Ok::<(), Error>(())
+        });
+        captured.unwrap().0
+    };
+    let graphs = [9, 4].map(graph);
+    let launch = || graphs.iter().try_for_each(|graph| graph.launch(h.stream));
+    launch().unwrap();
+    assert_eq!(pool.excess_bytes().unwrap(), 4 * PAGE);
+    // It is short of a part then, and launches nothing.
+    h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
+    h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
+    assert!(pool.compact().is_err() && pool.is_suspended() && pool.is_short().unwrap());
+    assert!(matches!(launch(), Err(Error::PoolSuspended { .. })));
+    pool.resume().unwrap();
+    launch().unwrap();
+    assert_eq!((pool.compact().unwrap(), pool.reserved().unwrap()), (4 * PAGE, 9 * PAGE));
+    launch().unwrap();
+    pool.synchronize().unwrap();
 }
 
 #[test]

@@ -15,6 +15,7 @@ twins! {
     captures_beside_each_other_share_nothing
     blocks_outlive_their_graph
     suspension_is_refused_or_undone
+    compacted_graphs_run_at_their_addresses
 }
 
 fn an_abandoned_capture_leaves_nothing<P: Device>(driver: &Arc<P>) {
@@ -125,5 +126,42 @@ fn suspension_is_refused_or_undone<P: Device>(driver: &Arc<P>) {
     assert_eq!(bench.wrong(), 0);
     assert!(bench.holds(&output, 101));
     drop((graph, output));
+    bench.close();
+}
+
+/// Other memory comes to the addresses that executables have, and what lives is not moved.
+fn compacted_graphs_run_at_their_addresses<P: Device>(driver: &Arc<P>) {
+    let bench = Bench::new(driver, Options::default().max_mappings(Some(1)));
+    let [s, t] = bench.streams();
+    let capture =
+        |tag, sizes: &[u64]| bench.capture(s, |it| bench.chain(it, s, (tag, sizes))).unwrap();
+    let (large, output) = capture(100, &[44 * MIB, 4 * MIB]);
+    drop(output);
+    let (first, kept) = capture(200, &[8 * MIB, 6 * MIB]);
+    let (second, output) = capture(300, &[20 * MIB, 24 * MIB]);
+    drop(output);
+    let (third, output) = capture(400, &[30 * MIB, 10 * MIB, 2 * MIB]);
+    drop(output);
+    bench.driver.synchronize().unwrap();
+    drop(large);
+    bench.engine.empty_cache().unwrap();
+    let (before, excess) = (bench.reserved(), bench.pool.excess_bytes().unwrap());
+    for graph in [&first, &second, &third] {
+        graph.launch(s).unwrap();
+    }
+    // It waits for the launches.
+    assert_eq!(bench.pool.compact().unwrap(), excess);
+    assert!(excess > 0 && !bench.pool.is_short().unwrap());
+    assert_eq!((bench.reserved(), bench.pool.excess_bytes().unwrap()), (before - excess, 0));
+    assert_eq!(bench.wrong(), 0);
+    assert!(bench.holds(&kept, 201), "a live output was moved");
+    for _ in 0..3 {
+        for graph in [&first, &second, &third] {
+            graph.launch(t).unwrap();
+        }
+        assert_eq!(bench.wrong(), 0);
+        assert!(bench.holds(&kept, 201));
+    }
+    drop((first, second, third, kept));
     bench.close();
 }
