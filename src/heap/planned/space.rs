@@ -11,13 +11,14 @@
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
 //! pages of old ones are forgotten, in that order.
 //!
-//! A search looks at free pages, at what lies before them, and at [`LOOKS`] pages with gaps.
+//! A search looks at free pages, at what lies before them, and at [`LOOKS`] gaps; besides, a block costs
+//! only what lies in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capture::{Capture, Markers, Proof, StreamIndex};
 
-/// So many pages with gaps that a block may fit into are looked at, those with the smallest gaps first.
+/// So many gaps that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
 /// A block that takes at most this part of a page is small.
 const SMALL: u64 = 2;
@@ -45,24 +46,26 @@ pub(super) struct Space {
     stretches: BTreeMap<u64, Stretch>,
     /// Those without a live block, by address.
     idle: BTreeSet<u64>,
-    /// Pages with gaps: the number of the stream whose they are, or [`SHARED`]; the most bytes side by side
-    /// without a live block; the address.
+    /// Gaps in single pages: the number of the stream whose the page is, or [`SHARED`]; the size; the address.
     gaps: BTreeSet<(usize, u64, u64)>,
+    /// Pages with live blocks in which small blocks of all streams may go.
+    shared: BTreeSet<u64>,
 }
 
-/// Whole pages.
+/// Whole pages: one, or more without a live block.
 #[derive(Debug)]
 struct Stretch {
     end: u64,
     /// Whose blocks may go beside others here; `None` where small ones of all streams may.
     owner: Option<StreamIndex>,
-    /// All its bytes, by address.
-    parts: Vec<Part>,
+    /// All its bytes, by their begins.
+    parts: BTreeMap<u64, Part>,
+    /// What lies side by side without a live block: begins and ends.
+    gaps: BTreeMap<u64, u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Part {
-    start: u64,
     end: u64,
     /// What must be proven to have it; none while a block lies there.
     given: Option<Markers>,
@@ -110,24 +113,21 @@ struct Open {
 }
 
 impl Stretch {
+    /// Without a live block.
+    fn idle(start: u64, end: u64, owner: Option<StreamIndex>, given: Markers) -> Self {
+        let parts = BTreeMap::from([(start, Part { end, given: Some(given) })]);
+        Self { end, owner, parts, gaps: BTreeMap::from([(start, end)]) }
+    }
+
     fn is_for(&self, asker: &Asker<'_>) -> bool {
         let mine = asker.shares || self.owner == Some(asker.stream);
-        mine && self.parts.iter().all(|part| part.is_for(asker.proof))
+        mine && self.is_idle() && self.parts.values().all(|part| part.is_for(asker.proof))
     }
 
     /// Whether no live block lies there.
     fn is_idle(&self) -> bool {
-        self.parts.iter().all(|part| part.given.is_some())
-    }
-
-    /// The most bytes side by side without a live block.
-    fn room(&self) -> u64 {
-        let mut side_by_side = 0;
-        let rooms = self.parts.iter().map(|part| {
-            side_by_side = part.given.as_ref().map_or(0, |_| side_by_side + part.end - part.start);
-            side_by_side
-        });
-        rooms.max().unwrap_or(0)
+        let all = self.parts.keys().next().map(|start| (start, &self.end));
+        self.gaps.first_key_value() == all
     }
 
     /// Which streams but one may have all of it: a bit each.
@@ -135,21 +135,76 @@ impl Stretch {
         let others = asker.order.streams().filter(|stream| *stream != asker.stream);
         let knows = |stream: &StreamIndex| {
             let proof = asker.order.proof(*stream);
-            self.parts.iter().all(|part| part.is_for(proof))
+            self.parts.values().all(|part| part.is_for(proof))
         };
         others.filter(knows).fold(0, |all, stream| all | 1 << stream.index().min(63))
     }
 
-    /// Cuts off what lies behind an address.
-    fn split_off(&mut self, at: u64) -> Self {
-        let from = self.parts.partition_point(|part| part.start < at);
-        let mut parts = self.parts.split_off(from);
-        if let Some(last) = self.parts.last_mut().filter(|last| last.end > at) {
-            parts.insert(0, Part { start: at, ..last.clone() });
-            last.end = at;
+    /// Parts what is around an address there.
+    fn part_at(&mut self, at: u64) {
+        let Some((_, around)) = self.parts.range_mut(..at).next_back() else { return };
+        if around.end > at {
+            let rest = Part { end: around.end, given: around.given.clone() };
+            around.end = at;
+            self.parts.insert(at, rest);
         }
+    }
+
+    /// Cuts off what lies behind an address, where no live block does.
+    fn split_off(&mut self, at: u64) -> Self {
+        self.part_at(at);
+        let parts = self.parts.split_off(&at);
         let end = std::mem::replace(&mut self.end, at);
-        Self { end, owner: self.owner, parts }
+        if let Some(mut last) = self.gaps.last_entry() {
+            *last.get_mut() = at;
+        }
+        Self { end, owner: self.owner, parts, gaps: BTreeMap::from([(at, end)]) }
+    }
+
+    /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
+    fn occupy(&mut self, (from, to): (u64, u64), beneath: &mut Markers) -> (u64, u64) {
+        self.part_at(from);
+        self.part_at(to);
+        let within: Vec<u64> = self.parts.range(from..to).map(|part| *part.0).collect();
+        for start in within {
+            let part = self.parts.remove(&start);
+            add(beneath, part.and_then(|part| part.given));
+        }
+        self.parts.insert(from, Part { end: to, given: None });
+        let gap = self.gaps.range(..=from).next_back();
+        let gap = gap.map_or((from, to), |(start, end)| (*start, *end));
+        self.gaps.remove(&gap.0);
+        for (start, end) in [(gap.0, from), (to, gap.1)] {
+            if start < end {
+                self.gaps.insert(start, end);
+            }
+        }
+        gap
+    }
+
+    /// A block is gone from there. Returns the gap that there is then.
+    fn vacate(&mut self, (from, to): (u64, u64), given: &Markers) -> (u64, u64) {
+        let (mut start, mut end) = (from, to);
+        let same = |part: &Part| part.given.as_ref() == Some(given);
+        let before = self.parts.range(..from).next_back().filter(|part| same(part.1));
+        if let Some((&before, _)) = before {
+            start = before;
+        }
+        if let Some(after) = self.parts.get(&to).filter(|part| same(part)) {
+            end = after.end;
+            self.parts.remove(&to);
+        }
+        if start < from {
+            self.parts.remove(&from);
+        }
+        self.parts.insert(start, Part { end, given: Some(given.clone()) });
+        let (mut gap, after) = ((from, to), self.gaps.remove(&to));
+        gap.1 = after.unwrap_or(to);
+        if let Some((&before, _)) = self.gaps.range(..from).next_back().filter(|it| *it.1 == from) {
+            gap.0 = before;
+        }
+        self.gaps.insert(gap.0, gap.1);
+        gap
     }
 }
 
@@ -161,7 +216,13 @@ impl Part {
 
 impl Space {
     pub(super) fn new(unit: u64) -> Self {
-        Self { unit, stretches: BTreeMap::new(), idle: BTreeSet::new(), gaps: BTreeSet::new() }
+        Self {
+            unit,
+            stretches: BTreeMap::new(),
+            idle: BTreeSet::new(),
+            gaps: BTreeSet::new(),
+            shared: BTreeSet::new(),
+        }
     }
 
     /// Nothing more is to be had.
@@ -184,11 +245,13 @@ impl Space {
         let small = asker.shares && bytes <= self.unit / SMALL;
         let rows = [Some(asker.stream.index()), small.then_some(SHARED)];
         for row in rows.into_iter().flatten() {
-            for &(_, _, page) in
-                self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX)).take(LOOKS)
-            {
-                if let Some(stretch) = self.in_use(page, asker) {
-                    self.look(stretch, asker, bytes, &mut best);
+            let gaps = self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX));
+            for &(_, size, start) in gaps.take(LOOKS) {
+                if best.0.pages == 0 && best.0.waste == 0 {
+                    break;
+                }
+                if let Some(stretch) = self.in_use(start / self.unit * self.unit, asker) {
+                    look(stretch, (start, start + size), asker, bytes, &mut best);
                 }
             }
         }
@@ -210,22 +273,16 @@ impl Space {
             // The gap at the end of the page before.
             let before = self.in_use(open.first.wrapping_sub(self.unit), asker);
             if let Some(stretch) = before.filter(|stretch| stretch.owner.is_some()) {
-                let proven = |part: &&Part| part.is_for(asker.proof);
+                let proven = |part: &(&u64, &Part)| part.1.is_for(asker.proof);
                 let gap = stretch.parts.iter().rev().take_while(proven).last();
-                open.start = gap.map_or(open.first, |part| part.start);
+                open.start = gap.map_or(open.first, |part| *part.0);
             }
             self.offer(open, bytes, fresh, &mut best);
         }
         let (cost, spot) = best;
         let last = spot.address + bytes - 1;
         let one_page = spot.address / self.unit == last / self.unit;
-        Spot { shared: small && cost.pages > 0 && one_page && self.may_share(), ..spot }
-    }
-
-    /// Whether a page may become the one for small blocks of all streams: there is one at a time.
-    fn may_share(&self) -> bool {
-        let mut shared = self.gaps.range((SHARED, 0, 0)..);
-        shared.all(|(_, _, page)| self.idle.contains(page))
+        Spot { shared: small && cost.pages > 0 && one_page && self.shared.is_empty(), ..spot }
     }
 
     /// A page that is in use, and the asker's stream's or that of all streams.
@@ -235,23 +292,6 @@ impl Space {
                 && !stretch.is_for(asker)
         };
         self.stretches.get(&page).filter(own)
-    }
-
-    /// Looks at the gaps of a page in use.
-    fn look(&self, stretch: &Stretch, asker: &Asker<'_>, bytes: u64, best: &mut (Cost, Spot)) {
-        let mut start = None;
-        for part in &stretch.parts {
-            if !part.is_for(asker.proof) {
-                start = None;
-                continue;
-            }
-            let start = *start.get_or_insert(part.start);
-            if part.end - start >= bytes {
-                let waste = part.end - start - bytes;
-                let cost = Cost { pages: 0, waste, new: 0, left: 0 };
-                consider(best, cost, Spot { address: start, new: 0, shared: false });
-            }
-        }
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -322,60 +362,40 @@ impl Space {
         let unit = self.unit;
         let end = address + bytes;
         let mut beneath = Markers::new();
-        // What it shares pages with.
-        let (first, last) = (address / unit * unit, end.next_multiple_of(unit));
-        self.cut(first);
-        self.cut(last);
-        let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
-        let (mut rest, mut shared_pages) = (Vec::new(), Vec::new());
-        for at in within {
-            let Some(stretch) = self.leave(at) else { continue };
-            if stretch.owner.is_none() && !stretch.is_idle() {
-                shared_pages.push(at);
-            }
-            for part in stretch.parts {
-                let (from, to) = (part.start.max(address), part.end.min(end));
-                if from >= to {
-                    rest.push(part);
-                    continue;
-                }
-                for marker in part.given.iter().flatten() {
-                    if !beneath.contains(marker) {
-                        beneath.push(*marker);
-                    }
-                }
-                if part.start < from {
-                    rest.push(Part { end: from, ..part.clone() });
-                }
-                if part.end > to {
-                    rest.push(Part { start: to, ..part });
-                }
+        let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
+        if first < last {
+            self.cut(first);
+            self.cut(last);
+            let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
+            for stretch in within.into_iter().filter_map(|at| self.leave(at)) {
+                stretch.parts.into_values().for_each(|part| add(&mut beneath, part.given));
             }
         }
         for page in partly((address, end), unit) {
-            let (from, to) = (page.max(address), (page + unit).min(end));
-            let here = |part: &&Part| part.start < page + unit && part.end > page;
-            let mut parts: Vec<Part> = rest
-                .iter()
-                .filter(here)
-                .map(|part| Part {
-                    start: part.start.max(page),
-                    end: part.end.min(page + unit),
-                    given: part.given.clone(),
-                })
-                .collect();
-            let before = parts.partition_point(|part| part.start < from);
-            parts.insert(before, Part { start: from, end: to, given: None });
-            // What no block has had.
-            if parts.first().is_some_and(|part| part.start > page) {
-                parts.insert(0, Part { start: page, end: from, given: Some(Markers::new()) });
+            self.cut(page);
+            self.cut(page + unit);
+            let place = (page.max(address), (page + unit).min(end));
+            let idle = self.idle.contains(&page);
+            if idle || !self.stretches.contains_key(&page) {
+                // Else no block has had it.
+                let it = self.leave(page);
+                let it =
+                    it.unwrap_or_else(|| Stretch::idle(page, page + unit, None, Markers::new()));
+                let owner = (!shared).then_some(stream);
+                self.enter(page, Stretch { owner, ..it });
+                self.idle.remove(&page);
+                if shared {
+                    self.shared.insert(page);
+                }
             }
-            if parts.last().is_some_and(|part| part.end < page + unit) {
-                let given = Some(Markers::new());
-                parts.push(Part { start: to, end: page + unit, given });
+            let Some(it) = self.stretches.get_mut(&page) else { continue };
+            let (row, gap) = (row(it.owner), it.occupy(place, &mut beneath));
+            self.gaps.remove(&(row, gap.1 - gap.0, gap.0));
+            for (start, end) in [(gap.0, place.0), (place.1, gap.1)] {
+                if start < end {
+                    self.gaps.insert((row, end - start, start));
+                }
             }
-            let owner = (!shared && !shared_pages.contains(&page)).then_some(stream);
-            self.enter(page, Stretch { end: page + unit, owner, parts });
         }
         beneath
     }
@@ -390,22 +410,22 @@ impl Space {
         let unit = self.unit;
         let end = address + bytes;
         for page in partly((address, end), unit) {
-            let Some(mut stretch) = self.leave(page) else { continue };
-            let here = |part: &&mut Part| part.start >= address && part.end <= end;
-            for part in stretch.parts.iter_mut().filter(here) {
-                part.given = Some(given.clone());
+            let Some(it) = self.stretches.get_mut(&page) else { continue };
+            let place = (page.max(address), (page + unit).min(end));
+            let row = row(it.owner);
+            let gap = it.vacate(place, &given);
+            for (start, end) in [(gap.0, place.0), (place.1, gap.1)] {
+                self.gaps.remove(&(row, end - start, start));
             }
-            stretch.parts.dedup_by(|next, last| {
-                let same = next.given.is_some() && next.given == last.given;
-                last.end = if same { next.end } else { last.end };
-                same
-            });
-            self.enter(page, stretch);
+            self.gaps.insert((row, gap.1 - gap.0, gap.0));
+            if it.is_idle() {
+                self.idle.insert(page);
+                self.shared.remove(&page);
+            }
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
-            let parts = vec![Part { start: first, end: last, given: Some(given) }];
-            self.enter(first, Stretch { end: last, owner: Some(stream), parts });
+            self.enter(first, Stretch::idle(first, last, Some(stream), given));
         }
     }
 
@@ -420,21 +440,52 @@ impl Space {
         }
     }
 
+    /// Pages without a live block are here from now on.
     fn enter(&mut self, address: u64, stretch: Stretch) {
-        if stretch.is_idle() {
-            self.idle.insert(address);
-        }
+        self.idle.insert(address);
         if stretch.end - address == self.unit {
-            self.gaps.insert((row(stretch.owner), stretch.room(), address));
+            self.gaps.insert((row(stretch.owner), self.unit, address));
         }
         self.stretches.insert(address, stretch);
     }
 
+    /// Pages without a live block are here no more.
     fn leave(&mut self, address: u64) -> Option<Stretch> {
         let stretch = self.stretches.remove(&address)?;
         self.idle.remove(&address);
-        self.gaps.remove(&(row(stretch.owner), stretch.room(), address));
+        self.gaps.remove(&(row(stretch.owner), self.unit, address));
         Some(stretch)
+    }
+}
+
+/// Adds markers that are not there yet.
+fn add(all: &mut Markers, given: Option<Markers>) {
+    for marker in given.into_iter().flatten() {
+        if !all.contains(&marker) {
+            all.push(marker);
+        }
+    }
+}
+
+/// Looks at what the asker may have of a gap in a page in use.
+fn look(
+    stretch: &Stretch,
+    (start, end): (u64, u64),
+    asker: &Asker<'_>,
+    bytes: u64,
+    best: &mut (Cost, Spot),
+) {
+    let mut begin = None;
+    for (&at, part) in stretch.parts.range(start..end) {
+        if !part.is_for(asker.proof) {
+            begin = None;
+            continue;
+        }
+        let begin = *begin.get_or_insert(at);
+        if part.end - begin >= bytes {
+            let cost = Cost { pages: 0, waste: part.end - begin - bytes, new: 0, left: 0 };
+            consider(best, cost, Spot { address: begin, new: 0, shared: false });
+        }
     }
 }
 
