@@ -513,9 +513,14 @@ typedef struct regraph_plan_options {
      */
     uint64_t max_share_percent;
     /**
+     * How many graphs with plans the pool is to have at one time, this one too; zero means any number.
+     * Memory is cut into pieces for later graphs, which takes mappings: not that of the last.
+     */
+    uint64_t pool_graphs;
+    /**
      * Zero. Later versions may give these names.
      */
-    uint64_t unused[5];
+    uint64_t unused[4];
 } regraph_plan_options;
 
 /**

@@ -61,8 +61,11 @@ pub struct regraph_plan_options {
     pub max_piece_bytes: u64,
     /// The most time for mapping, in percent of the capture's own time; zero means any.
     pub max_share_percent: u64,
+    /// How many graphs with plans the pool is to have at one time, this one too; zero means any number.
+    /// Memory is cut into pieces for later graphs, which takes mappings: not that of the last.
+    pub pool_graphs: u64,
     /// Zero. Later versions may give these names.
-    pub unused: [u64; 5],
+    pub unused: [u64; 4],
 }
 
 impl From<CaptureReport> for regraph_capture_report {
@@ -141,11 +144,13 @@ pub unsafe extern "C" fn regraph_plan_capture(
         let (engine, options) = unsafe { (regraph_engine::read(engine)?, options.as_ref()) };
         let options = options.map(|told| {
             let some = |value: u64| (value > 0).then_some(value);
-            let mappings = some(told.max_mappings);
+            let count =
+                |value: u64| some(value).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
             Options::default()
-                .max_mappings(mappings.map(|most| usize::try_from(most).unwrap_or(usize::MAX)))
+                .max_mappings(count(told.max_mappings))
                 .max_piece_bytes(some(told.max_piece_bytes))
                 .max_share_percent(some(told.max_share_percent))
+                .pool_graphs(count(told.pool_graphs))
         });
         Ok(on!(engine, engine => engine.plan_capture(numbered(capture), options))?)
     })

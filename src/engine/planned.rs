@@ -176,7 +176,9 @@ impl<D: Driver> Locked<'_, D> {
             let sharable = if concurrent { Default::default() } else { row.sharable() };
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
             let mine = mine.held_to(journal, self.config.settings.reuse);
-            let plan = Plan::for_pool(&mine, granularity, &sharable.held, &options);
+            let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
+            let make = if is_last { Plan::new } else { Plan::for_pool };
+            let plan = make(&mine, granularity, &sharable.held, &options);
             (heap, (sharable, plan))
         };
         heaps.into_iter().map(plan).collect()

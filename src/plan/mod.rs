@@ -48,6 +48,10 @@ pub struct Options {
     /// The most time that mapping may take, as a share of the capture's own until its end, in percent;
     /// `None` for any. It is reckoned with [`Costs::default`], by who knows the capture's time.
     pub max_share_percent: Option<u64>,
+    /// How many graphs with plans the pool is to have at one time, this one too; `None` for any number. New
+    /// pieces are cut for later graphs to find sizes that fit, at the price of mappings: not so those of
+    /// the last.
+    pub pool_graphs: Option<usize>,
 }
 
 impl Options {
@@ -72,13 +76,21 @@ impl Options {
         self
     }
 
+    /// Sets how many graphs with plans the pool is to have.
+    #[must_use]
+    pub fn pool_graphs(mut self, graphs: Option<usize>) -> Self {
+        self.pool_graphs = graphs;
+        self
+    }
+
     /// What the settings ask for, if they ask for any plan.
     pub fn from_settings(settings: &Settings) -> Option<Self> {
-        let mappings = settings.plan_max_mappings;
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         (settings.plan == PlanChoice::Exact).then(|| Self {
-            max_mappings: mappings.map(|it| usize::try_from(it).unwrap_or(usize::MAX)),
+            max_mappings: settings.plan_max_mappings.map(count),
             max_piece_bytes: settings.plan_max_piece_bytes,
             max_share_percent: settings.plan_max_share_percent,
+            pool_graphs: settings.plan_pool_graphs.map(count),
         })
     }
 

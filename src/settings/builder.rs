@@ -95,6 +95,13 @@ impl Settings {
         self
     }
 
+    /// Sets how many graphs with plans a pool is to have.
+    #[must_use]
+    pub fn plan_pool_graphs(mut self, graphs: Option<u64>) -> Self {
+        self.plan_pool_graphs = graphs;
+        self
+    }
+
     /// Sets what programmatic edges prove.
     #[must_use]
     pub fn programmatic(mut self, programmatic: Programmatic) -> Self {

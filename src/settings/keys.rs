@@ -115,6 +115,13 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of percent, at least 1",
         |settings| settings.plan_max_share_percent != Some(0)
     ),
+    key!(
+        "plan_pool_graphs",
+        Number,
+        plan_pool_graphs,
+        "a whole number of graphs, at least 1",
+        |settings| settings.plan_pool_graphs != Some(0)
+    ),
     key!("programmatic", Name, programmatic, "auto, deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),

@@ -19,6 +19,7 @@
 //! | `plan_max_mappings` | no limit | The most mappings of a capture's plan; with fewer it may need more memory. At least 1. |
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
+//! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -115,6 +116,8 @@ pub struct Settings {
     pub plan_max_piece_bytes: Option<u64>,
     /// `plan_max_share_percent`; `None` means no limit.
     pub plan_max_share_percent: Option<u64>,
+    /// `plan_pool_graphs`; `None` means any number.
+    pub plan_pool_graphs: Option<u64>,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -145,6 +148,7 @@ impl Default for Settings {
             plan_max_mappings: None,
             plan_max_piece_bytes: None,
             plan_max_share_percent: None,
+            plan_pool_graphs: None,
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,

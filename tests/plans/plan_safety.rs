@@ -561,3 +561,31 @@ fn programmatic_launches_take_no_cubic_time() {
     assert!(many.0 < 40 * few.0 + slack, "planning: {few:?}, {many:?}");
     assert!(many.1 < 40 * few.1 + slack, "least memory: {few:?}, {many:?}");
 }
+
+/// Pieces are cut for later graphs; not those of the last that the host expects.
+#[test]
+fn the_last_graph_of_a_pool_has_whole_pieces() {
+    for (graphs, cut) in [(None, [true, true]), (Some(1), [false; 2]), (Some(2), [true, false])] {
+        let options = Options::default().pool_graphs(graphs);
+        let bench = Bench::new(Config::default(), PoolConfig::default().plan(options));
+        let mut kept = Vec::new();
+        for cut in cut {
+            let capture = bench.begin();
+            let block = bench.allocate(4 * PAGE);
+            bench.work(bench.s, &[], &[(&block, 1)]);
+            let (report, executable) = bench.end(capture).unwrap();
+            bench.runs_well(executable);
+            let plan = report.plan.unwrap();
+            assert_eq!(plan.pieces > 1, cut, "{graphs:?}: {plan:?}");
+            // Outputs that live, so that no graph has another's memory.
+            kept.push((report.graph, block.id));
+        }
+        assert_eq!(bench.reserved(), 8 * PAGE);
+        for (graph, block) in kept {
+            bench.engine.release_graph(graph).unwrap();
+            bench.engine.free(block).unwrap();
+        }
+        bench.engine.destroy_pool(bench.pool).unwrap();
+        assert_eq!(bench.driver.used_bytes(), 0);
+    }
+}

@@ -50,6 +50,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.plan_max_mappings, None);
     assert_eq!(settings.plan_max_piece_bytes, None);
     assert_eq!(settings.plan_max_share_percent, None);
+    assert_eq!(settings.plan_pool_graphs, None);
     assert_eq!(settings.programmatic, Programmatic::Auto);
     assert_eq!(settings.reuse, Reuse::CrossStream);
     assert!(settings.check && settings.caching && !settings.stacks);
@@ -63,6 +64,7 @@ fn every_key_is_read_and_written() {
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
                 exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
+                plan_pool_graphs:35,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
@@ -81,6 +83,7 @@ fn every_key_is_read_and_written() {
         .plan_max_mappings(Some(500))
         .plan_max_piece_bytes(Some(2 * MB))
         .plan_max_share_percent(Some(10))
+        .plan_pool_graphs(Some(35))
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)
@@ -159,6 +162,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("plan_max_piece_mb:0.5", "0.5", "MB from 1"),
         ("plan_max_share_percent:0", "0", "percent, at least 1"),
         ("plan_max_share_percent:2.5", "2.5", "percent, at least 1"),
+        ("plan_pool_graphs:0", "0", "graphs, at least 1"),
         ("programmatic:maybe", "maybe", "auto, deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
         ("history:-1", "-1", "events"),
@@ -183,6 +187,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
     }
     let edges = "max_split_size_mb:20,per_process_memory_fraction:1,memory_limit_mb:1,\
                  plan_max_mappings:1,plan_max_piece_mb:1,plan_max_share_percent:1,\
+                 plan_pool_graphs:1,\
                  max_non_split_rounding_mb:17592186044415,garbage_collection_threshold:1e-9";
     assert_eq!(parse(edges).memory_fraction, Some(1.0));
 }
@@ -402,6 +407,7 @@ fn fields_set_in_code_can_be_validated() {
         default.clone().plan_max_mappings(Some(0)),
         default.clone().plan_max_piece_bytes(Some(MB - 1)),
         default.clone().plan_max_share_percent(Some(0)),
+        default.clone().plan_pool_graphs(Some(0)),
     ] {
         let found = settings.validate().expect_err("out of bounds");
         assert!(matches!(found, SettingsError::Value { at: None, .. }), "{found}");
@@ -516,6 +522,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .plan_max_mappings(plans.1)
             .plan_max_piece_bytes(plans.2.map(|size| size * MB))
             .plan_max_share_percent(plans.3)
+            .plan_pool_graphs(plans.4)
             .programmatic(names.0)
             .reuse(names.1)
             .history(names.2)

@@ -293,6 +293,12 @@ impl PlannedHeap {
         self.bindings.captures.iter().any(|planned| planned.owns(address))
     }
 
+    /// How many graphs have memory here.
+    pub(crate) fn graphs(&self) -> usize {
+        let captures = self.bindings.captures.iter();
+        captures.filter(|planned| planned.owner == Owner::Graph).count()
+    }
+
     /// Bytes held from the driver.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved

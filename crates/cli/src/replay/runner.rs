@@ -105,6 +105,17 @@ impl WorkBuffer {
     }
 }
 
+/// How many captures a trace has into one pool, at most.
+fn most_captures(trace: &Trace) -> u64 {
+    let mut captures: BTreeMap<PoolIndex, u64> = BTreeMap::new();
+    for operation in trace.operations() {
+        if let Operation::Begin { pool, .. } = operation {
+            *captures.entry(*pool).or_default() += 1;
+        }
+    }
+    captures.into_values().max().unwrap_or(0).max(1)
+}
+
 impl<'a, P: Program> Runner<'a, P> {
     pub(super) fn new(
         driver: &'a Arc<P>,
@@ -117,8 +128,9 @@ impl<'a, P: Program> Runner<'a, P> {
             _ => None,
         });
         let mut config = options.config.clone();
-        if options.plan == Plan::Exact {
+        if matches!(options.plan, Plan::Exact | Plan::Twice) {
             config.settings.plan = PlanChoice::Exact;
+            config.settings.plan_pool_graphs.get_or_insert_with(|| most_captures(trace));
         }
         Self {
             driver,
