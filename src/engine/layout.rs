@@ -3,6 +3,9 @@
 //! A layout is a wish. Each place is handed out by the heap like any other, if it is free and its
 //! markers are proven; a layout that does not fit the capture costs memory, never safety. Block by block: one
 //! that is not as foreseen has a place beside the others, and those that follow theirs.
+//!
+//! Places are in one arena of memory, or among addresses whose memory comes by pages at the capture's end
+//! (`planned`), where less memory does for these.
 
 use std::fmt;
 
@@ -10,16 +13,18 @@ use fixedbitset::FixedBitSet;
 
 use super::allocate::Request;
 use super::names::PoolId;
+use super::planned::can_plan;
 use super::pools::Arena;
 use super::reclaim::Amount;
 use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::StreamIndex;
-use crate::driver::{CaptureId, Driver};
-use crate::heap::{Freed, Placed, Requester};
+use crate::driver::{CaptureId, Driver, MemorySupport};
+use crate::heap::{CaptureSlot, Freed, LaidSpot, Placed, Requester};
 use crate::layout::{Layout, Place};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
+use crate::policy::Reuse;
 
 /// How far a capture lies by its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +130,8 @@ const AHEAD: usize = 4_096;
 pub(super) struct Following {
     pool: PoolId,
     layout: Layout,
+    /// Whether memory comes by pages at the capture's end.
+    paged: bool,
     /// Heap and address.
     arena: Option<(u32, u64)>,
     /// The capture's streams that have a part in it, each with its number there.
@@ -151,6 +158,7 @@ impl Following {
             pool,
             asked: FixedBitSet::with_capacity(layout.places().len()),
             layout,
+            paged: false,
             arena: None,
             streams: Vec::new(),
             next: 0,
@@ -160,6 +168,27 @@ impl Following {
             blocks: 0,
             followed: 0,
             fell_back: None,
+        }
+    }
+
+    /// Whether the blocks of a pool lie by pages, and get their memory at the capture's end.
+    pub(super) fn is_paged(&self, pool: PoolId) -> bool {
+        self.paged && self.pool == pool
+    }
+
+    /// Notes what became of a request. One without its place is told.
+    fn note<T>(&mut self, found: Result<T, Why>) -> Option<T> {
+        self.blocks += 1;
+        match found {
+            Ok(found) => {
+                self.followed += 1;
+                Some(found)
+            }
+            Err(why) => {
+                let block = self.blocks - 1;
+                self.fell_back.get_or_insert(FellBack { block, why });
+                None
+            }
         }
     }
 
@@ -192,7 +221,7 @@ impl Following {
 
     /// The place of a request: the next one, if it is for just this, or one nearby that is; in a smaller
     /// batch else the next one, if it is for more.
-    fn place_of(&mut self, bytes: u64, stream: StreamIndex) -> Result<Place, Why> {
+    fn place_of(&mut self, bytes: u64, stream: StreamIndex) -> Result<(usize, Place), Why> {
         let places = self.layout.places();
         let next = places.get(self.next);
         let known = self.streams.iter().find(|known| known.0 == stream).map(|known| known.1);
@@ -230,7 +259,7 @@ impl Following {
         self.latest = Some(row);
         self.lost = 0;
         self.next = self.next.max(row + 1);
-        Ok(place)
+        Ok((row, place))
     }
 }
 
@@ -247,23 +276,61 @@ impl<D: Driver> Locked<'_, D> {
             self.adopt(slot, request);
         }
         let following = self.state.capture(slot).following.as_ref()?;
-        if following.pool != request.pool {
+        if following.pool != request.pool || following.paged {
             return None;
         }
         let found = self.place_next(request, requester);
-        let following = self.state.capture(slot).following.as_mut()?;
-        following.blocks += 1;
-        match found {
-            Ok(place) => {
-                following.followed += 1;
-                Some(place)
-            }
-            Err(why) => {
-                let block = following.blocks - 1;
-                following.fell_back.get_or_insert(FellBack { block, why });
-                self.place_beside(request, requester, why)
-            }
+        let why = found.as_ref().err().copied();
+        let placed = self.state.capture(slot).following.as_mut()?.note(found);
+        match why {
+            Some(why) => self.place_beside(request, requester, why),
+            None => placed,
         }
+    }
+
+    /// Where the layout that a capture follows has a block whose memory comes at the end; `None` where it
+    /// follows none with such blocks.
+    pub(super) fn foresee_place(
+        &mut self,
+        slot: CaptureSlot,
+        request: &Request,
+        stream: StreamIndex,
+    ) -> Option<Result<LaidSpot, Why>> {
+        let following = self.state.capture(slot).following.as_mut();
+        let following = following.filter(|it| it.is_paged(request.pool))?;
+        let found = following.place_of(request.bytes, stream);
+        let pages = following.layout.pages()?;
+        let spot = |(row, _): (usize, Place)| LaidSpot {
+            offset: pages.offsets()[row],
+            span: pages.span(),
+        };
+        Some(found.map(spot))
+    }
+
+    /// Notes whether such a block has its place.
+    pub(super) fn note_place(&mut self, slot: CaptureSlot, found: Result<(), Why>) {
+        if let Some(following) = &mut self.state.capture(slot).following {
+            following.note(found);
+        }
+    }
+
+    /// Whether a layout's blocks are to have their memory by pages, at the capture's end: where the host asks
+    /// for memory then, less of it is new than the arena takes, and the mappings are within its bounds.
+    fn prefers_pages(&self, slot: CaptureSlot, pool: PoolId, layout: &Layout) -> bool {
+        let Some(row) = self.state.pools.get(pool) else { return false };
+        let possible = can_plan(self.driver, self.config)
+            && row.config().is_mapped()
+            && self.config.settings.reuse == Reuse::CrossStream;
+        let Some(pages) = layout.pages().filter(|_| possible) else { return false };
+        let Some(options) = self.asked_plan(slot, pool) else { return false };
+        // How long the capture will take is not known yet.
+        let fits = options.max_share_percent.is_none()
+            && options.max_mappings.is_none_or(|most| pages.mappings() <= most);
+        let held = row.planned_heap().map(|heap| heap.sharable().held).unwrap_or_default();
+        let shared: u64 = held.iter().map(|held| held.bytes).sum();
+        let there = row.arena().is_some_and(|arena| arena.bytes >= layout.bytes());
+        let arena = if there { 0 } else { layout.bytes() };
+        fits && pages.bytes().saturating_sub(shared) < arena
     }
 
     /// A place that no block of the layout wants while this one is expected to be in use.
@@ -300,7 +367,7 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Why::Taken);
         };
         let following = self.state.capture(slot).following.as_mut().ok_or(Why::More)?;
-        let Place { offset, .. } = following.place_of(request.bytes, stream)?;
+        let (_, Place { offset, .. }) = following.place_of(request.bytes, stream)?;
         let (arena, all) = (following.arena, following.layout.bytes());
         let (heap, base) = match arena {
             Some(arena) => arena,
@@ -371,11 +438,11 @@ impl<D: Driver> Locked<'_, D> {
 }
 
 impl<D: Driver> Engine<D> {
-    /// A layout for what a capture under way has allocated so far in its first pool: for a second
+    /// A layout for what a capture under way has allocated so far in its first pool, but for fixed blocks: for a second
     /// capture of the same work ([`Engine::follow_layout`]), when this one has been abandoned. Needs
     /// no memory of the device, and does not change the capture.
     ///
-    /// May take as long as a second where there are many blocks; the engine is not locked meanwhile.
+    /// May take some seconds where there are many blocks; the engine is not locked meanwhile.
     ///
     /// # Errors
     /// [`Error::NoJournal`], [`Error::UnknownCapture`].
@@ -387,7 +454,11 @@ impl<D: Driver> Engine<D> {
             self.with(&mut state).last_looks(slot);
             state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
         };
-        Ok(unread.read(&self.config.settings).layout())
+        let outline = unread.read(&self.config.settings);
+        Ok(match self.driver.memory_support() {
+            MemorySupport::Mapped { granularity } => outline.layout_with_pages(granularity),
+            MemorySupport::Allocated => outline.layout(),
+        })
     }
 
     /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
@@ -417,14 +488,26 @@ impl<D: Driver> Engine<D> {
     /// would have been without a layout. The capture's end tells
     /// ([`CaptureReport::layout`](super::CaptureReport::layout)).
     ///
+    /// Where the capture is to get its memory at its end (`plan:exact`, [`Engine::plan_capture`]) and needs less
+    /// of it that is new than the layout takes in one place, its blocks get addresses that keep the layout's
+    /// offsets in pages ([`Layout::pages`]), and memory at the end. Where it needs no less they have memory at once.
+    ///
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn follow_layout(&self, capture: CaptureId, layout: Layout) -> Result<(), Error> {
         self.change(|locked| {
             let slot = locked.state.slot_of(capture, "follow_layout")?;
-            let capture_state = locked.state.capture(slot);
-            capture_state.following =
-                capture_state.pools.first().map(|&pool| Box::new(Following::new(pool, layout)));
+            let pool = locked.state.capture(slot).pools.first().copied();
+            let Some(pool) = pool else { return Ok(()) };
+            // Without a record of all that was allocated nothing can be planned.
+            let paged = locked.prefers_pages(slot, pool, &layout) && locked.begin_journal(slot);
+            if paged {
+                // Else it would be held beside what the plan takes.
+                locked.free_completed(Some(pool));
+                locked.give_back(Amount { pool: Some(pool), most: u64::MAX, needs: None });
+            }
+            let following = Following { paged, ..Following::new(pool, layout) };
+            locked.state.capture(slot).following = Some(Box::new(following));
             Ok(())
         })
     }

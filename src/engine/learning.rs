@@ -115,7 +115,11 @@ impl State {
         let journal = capture_state.journal.clone()?;
         let pool = capture_state.pools.first().copied();
         let heaps = pool.map(|pool| self.pools.heaps_of(Some(pool))).unwrap_or_default();
-        let owns = |address: u64| heaps.iter().any(|&heap| self.pools.heap(heap).owns(address));
+        let planned = pool.and_then(|pool| self.pools.get(pool)?.planned_heap());
+        let owns = |address: u64| {
+            heaps.iter().any(|&heap| self.pools.heap(heap).owns(address))
+                || planned.is_some_and(|heap| heap.is_to_be_bound(capture_state.id, address))
+        };
         let addresses = journal.iter().filter_map(|entry| match entry {
             Entry::Allocate { address, .. } if owns(address) => Some(address),
             _ => None,

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::allocate::Request;
 use super::capture_state::Planning;
 use super::config::{Config, Flaw};
+use super::layout::{Following, Why};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
@@ -90,7 +91,11 @@ impl<D: Driver> Locked<'_, D> {
         if !can_plan(self.driver, self.config) || !mapped || !(fixed || planned) {
             return Ok(Found::Unplanned);
         }
+        let foreseen = if fixed { None } else { self.foresee_place(slot, request, stream) };
         if !self.can_bind(slot, pool, bytes) {
+            if foreseen.is_some() {
+                self.note_place(slot, Err(Why::NoMemory));
+            }
             // Beyond the capacity nothing is added, but what the pool holds already may do.
             let beyond = bytes > self.capacity(pool);
             return Ok(if beyond && !fixed { Found::Unplanned } else { Found::Never });
@@ -105,11 +110,19 @@ impl<D: Driver> Locked<'_, D> {
         let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
         let asker = Asker { stream, shares: share, proof, order };
         let heap_row = pools.planned_mut(heap);
-        let placed = if fixed {
-            heap_row.place_fixed(driver, capture, bytes, limit)
-        } else {
-            heap_row.place_fresh(driver, capture, asker, bytes, limit)
+        let mut placed = match foreseen {
+            _ if fixed => heap_row.place_fixed(driver, capture, bytes, limit),
+            Some(Ok(spot)) => heap_row.place_laid(driver, capture, asker, (spot, bytes), limit),
+            _ => Ok(None),
         };
+        let there = matches!(placed, Ok(Some(_)));
+        let found = foreseen.map(|it| it.and(there.then_some(()).ok_or(Why::Taken)));
+        if matches!(placed, Ok(None)) && !fixed {
+            placed = heap_row.place_fresh(driver, capture, asker, bytes, limit);
+        }
+        if let Some(found) = found {
+            self.note_place(slot, found);
+        }
         match placed {
             Err(error) if error.is_out_of_memory() && fixed => Ok(Found::Never),
             // What is free otherwise may still do.
@@ -144,8 +157,17 @@ impl<D: Driver> Locked<'_, D> {
     /// The bounds of a capture's plan for a pool, if there is to be one.
     fn options(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
         let capture_state = self.state.captures.get(slot);
-        capture_state.journal.as_ref().filter(|_| capture_state.following.is_none())?;
-        match &capture_state.planning {
+        capture_state.journal.as_ref()?;
+        let laid_at_once = |following: &Following| !following.is_paged(pool);
+        if capture_state.following.as_deref().is_some_and(laid_at_once) {
+            return None;
+        }
+        self.asked_plan(slot, pool)
+    }
+
+    /// The bounds of the plan that the host asks for, of a capture or of all into a pool.
+    pub(super) fn asked_plan(&self, slot: CaptureSlot, pool: PoolId) -> Option<Options> {
+        match &self.state.captures.get(slot).planning {
             Planning::Off => None,
             Planning::On(options) => Some(options.clone()),
             Planning::Default => {

@@ -25,6 +25,9 @@ impl<D: HostApi> Pool<D> {
     ///
     /// What the pool holds in vain goes back to the driver meanwhile.
     ///
+    /// With [`PlanChoice::Exact`](crate::settings::PlanChoice::Exact) the blocks may get their memory at the
+    /// second capture's end, where that is less: what that setting asks of the host holds for both captures.
+    ///
     /// # Errors
     /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
     /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none. After any

@@ -22,8 +22,8 @@ struct Tried {
     order: Vec<u32>,
 }
 
-/// Offsets of the blocks.
-pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts) -> Vec<u64> {
+/// Offsets of the blocks, with `times` as many looks as are good for a capture's first request.
+pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Vec<u64> {
     let count = order.len() as u64;
     let mut packer = Packer::new(order, conflicts);
     let orders = orders(&packer, conflicts);
@@ -31,6 +31,7 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts) -> Vec<u64> {
     let mut tried: Vec<Tried> = Vec::new();
     let (mut taken, mut offsets) = (u64::MAX, Vec::new());
     let until = STEPS.min(count * count * STEPS_PER_PAIR).min(STEPS_BY_BLOCKS / count.max(1));
+    let until = until * times;
     for order in orders {
         for fit in [Fit::First, Fit::Best] {
             if taken <= least || (taken < u64::MAX && packer.steps >= until) {

@@ -8,27 +8,33 @@
 //! * `pack`: blocks in some order, each at the lowest place that is left.
 //! * `improve`: better orders, with bounded work.
 //! * `sweep`: the same for so many blocks that not all pairs can be looked at.
+//! * `pages`: addresses for the same blocks where memory comes by pages at the capture's end.
 //! * `outline`: from a capture's journal; `requests`: from a run outside captures.
 
 mod improve;
 mod order;
 mod outline;
 mod pack;
+mod pages;
 mod requests;
 mod sweep;
 
 use std::collections::HashMap;
 
 use crate::lifetimes::Lifetimes;
+use crate::minimum::Minimum;
 use crate::policy::Reuse;
 use order::{Conflicts, Order};
 pub use outline::Outline;
+pub use pages::Pages;
 pub use requests::Requests;
 
 /// Offsets are multiples of this, in bytes.
 const GRANULE: u64 = 512;
 /// So many blocks at most are compared pair by pair.
 const PAIRWISE: usize = 6_000;
+/// So many times as long is searched where pages still need more than the least.
+const THOROUGH: u64 = 8;
 
 /// Where one block goes, and for what request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,7 @@ pub struct Place {
 pub struct Layout {
     places: Vec<Place>,
     bytes: u64,
+    pages: Option<Pages>,
 }
 
 impl Layout {
@@ -65,11 +72,48 @@ impl Layout {
     /// # Panics
     /// Panics unless `frees` has an entry for each block.
     pub fn new(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse) -> Self {
+        Self::make(lifetimes, frees, reuse, None)
+    }
+
+    /// The same with [`Layout::pages`] for memory that is mapped in pages of `unit` bytes, where there are no
+    /// more than some thousand blocks. Where these need more than the least it searches longer.
+    ///
+    /// # Panics
+    /// Panics unless `frees` has an entry for each block, and if `unit` is 0.
+    pub fn with_pages(
+        lifetimes: &Lifetimes,
+        frees: &[Option<u32>],
+        reuse: Reuse,
+        unit: u64,
+    ) -> Self {
+        Self::make(lifetimes, frees, reuse, Some(unit))
+    }
+
+    fn make(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse, unit: Option<u64>) -> Self {
         let order = Order::new(lifetimes, frees, reuse);
-        let offsets = if order.len() <= PAIRWISE {
-            improve::best(&order, &Conflicts::new(&order))
+        let (offsets, pages) = if order.len() <= PAIRWISE {
+            let conflicts = Conflicts::new(&order);
+            let with_pages = |times: u64| {
+                let offsets = improve::best(&order, &conflicts, times);
+                let pages = |unit| Pages::new(&order, &conflicts, lifetimes, &offsets, unit);
+                let pages = unit.map(pages);
+                (offsets, pages)
+            };
+            let quick = with_pages(1);
+            let least = unit.map(|unit| Minimum::of(lifetimes).bytes.next_multiple_of(unit));
+            let bytes = |pages: &Option<Pages>| pages.as_ref().map(Pages::bytes);
+            if bytes(&quick.1) > least {
+                let thorough = with_pages(THOROUGH);
+                if bytes(&thorough.1) < bytes(&quick.1) {
+                    thorough
+                } else {
+                    quick
+                }
+            } else {
+                quick
+            }
         } else {
-            sweep::best(&order)
+            (sweep::best(&order), None)
         };
         let blocks = lifetimes.blocks().iter().zip(&offsets).zip(frees);
         let mut streams: HashMap<u32, u32> = HashMap::new();
@@ -81,12 +125,17 @@ impl Layout {
             })
             .collect();
         let ends = (0..order.len()).map(|block| offsets[block] + order.bytes(block));
-        Self { bytes: ends.max().unwrap_or(0), places }
+        Self { bytes: ends.max().unwrap_or(0), places, pages }
     }
 
     /// The places, in the order of the blocks' allocation.
     pub fn places(&self) -> &[Place] {
         &self.places
+    }
+
+    /// Where the blocks go if their memory comes by pages at the capture's end.
+    pub fn pages(&self) -> Option<&Pages> {
+        self.pages.as_ref()
     }
 
     /// What the arena takes, in bytes.

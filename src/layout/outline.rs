@@ -58,4 +58,9 @@ impl Outline {
     pub fn layout(&self) -> Layout {
         Layout::new(&self.lifetimes, &self.frees, self.reuse)
     }
+
+    /// A layout with [`Layout::pages`] of `unit` bytes. Costs what [`Layout::with_pages`] does.
+    pub fn layout_with_pages(&self, unit: u64) -> Layout {
+        Layout::with_pages(&self.lifetimes, &self.frees, self.reuse, unit)
+    }
 }

@@ -27,6 +27,7 @@ pub use cost::Costs;
 
 use std::time::Duration;
 
+use crate::cover::Cover;
 use crate::lifetimes::Lifetimes;
 use crate::policy::PlanChoice;
 use crate::settings::Settings;
@@ -34,6 +35,15 @@ use crate::settings::Settings;
 use budget::Found;
 use held::HeldPages;
 use pages::Runs;
+
+/// The least memory for blocks at their addresses, in bytes: [`Plan::minimum_bytes`] without a plan.
+///
+/// # Panics
+/// Panics if the granularity is 0.
+pub(crate) fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
+    let runs = Runs::new(lifetimes, granularity);
+    Cover::new(&runs.items(&runs.order())).minimum * granularity
+}
 
 /// What a plan may come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -203,3 +203,44 @@ fn recorded_captures_come_close_to_the_least() {
         assert!(layout.is_whole(), "{name}: {layout}");
     }
 }
+
+/// Where memory comes by pages, blocks lie over one another only if they are ordered, beside each other on
+/// a page only as in the layout, and need no more memory than it.
+#[test]
+fn pages_keep_offsets_and_need_no_more() {
+    const UNIT: u64 = 8 << 10;
+    let mut less = 0;
+    for seed in 0..24 {
+        let streams = [1, 2, 3, 5][seed as usize % 4];
+        let (lifetimes, frees) = random(seed, streams, 30 + seed as usize * 2, 4 + seed % 16);
+        let layout = Layout::with_pages(&lifetimes, &frees, Reuse::CrossStream, UNIT);
+        let alone = Layout::new(&lifetimes, &frees, Reuse::CrossStream);
+        assert_eq!(alone.pages(), None);
+        judge(&lifetimes, &frees, &layout, true);
+        let pages = layout.pages().unwrap();
+        let blocks = lifetimes.blocks();
+        let place = |block: usize| (pages.offsets()[block], blocks[block].bytes);
+        for later in 0..blocks.len() {
+            let (begin, bytes) = place(later);
+            assert_eq!(begin % UNIT, layout.places()[later].offset % UNIT);
+            assert!(begin + bytes <= pages.span());
+            for (earlier, free) in frees[..later].iter().enumerate() {
+                let (other, size) = place(earlier);
+                if other < begin + bytes && begin < other + size {
+                    assert!(lifetimes.precedes(earlier, later));
+                    assert!(free.is_some_and(|at| at as usize <= later));
+                }
+                let pages = |at: u64, bytes: u64| (at / UNIT, (at + bytes).div_ceil(UNIT));
+                let (one, two) = (pages(begin, bytes), pages(other, size));
+                if one.0 < two.1 && two.0 < one.1 {
+                    let apart = layout.places()[later].offset.wrapping_sub(begin);
+                    assert_eq!(layout.places()[earlier].offset.wrapping_sub(other), apart);
+                }
+            }
+        }
+        assert_eq!(pages.bytes() % UNIT, 0);
+        assert!(pages.bytes() <= layout.bytes().next_multiple_of(UNIT));
+        less += u32::from(pages.bytes() < layout.bytes());
+    }
+    assert!(less > 0, "some need less");
+}

@@ -12,6 +12,7 @@ mod cover;
 mod layout;
 mod learned;
 mod minimum;
+mod paged;
 mod plan;
 mod plan_faults;
 mod plan_safety;

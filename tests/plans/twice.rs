@@ -121,7 +121,7 @@ pub(crate) fn run(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Ve
 }
 
 /// Captures the steps, throws the graph away and returns a layout.
-fn rehearse(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Layout {
+pub(crate) fn rehearse(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Layout {
     let capture = bench.begin(streams[0]);
     bench.launch(streams[0]);
     let live = run(bench, streams, steps);
@@ -133,7 +133,7 @@ fn rehearse(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Layout {
     layout
 }
 
-fn follow(
+pub(crate) fn follow(
     bench: &Bench,
     streams: &[StreamHandle],
     steps: &[Step],

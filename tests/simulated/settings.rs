@@ -229,7 +229,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 19, "{message}");
+    assert_eq!(keys().len(), 20, "{message}");
 }
 
 #[test]
@@ -507,6 +507,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::sample::select(PlanChoice::ALL),
         prop::option::of(1..=u64::MAX),
         prop::option::of(1..1_u64 << 44),
+        prop::option::of(1..=u64::MAX),
         prop::option::of(1..=u64::MAX),
     );
     let all = (sizes, shares, names, plans, any::<[bool; 5]>());

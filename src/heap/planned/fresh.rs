@@ -99,7 +99,7 @@ impl PlannedHeap {
     }
 
     /// What is known of a capture under way, new at its first block.
-    fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
+    pub(super) fn enter_capture(&mut self, capture: CaptureId, unit: u64) -> &mut PlannedCapture {
         let bindings = &mut self.bindings;
         let known = bindings.captures.iter().position(|planned| planned.capture == capture);
         let row = known.unwrap_or_else(|| {
@@ -139,7 +139,7 @@ impl PlannedHeap {
     }
 
     /// Enters a block, with its stream and what had to be proven for it unless it is fixed.
-    fn enter_block(
+    pub(super) fn enter_block(
         &mut self,
         capture: CaptureId,
         place: (u64, u64),
@@ -184,7 +184,7 @@ impl PlannedHeap {
     }
 
     /// Where the next addresses begin, so many that `bytes` of them are reserved.
-    fn next_address<D: Driver + ?Sized>(
+    pub(super) fn next_address<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
         capture: CaptureId,

@@ -10,13 +10,15 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`], [`space`]: addresses for a block; [`scratch`]: what lies behind them for the time being.
+//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`scratch`]: what lies behind them
+//!   for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
 //!   any more; [`suspend`]: no memory for a while; [`compact`]: less for graphs that are there.
 
 mod bind;
 mod compact;
 mod fresh;
+mod laid;
 mod release;
 mod scratch;
 mod space;
@@ -29,10 +31,12 @@ use super::segment::Segment;
 use super::suspend::Presence;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
 pub(crate) use compact::Care;
+pub(crate) use laid::Spot as LaidSpot;
 pub(crate) use space::Asker;
 
 use crate::capture::{Markers, NodeIndex, StreamIndex};
 use crate::driver::{CaptureId, MemoryHandle};
+use laid::Laid;
 use scratch::Scratch;
 use space::Space;
 
@@ -149,6 +153,8 @@ struct PlannedCapture {
     /// By stream.
     runs: Vec<Run>,
     space: Space,
+    /// Those where a layout says what lies where.
+    laid: Option<Laid>,
     /// Blocks that are not free yet, by address.
     live: BTreeMap<u64, Live>,
     /// How many bytes of them there are, and the most that there have been.
@@ -197,6 +203,7 @@ impl PlannedCapture {
             taken: 0,
             runs: Vec::new(),
             space: Space::new(unit),
+            laid: None,
             live: BTreeMap::new(),
             held: 0,
             peak: 0,
@@ -213,6 +220,7 @@ impl PlannedCapture {
         self.owner = owner;
         self.runs.clear();
         self.space.clear();
+        self.laid = None;
     }
 
     /// Whether an address lies in what is reserved for it.
@@ -235,6 +243,14 @@ impl PlannedCapture {
             self.runs.resize_with(stream.index() + 1, Run::default);
         }
         &mut self.runs[stream.index()]
+    }
+
+    /// What is free among the addresses that one is of.
+    fn space_of(&mut self, address: u64) -> &mut Space {
+        match &mut self.laid {
+            Some(laid) if laid.owns(address) => &mut laid.space,
+            _ => &mut self.space,
+        }
     }
 
     /// Whether a part of a block that is live lies here.
@@ -371,7 +387,7 @@ impl PlannedHeap {
                 Ended::Never => return true,
             };
             let settled = markers.is_empty();
-            planned.space.give(stream, (address, bytes), markers);
+            planned.space_of(address).give(stream, (address, bytes), markers);
             return settled;
         }
         true

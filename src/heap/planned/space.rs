@@ -230,6 +230,29 @@ impl Space {
         *self = Self::new(self.unit);
     }
 
+    /// There are addresses that no block has had.
+    pub(super) fn open(&mut self, address: u64, bytes: u64) {
+        self.enter(address, Stretch::idle(address, address + bytes, None, Markers::new()));
+    }
+
+    /// Whether all bytes of a place are here and without a live block, and the asker may have each. What a
+    /// stream may not have of others it has nowhere here.
+    pub(super) fn is_for(&self, asker: &Asker<'_>, (address, bytes): (u64, u64)) -> bool {
+        let end = address + bytes;
+        let first = self.stretches.range(..=address).next_back();
+        let rest = self.stretches.range(address + 1..end);
+        let mut at = address;
+        for (&start, stretch) in first.into_iter().chain(rest) {
+            let from = stretch.parts.range(..=at).next_back().map_or(at, |part| *part.0);
+            let mut here = stretch.parts.range(from..end);
+            if start > at || stretch.end <= at || !here.all(|part| part.1.is_for(asker.proof)) {
+                break;
+            }
+            at = stretch.end;
+        }
+        asker.shares && at >= end
+    }
+
     /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
     pub(super) fn find(&self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
         let pages = bytes.div_ceil(self.unit);

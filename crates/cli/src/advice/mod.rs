@@ -60,7 +60,7 @@ pub fn asks_for(plan: Plan) -> &'static str {
         Plan::None => "nothing",
         Plan::Learned => "a run outside captures before (Engine::learn, regraph.torch.learn)",
         Plan::Exact => "the setting plan:exact",
-        Plan::Twice => "a second capture of the same work (Pool::capture_twice)",
+        Plan::Twice => "a second capture of the same work (Pool::capture_twice) and plan:exact",
     }
 }
 

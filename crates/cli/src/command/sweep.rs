@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use regraph_cli::replay::Plan;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;
 
@@ -14,14 +15,6 @@ use super::progress;
 /// How often a graph is launched for its time.
 const LAUNCHES: u32 = 11;
 
-/// When the memory of the plan comes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum PlanChoice {
-    #[default]
-    None,
-    Exact,
-}
-
 #[derive(Args)]
 pub struct Arguments {
     /// The driver; by default CUDA if the machine has a GPU.
@@ -30,9 +23,9 @@ pub struct Arguments {
     /// The blocks' sizes: fixed (4 MiB) or mixed (1 KiB to 24 MiB).
     #[arg(long, default_value_t, value_name = "SIZES")]
     sizes: Sizes,
-    /// Run each workload once more with this plan: exact, memory at the capture's end; or none.
+    /// Run each workload once more with this plan.
     #[arg(long, value_enum, default_value_t, value_name = "PLAN")]
-    plan: PlanChoice,
+    plan: Plan,
     /// Print a JSON object a row.
     #[arg(long)]
     json: bool,
@@ -66,8 +59,7 @@ impl Job for Run<'_> {
             let what = format!("workload {index}");
             let trace =
                 workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
-            let exact = plan == PlanChoice::Exact;
-            let row = sweep::run(driver, workload, &trace, launches, exact)
+            let row = sweep::run(driver, workload, &trace, launches, plan)
                 .map_err(|error| Failure::replay(&what, &error))?;
             // A row at a time, so that a reader sees each as soon as it is there.
             bar.suspend(|| -> io::Result<()> {
@@ -110,20 +102,20 @@ const HEADINGS: [&str; 17] = [
 const PLANNED_HEADINGS: [&str; 7] =
     ["planned", "minimum", "ratio", "mappings", "plan ms", "map ms", "replay ms"];
 
-fn header(output: &mut impl Write, driver: Choice, plan: PlanChoice) -> io::Result<()> {
+fn header(output: &mut impl Write, driver: Choice, plan: Plan) -> io::Result<()> {
     writeln!(output, "driver {driver}; memory in MiB")?;
     columns(output, headings(plan).map(|heading| (heading, heading.to_owned())))
 }
 
-fn headings(plan: PlanChoice) -> impl Iterator<Item = &'static str> {
+fn headings(plan: Plan) -> impl Iterator<Item = &'static str> {
     let planned: &[_] = match plan {
-        PlanChoice::None => &[],
-        PlanChoice::Exact => &PLANNED_HEADINGS,
+        Plan::None => &[],
+        _ => &PLANNED_HEADINGS,
     };
     HEADINGS.iter().chain(planned).copied()
 }
 
-fn line(output: &mut impl Write, row: &Row, plan: PlanChoice) -> io::Result<()> {
+fn line(output: &mut impl Write, row: &Row, plan: Plan) -> io::Result<()> {
     let mebibytes = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     let milliseconds = |ns: u64| format!("{:.2}", ns as f64 / 1e6);
     let if_any = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());

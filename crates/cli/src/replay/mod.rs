@@ -43,7 +43,7 @@ pub enum Plan {
     /// Their memory comes at the capture's end, as little as it can run on.
     Exact,
     /// By a layout, planned from a first capture that is thrown away. In that one frees and uses of
-    /// blocks from before it are left out.
+    /// blocks from before it are left out. Where that is less, their memory comes at the capture's end.
     Twice,
 }
 
@@ -100,7 +100,8 @@ pub struct Replayed {
     pub verified: bool,
     /// How often a capture was made again, refused for a programmatic launch.
     pub again: usize,
-    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`].
+    /// What the memory that came at each capture's end amounts to; empty without [`Plan::Exact`]
+    /// and [`Plan::Twice`].
     pub plans: Vec<PlanReport>,
     /// Host time to instantiate all graphs, in nanoseconds; `None` without launches.
     pub instantiate_ns: Option<u64>,

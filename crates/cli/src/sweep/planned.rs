@@ -1,4 +1,4 @@
-//! A workload whose memory comes at the capture's end.
+//! A workload with a plan.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use regraph::engine::{Config, PlanReport};
 use regraph_tagged::Program;
 use regraph_trace::Trace;
 
-/// The figures of a workload with [`Plan::Exact`].
+/// The figures of a workload with a [`Plan`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Planned {
-    /// What the pool holds: the plan's memory, and that of blocks too small for it.
+    /// What the pool holds.
     pub planned_bytes: u64,
     /// [`Row::minimum_bytes`](super::Row::minimum_bytes) in whole units of the device's granularity.
     pub planned_minimum_bytes: u64,
     /// `planned_bytes` over `planned_minimum_bytes`; `None` where no memory is needed.
     pub planned_ratio: Option<f64>,
-    /// How often pieces of the plan's memory are mapped.
+    /// How often pieces of memory are mapped at the capture's end.
     pub mappings: usize,
-    /// How long planning took, in nanoseconds.
+    /// How long planning took then, in nanoseconds.
     pub planning_ns: u64,
     /// How long mapping took, in nanoseconds.
     pub binding_ns: u64,
@@ -37,12 +37,13 @@ impl Planned {
         trace: &Trace,
         launches: u32,
         minimum_bytes: u64,
+        plan: Plan,
     ) -> Result<Option<Self>, ReplayError> {
         let MemorySupport::Mapped { granularity } = driver.memory_support() else {
             return Ok(None);
         };
         let config = Config::default();
-        let options = Options { config, launches, plan: Plan::Exact, ..Options::default() };
+        let options = Options { config, launches, plan, ..Options::default() };
         let replayed = replay(driver, trace, &options)?;
         let sum = |figure: fn(&PlanReport) -> u64| replayed.plans.iter().map(figure).sum();
         let planned_minimum_bytes = minimum_bytes.next_multiple_of(granularity);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Planned, Workload};
-use crate::replay::{replay, Options, ReplayError, Replayed};
+use crate::replay::{replay, Options, Plan, ReplayError, Replayed};
 use regraph::engine::Config;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_tagged::Program;
@@ -51,15 +51,12 @@ pub struct Row {
     pub free_ns: u64,
     /// Time of a launch of the graph, on average, in nanoseconds, where graphs are launched.
     pub replay_ns: Option<u64>,
-    /// The figures with memory that comes at the capture's end, where they were asked for and the
-    /// device can map memory.
+    /// The figures with a plan, where they were asked for and the device can map memory.
     #[serde(flatten)]
     pub planned: Option<Planned>,
 }
 
-/// Runs a workload under each policy, and with `exact` once more with its memory at the
-/// capture's end;
-/// `launches` of the graph are timed with the first policy and with the plan.
+/// Runs a workload under each policy, and once more with a plan, if there is one; `launches` of the graph are timed with the first policy and with the plan.
 ///
 /// # Errors
 /// The first replay that fails.
@@ -68,7 +65,7 @@ pub fn run<P: Program>(
     workload: &Workload,
     trace: &Trace,
     launches: u32,
-    exact: bool,
+    plan: Plan,
 ) -> Result<Row, ReplayError> {
     let with = |reuse, launches| -> Result<Replayed, ReplayError> {
         let config = Config::default().reuse(reuse);
@@ -80,9 +77,9 @@ pub fn run<P: Program>(
     let deferred = with(Reuse::Deferred, 0)?;
     let certificates = minimum::of_trace(trace, Programmatic::default());
     let minimum_bytes = minimum::of_pools(trace, &certificates, 1);
-    let planned = match exact {
-        false => None,
-        true => Planned::run(driver, trace, launches, minimum_bytes)?,
+    let planned = match plan {
+        Plan::None => None,
+        plan => Planned::run(driver, trace, launches, minimum_bytes, plan)?,
     };
     Ok(Row {
         streams: workload.streams,

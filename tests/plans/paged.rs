@@ -1,0 +1,216 @@
+//! Capturing twice where memory comes at captures' ends: the second capture's addresses are those of the
+//! layout, and its pages of memory go wherever they are free.
+
+use std::collections::BTreeMap;
+
+use crate::common::{bench_on, Bench, MIB};
+use crate::twice::{device, follow, followed, program, rehearse, Step};
+use regraph::driver::{ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::engine::{BlockId, Config};
+use regraph::internals::layout::Layout;
+use regraph::settings::{PlanChoice, Reuse};
+use regraph_tagged::{Program, Work};
+
+const PAGE: u64 = 2 * MIB;
+const SUPPORT: MemorySupport = MemorySupport::Mapped { granularity: PAGE };
+
+fn exact() -> Config {
+    let mut config = Config::default();
+    config.settings.plan = PlanChoice::Exact;
+    config.settings.plan_pool_graphs = Some(1);
+    config
+}
+
+/// A program, and a layout for it that pages need less memory than.
+fn with_pages(seeds: std::ops::Range<u64>, steps: usize) -> Option<(Vec<Step>, Layout)> {
+    seeds.into_iter().find_map(|seed| {
+        let bench = bench_on(device(SUPPORT), exact());
+        let streams: [StreamHandle; 3] = bench.streams();
+        let steps = program(seed, 3, steps, false);
+        let layout = rehearse(&bench, &streams, &steps);
+        let less = layout.pages().is_some_and(|pages| pages.bytes() < layout.bytes());
+        less.then_some((steps, layout))
+    })
+}
+
+#[test]
+fn the_least_of_both_is_held() {
+    let (mut by_pages, mut at_once) = (0, 0);
+    for seed in 0..48 {
+        let bench = bench_on(device(SUPPORT), exact());
+        let streams: [StreamHandle; 3] = bench.streams();
+        let steps = program(seed, 1 + seed % 3, 200, false);
+        let layout = rehearse(&bench, &streams, &steps);
+        let arena = layout.bytes().next_multiple_of(PAGE);
+        let pages = layout.pages().unwrap().bytes();
+        let (report, live) = follow(&bench, &streams, &steps, layout);
+        assert!(followed(&report).is_whole(), "seed {seed}: {}", followed(&report));
+        assert_eq!(bench.reserved(), arena.min(pages), "seed {seed}");
+        match report.plan {
+            Some(plan) => {
+                assert!(pages < arena && plan.bytes == pages);
+                by_pages += 1;
+            }
+            None => at_once += 1,
+        }
+        live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+        bench.engine.release_graph(report.graph).unwrap();
+        bench.driver.complete_all();
+        bench.engine.destroy_pool(bench.pool).unwrap();
+        assert_eq!(bench.driver.used_bytes(), 0);
+    }
+    assert!(by_pages > 0 && at_once > 0, "{by_pages} by pages, {at_once} at once");
+}
+
+/// Nothing but an exact plan lets memory come late, and other policies have the arena.
+#[test]
+fn who_asks_for_no_plan_gets_the_arena() {
+    let (steps, _) = with_pages(0..200, 200).unwrap();
+    let policies = Reuse::ALL.iter().flat_map(|&reuse| [(reuse, true), (reuse, false)]);
+    for (reuse, planned) in policies.filter(|it| *it != (Reuse::CrossStream, true)) {
+        let config = if planned { exact() } else { Config::default() };
+        let bench = bench_on(device(SUPPORT), config.reuse(reuse));
+        let streams: [StreamHandle; 3] = bench.streams();
+        let layout = rehearse(&bench, &streams, &steps);
+        let (report, _) = follow(&bench, &streams, &steps, layout);
+        assert_eq!(report.plan, None, "{reuse}");
+    }
+    // A plan with so few mappings would need more.
+    let mut config = exact();
+    config.settings.plan_max_mappings = Some(1);
+    let bench = bench_on(device(SUPPORT), config);
+    let streams: [StreamHandle; 3] = bench.streams();
+    let layout = rehearse(&bench, &streams, &steps);
+    let (report, _) = follow(&bench, &streams, &steps, layout);
+    assert!(report.plan.is_none() && followed(&report).is_whole());
+}
+
+#[test]
+fn anything_else_is_served_all_the_same() {
+    let (steps, layout) = with_pages(0..400, 90).unwrap();
+    let mut fell = 0;
+    for at in (0..steps.len()).step_by(3) {
+        let mut changes: Vec<Vec<Step>> = Vec::new();
+        let mut with = |change: &dyn Fn(&mut Vec<Step>)| {
+            let mut changed = steps.clone();
+            change(&mut changed);
+            changes.push(changed);
+        };
+        with(&|steps| _ = steps.remove(at));
+        with(&|steps| steps.insert(at, Step::Allocate(10_000, 3 * MIB, 1)));
+        with(&|steps| {
+            if let Step::Allocate(block, bytes, stream) = steps[at] {
+                steps[at] = Step::Allocate(block, bytes + MIB, stream);
+            }
+        });
+        for changed in changes {
+            let bench = bench_on(device(SUPPORT), exact());
+            let streams: [StreamHandle; 3] = bench.streams();
+            let (report, live) = follow(&bench, &streams, &changed, layout.clone());
+            fell += u32::from(followed(&report).fell_back.is_some());
+            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            bench.engine.release_graph(report.graph).unwrap();
+            bench.driver.complete_all();
+            bench.engine.destroy_pool(bench.pool).unwrap();
+            assert_eq!(bench.driver.used_bytes(), 0);
+        }
+    }
+    assert!(fell > 10, "{fell}");
+}
+
+#[test]
+fn graphs_of_a_pool_share_pages() {
+    let mut config = exact();
+    config.settings.plan_pool_graphs = None;
+    let bench = bench_on(device(SUPPORT), config);
+    let streams: [StreamHandle; 3] = bench.streams();
+    let mut seeds = 0;
+    let (mut sum, mut most) = (0, 0);
+    for _ in 0..4 {
+        let Some((steps, layout)) = with_pages(seeds..seeds + 100, 150) else { continue };
+        seeds += 100;
+        let pages = layout.pages().unwrap().bytes();
+        (sum, most) = (sum + pages, pages.max(most));
+        let (report, live) = follow(&bench, &streams, &steps, layout);
+        assert!(followed(&report).is_whole(), "{}", followed(&report));
+        live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+        bench.driver.complete_all();
+    }
+    let held = bench.reserved();
+    assert!(sum > most && held >= most && held < sum, "{held} for {most}, {sum} alone");
+}
+
+/// The steps, with requests that fail left out.
+fn run_on(bench: &Bench, streams: &[StreamHandle], steps: &[Step]) -> Vec<BlockId> {
+    let Bench { engine, driver, pool } = bench;
+    let mut live: BTreeMap<usize, BlockId> = BTreeMap::new();
+    for &stream in &streams[1..] {
+        driver.wait(stream, streams[0]).unwrap();
+    }
+    for &step in steps {
+        match step {
+            Step::Launch(stream, early) => {
+                driver.launch(streams[stream], Work::default(), early).unwrap();
+            }
+            Step::Wait(stream, on) => driver.wait(streams[stream], streams[on]).unwrap(),
+            Step::Allocate(block, bytes, stream) => {
+                if let Ok(block_given) = engine.allocate(*pool, bytes, streams[stream]) {
+                    live.insert(block, block_given.id);
+                }
+            }
+            Step::Use(block, stream) => {
+                if let Some(&id) = live.get(&block) {
+                    engine.record_stream(id, streams[stream]).unwrap();
+                }
+            }
+            Step::LastUse(..) => {}
+            Step::Free(block) => {
+                if let Some(id) = live.remove(&block) {
+                    engine.free(id).unwrap();
+                }
+            }
+        }
+    }
+    for &stream in &streams[1..] {
+        driver.wait(streams[0], stream).unwrap();
+    }
+    live.into_values().collect()
+}
+
+/// Only calls that ask for something, so that nothing is lost that could not be given back.
+#[test]
+fn every_call_for_memory_may_fail() {
+    use regraph_sim::Call;
+    let (steps, layout) = with_pages(0..1_000, 70).unwrap();
+    let calls = [Call::Reserve, Call::Create, Call::Map, Call::SetAccess];
+    for (call, kind) in calls
+        .into_iter()
+        .flat_map(|call| [(call, ErrorKind::OutOfMemory), (call, ErrorKind::InvalidValue)])
+    {
+        for n in 0u64.. {
+            let bench = bench_on(device(SUPPORT), exact());
+            let streams: [StreamHandle; 3] = bench.streams();
+            let before = bench.driver.calls(call);
+            bench.driver.fail_nth(call, n, kind.clone());
+            let capture = bench.begin(streams[0]);
+            bench.engine.follow_layout(capture, layout.clone()).unwrap();
+            bench.launch(streams[0]);
+            let live = run_on(&bench, &streams, &steps);
+            let graph = bench.driver.end_capture(streams[0]).unwrap();
+            let ended = bench.engine.end_capture(capture, graph);
+            let reserved = bench.reserved();
+            assert_eq!(reserved, bench.driver.used_bytes(), "{call:?} {n}");
+            live.into_iter().for_each(|block| bench.engine.free(block).unwrap());
+            if let Ok(report) = ended {
+                assert!(report.verified);
+                bench.engine.release_graph(report.graph).unwrap();
+            }
+            bench.driver.complete_all();
+            bench.engine.destroy_pool(bench.pool).unwrap();
+            assert_eq!(bench.driver.used_bytes(), 0, "{call:?} {n}");
+            if bench.driver.calls(call) - before <= n {
+                break;
+            }
+        }
+    }
+}
