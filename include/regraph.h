@@ -597,6 +597,17 @@ typedef struct regraph_capture_report {
      * How many of them lie at that address.
      */
     uint64_t layout_followed;
+    /**
+     * How much longer the capture took for its plan, in percent of its time until then, to plan and to
+     * map; zero without a plan.
+     */
+    uint64_t plan_share_percent;
+    /**
+     * With how many mappings that would be 15 percent, if it is more: a bound for max_mappings in
+     * regraph_plan_options, at which the same capture may take more
+     * memory. Else zero, and where planning alone takes longer.
+     */
+    uint64_t mappings_within_share;
 } regraph_capture_report;
 
 /**

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use regraph::engine::{Attempt, CaptureReport};
+use regraph::engine::{Attempt, CaptureReport, PlanReport};
 use regraph::plan::Options;
 
 use crate::arguments::{put_if_wanted, text, Out};
@@ -48,6 +48,13 @@ pub struct regraph_capture_report {
     pub layout_blocks: u64,
     /// How many of them lie at that address.
     pub layout_followed: u64,
+    /// How much longer the capture took for its plan, in percent of its time until then, to plan and to
+    /// map; zero without a plan.
+    pub plan_share_percent: u64,
+    /// With how many mappings that would be 15 percent, if it is more: a bound for max_mappings in
+    /// regraph_plan_options, at which the same capture may take more
+    /// memory. Else zero, and where planning alone takes longer.
+    pub mappings_within_share: u64,
 }
 
 /// Bounds of a plan for the memory that is mapped at a capture's end. All zero means no bounds.
@@ -85,6 +92,9 @@ impl From<CaptureReport> for regraph_capture_report {
             mappings: plan.mappings as u64,
             layout_blocks: report.layout.as_ref().map_or(0, |layout| layout.planned as u64),
             layout_followed: report.layout.as_ref().map_or(0, |layout| layout.followed as u64),
+            plan_share_percent: plan.share_percent(),
+            mappings_within_share: plan.mappings_within(PlanReport::SHARE_PERCENT).unwrap_or(0)
+                as u64,
         }
     }
 }

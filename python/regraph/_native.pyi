@@ -168,7 +168,8 @@ def captures(device: int) -> list[dict[str, Any]]:
     """Reports of the latest captures, oldest first.
 
     Keys: pool (two numbers), nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
-    known; computed when first asked for), mappings (`None` without a plan).
+    known; computed when first asked for), mappings and plan_share_percent (`None` without a plan),
+    mappings_within_share (`None` where the share is at most 15 too).
     """
 
 def statistics(device: int) -> dict[str, Any]:

@@ -128,7 +128,8 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
 }
 
 /// Reports of the latest captures, oldest first: pool (two numbers), nodes, blocks, reserved_bytes,
-/// minimum_bytes (`None` where it is not known), mappings (`None` without a plan).
+/// minimum_bytes (`None` where it is not known), mappings and plan_share_percent (`None` without a plan),
+/// mappings_within_share (`None` where the share is at most 15 too).
 #[pyfunction]
 fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let captures = py.detach(|| allocator()?.captures(device).map_err(raised))?;
@@ -140,6 +141,8 @@ fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
         row.set_item("reserved_bytes", capture.reserved)?;
         row.set_item("minimum_bytes", capture.minimum)?;
         row.set_item("mappings", capture.mappings)?;
+        row.set_item("plan_share_percent", capture.plan_share_percent)?;
+        row.set_item("mappings_within_share", capture.mappings_within_share)?;
         Ok(row)
     };
     captures.into_iter().map(row).collect()

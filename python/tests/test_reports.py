@@ -13,6 +13,8 @@ PLANNED = {
     "reserved_bytes": 48 << 20,
     "minimum_bytes": 45 << 20,
     "mappings": 31,
+    "plan_share_percent": 40,
+    "mappings_within_share": 11,
 }
 UNKNOWN = {**PLANNED, "pool": (0, 2), "minimum_bytes": None, "mappings": None}
 EMPTY = {**PLANNED, "reserved_bytes": 0, "minimum_bytes": 0, "mappings": 0}
@@ -30,6 +32,7 @@ def test_a_capture_has_its_figures(initialized, native):
     assert planned == regraph.torch.Capture(**PLANNED)
     assert planned.ratio == pytest.approx(48 / 45)
     assert planned.planned
+    assert (planned.plan_share_percent, planned.mappings_within_share) == (40, 11)
     assert (unknown.minimum_bytes, unknown.ratio, unknown.planned) == (None, None, False)
     assert (empty.minimum_bytes, empty.ratio, empty.planned) == (0, None, True)
     assert native.calls == [("captures", 0)]

@@ -250,15 +250,18 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<Option<PlanReport>, Error> {
         let capture_state = self.state.capture(slot);
         let (capture, beside) = (capture_state.id, capture_state.concurrent);
+        let capturing = capture_state.since.elapsed();
         let mut all: Option<PlanReport> = None;
         for Ready { heap, prepared, planning } in ready {
             self.state.touch(heap);
             let plan = prepared.plan();
             let pool = self.state.pools.pool_of(heap);
-            let scratch = self.state.pools.planned(heap).scratch_of(capture);
+            let (scratch, scratch_mappings) = self.state.pools.planned(heap).scratch_of(capture);
             let new_bytes = plan.new_bytes();
             let mut report = PlanReport::new(plan);
             report.planning_ns = nanoseconds(planning);
+            report.scratch_mappings = scratch_mappings;
+            report.capturing_ns = nanoseconds(capturing.saturating_sub(planning));
             let started = Instant::now();
             let need = Need { bytes: new_bytes, pool, waits: false };
             let bound = self.oom_ladder(need, |locked, attempt| {
@@ -402,13 +405,20 @@ pub struct PlanReport {
     pub pieces: usize,
     /// How often they are mapped.
     pub mappings: usize,
+    /// How often scratch memory was mapped at the capture's addresses before.
+    pub scratch_mappings: usize,
+    /// How long the capture took until it was planned, with its check, in nanoseconds.
+    pub capturing_ns: u64,
     /// How long planning took, in nanoseconds.
     pub planning_ns: u64,
-    /// How long carrying it out took, in nanoseconds.
+    /// How long carrying it out took, in nanoseconds: scratch memory is unmapped, and pieces are mapped.
     pub binding_ns: u64,
 }
 
 impl PlanReport {
+    /// What a plan is to take of a capture's time at most, in percent. What takes more should be told.
+    pub const SHARE_PERCENT: u64 = 15;
+
     pub(super) fn new(plan: &Plan) -> Self {
         Self {
             bytes: plan.bytes(),
@@ -417,9 +427,36 @@ impl PlanReport {
             excess_bytes: plan.excess_bytes,
             pieces: plan.pieces.len(),
             mappings: plan.mappings.len(),
+            scratch_mappings: 0,
+            capturing_ns: 0,
             planning_ns: 0,
             binding_ns: 0,
         }
+    }
+
+    /// How much longer than without a plan the capture took, in percent of what it took before: by planning
+    /// and by carrying the plan out. What it takes to instantiate the graph is not known here.
+    pub fn share_percent(&self) -> u64 {
+        let spent = u128::from(self.planning_ns) + u128::from(self.binding_ns);
+        let share = spent * 100 / u128::from(self.capturing_ns.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    /// How many of its mappings, at what each has taken, stay within such a share of the capture's time:
+    /// a bound for [`Options::max_mappings`] and the setting `plan_max_mappings` at which the next capture of
+    /// the same takes no longer, and perhaps more memory. `None` where all of them do. 0 where planning
+    /// alone, or taking scratch memory away, takes longer.
+    pub fn mappings_within(&self, percent: u64) -> Option<usize> {
+        if self.share_percent() <= percent {
+            return None;
+        }
+        // Each scratch mapping that goes costs about half of what a mapping does that comes.
+        let halves = 2 * self.mappings as u128 + self.scratch_mappings as u128;
+        let allowed = u128::from(self.capturing_ns) * u128::from(percent) / 100;
+        let for_binding = allowed.saturating_sub(u128::from(self.planning_ns));
+        let within = for_binding * halves / u128::from(self.binding_ns.max(1));
+        let for_plan = within.saturating_sub(self.scratch_mappings as u128) / 2;
+        Some(usize::try_from(for_plan).unwrap_or(usize::MAX).min(self.mappings))
     }
 
     /// Both together.
@@ -431,6 +468,8 @@ impl PlanReport {
             excess_bytes: self.excess_bytes + other.excess_bytes,
             pieces: self.pieces + other.pieces,
             mappings: self.mappings + other.mappings,
+            scratch_mappings: self.scratch_mappings + other.scratch_mappings,
+            capturing_ns: self.capturing_ns.max(other.capturing_ns),
             planning_ns: self.planning_ns + other.planning_ns,
             binding_ns: self.binding_ns + other.binding_ns,
         }

@@ -6,7 +6,9 @@ use crate::common::MIB;
 use regraph::driver::{
     CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
+use regraph::engine::{
+    Block, CaptureReport, Config, Engine, Error, Flaw, PlanReport, PoolConfig, PoolId,
+};
 use regraph::plan::Options;
 use regraph::settings::{Programmatic, Reuse};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -588,4 +590,17 @@ fn the_last_graph_of_a_pool_has_whole_pieces() {
         bench.engine.destroy_pool(bench.pool).unwrap();
         assert_eq!(bench.driver.used_bytes(), 0);
     }
+}
+
+#[test]
+fn a_report_says_how_many_mappings_would_be_cheap() {
+    let mut plan = PlanReport::default();
+    (plan.mappings, plan.scratch_mappings) = (100, 20);
+    (plan.capturing_ns, plan.planning_ns, plan.binding_ns) = (1_000_000, 50_000, 440_000);
+    assert_eq!(plan.share_percent(), 49);
+    assert_eq!(plan.mappings_within(49), None);
+    // 15 that come and 20 scratch mappings that go take 100 us, planning 50.
+    assert_eq!(plan.mappings_within(PlanReport::SHARE_PERCENT), Some(15));
+    assert_eq!(plan.mappings_within(5), Some(0));
+    assert_eq!(PlanReport::default().mappings_within(0), None);
 }

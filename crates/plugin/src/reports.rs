@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use regraph::driver::{CaptureId, Driver, HostApi};
-use regraph::engine::CaptureReport;
+use regraph::engine::{CaptureReport, PlanReport};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::pools::PoolKey;
@@ -34,6 +34,12 @@ pub struct CaptureSummary {
     /// How often memory was mapped for it at its end; `None` where it had its memory before
     /// ([`Settings::plan`](regraph::settings::Settings::plan)).
     pub mappings: Option<usize>,
+    /// How much longer it took for that, in percent of its time until then
+    /// ([`PlanReport::share_percent`](regraph::engine::PlanReport::share_percent)).
+    pub plan_share_percent: Option<u64>,
+    /// With how many mappings that would be 15 percent, where it is more
+    /// ([`PlanReport::mappings_within`](regraph::engine::PlanReport::mappings_within)).
+    pub mappings_within_share: Option<usize>,
 }
 
 /// The captures of a device that ended last, oldest first.
@@ -67,6 +73,10 @@ impl Reports {
             reserved: report.reserved,
             minimum: None,
             mappings: report.plan.map(|plan| plan.mappings),
+            plan_share_percent: report.plan.map(|plan| plan.share_percent()),
+            mappings_within_share: report
+                .plan
+                .and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT)),
         };
         let mut all = held(&self.0);
         if all.len() == KEPT {

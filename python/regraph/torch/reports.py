@@ -27,6 +27,12 @@ class Capture(NamedTuple):
     `None` where too little was recorded."""
     mappings: int | None
     """How often memory was mapped for it at its end; `None` where it had its memory before."""
+    plan_share_percent: int | None = None
+    """How much longer it took for its plan, in percent of its time until then, to plan and to map; `None`
+    without a plan."""
+    mappings_within_share: int | None = None
+    """With how many mappings that would be 15 percent: a value for the setting `plan_max_mappings` with which the
+    same capture may take more memory. `None` where it is no more; 0 where planning alone takes longer."""
 
     @property
     def ratio(self) -> float | None:

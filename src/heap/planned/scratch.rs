@@ -1,9 +1,9 @@
 //! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
 //! over and over. Nothing is ever read from it or written to it.
 //!
-//! A mapping of any size costs the same, so the pieces grow with what has been mapped. They are
-//! memory too: together they are no more than what the capture's blocks have held at once, which it will
-//! take in any case.
+//! A mapping of any size costs the same, so the pieces grow with what has been mapped, and the largest that is
+//! there is mapped wherever it fits. They are memory too: together they are no more than what the capture's blocks
+//! have held at once, which it will take in any case.
 
 use super::PlannedHeap;
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
@@ -53,7 +53,7 @@ impl PlannedHeap {
         let held: u64 = pieces.iter().map(|(size, _)| size).sum();
         let pays = |size: &u64| {
             let known = pieces.iter().any(|(piece, _)| piece == size);
-            *laid >= *size && (known || held + size <= planned.peak)
+            known || (*laid >= *size && held + size <= planned.peak)
         };
         let mut sizes = SIZES.iter().rev().map(|units| units * unit);
         let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
@@ -87,10 +87,11 @@ impl PlannedHeap {
         Ok(size)
     }
 
-    /// Scratch memory of a capture, in bytes.
-    pub(crate) fn scratch_of(&self, capture: CaptureId) -> u64 {
-        let planned = self.bindings.capture(capture);
-        planned.map_or(0, |planned| planned.scratch.pieces.iter().map(|(bytes, _)| bytes).sum())
+    /// Scratch memory of a capture, in bytes, and how often it is mapped.
+    pub(crate) fn scratch_of(&self, capture: CaptureId) -> (u64, usize) {
+        let scratch = self.bindings.capture(capture).map(|planned| &planned.scratch);
+        let bytes = |scratch: &Scratch| scratch.pieces.iter().map(|(bytes, _)| bytes).sum();
+        scratch.map_or((0, 0), |scratch| (bytes(scratch), scratch.mapped.len()))
     }
 
     /// Takes all scratch memory of a capture away. What the driver does not take stays for the next
