@@ -7,7 +7,8 @@ none needs another's library.
 
 from regraph._native import empty_cache, version
 from regraph.errors import Error, OutOfMemory, Refused
+from regraph.streams import retire_stream
 
-__all__ = ["Error", "OutOfMemory", "Refused", "__version__", "empty_cache"]
+__all__ = ["Error", "OutOfMemory", "Refused", "__version__", "empty_cache", "retire_stream"]
 
 __version__: str = version()

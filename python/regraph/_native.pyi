@@ -65,6 +65,9 @@ def free_on(address: int, stream: int) -> None:
 def record_stream(address: int, stream: int) -> None:
     """Says that a stream uses the block at an address, until its free."""
 
+def retire_stream(stream: int) -> bool:
+    """Tells that a stream is about to be destroyed; false where it must live on for now."""
+
 def empty_cache() -> None:
     """Gives free memory of all devices back to the driver, after a wait for the work that held it."""
 

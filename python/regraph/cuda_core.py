@@ -12,6 +12,8 @@ Buffers come from the engine that PyTorch and the other doors of the process sha
 
 import contextlib
 import inspect
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,6 +35,47 @@ def _takes_stream() -> bool:
 
 
 _TAKES_STREAM = _takes_stream()
+
+#: What keeps the streams alive that memory is on, by their handles.
+_kept: dict[int, Any] = {}
+
+
+class _Keeper(core.MemoryResource):  # type: ignore[misc]
+    """The resource of buffers that own nothing but their stream."""
+
+    is_device_accessible = True
+    is_host_accessible = False
+    is_managed = False
+    device_id = 0
+
+    def allocate(self, size: int, *, stream: Any) -> Any:
+        """Never called."""
+        raise NotImplementedError
+
+    def deallocate(self, ptr: Any, size: int, *, stream: Any = None) -> None:
+        """Nothing: the address is none."""
+
+
+_KEEPER = _Keeper()
+
+
+def _used(stream: Any) -> int:
+    """The handle of a stream, which is not destroyed before the engine has nothing of it any more.
+
+    Neither when its object goes nor when it is closed: buffers keep the stream of their free.
+    """
+    number = streams.handle(stream)
+    if number not in streams.DEFAULT and number not in _kept and not isinstance(stream, int):
+        if _TAKES_STREAM:
+            _kept[number] = core.Buffer.from_handle(512, 1, mr=_KEEPER, stream=stream)
+
+            def drop() -> None:
+                _kept.pop(number, None)
+
+            weakref.finalize(stream, streams.retire, number, drop).atexit = False
+        else:
+            _kept[number] = stream
+    return number
 
 
 class MemoryResource(core.MemoryResource):  # type: ignore[misc]
@@ -57,6 +100,7 @@ class MemoryResource(core.MemoryResource):  # type: ignore[misc]
         """
         starting.start(settings, check)
         self._device: int = device if isinstance(device, int) else device.device_id
+        self._freed = threading.local()
 
     def allocate(self, size: int, *, stream: Any) -> Any:
         """A buffer of `size` bytes, ready for what `stream` is given from now on.
@@ -66,21 +110,25 @@ class MemoryResource(core.MemoryResource):  # type: ignore[misc]
         Raises:
             MemoryError: There is not enough.
         """
-        handle = streams.handle(stream)
-        address = _native.allocate(size, self._device, handle)
+        address = _native.allocate(size, self._device, _used(stream))
         last = {"stream": stream} if _TAKES_STREAM else {}
+        self._freed.some = False
         try:
             return core.Buffer.from_handle(address, size, mr=self, **last)
         except BaseException:
-            _native.free(address)
+            # Where a part of the buffer was there already, that has freed the memory, or another
+            # buffer went meanwhile: better to lose this one's than to free another's.
+            if not self._freed.some:
+                _native.free(address)
             raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: Any = None) -> None:
         """Takes a buffer's memory back, in the order of `stream`."""
+        self._freed.some = True
         if stream is None:
             _native.free(int(ptr))
         else:
-            _native.free_on(int(ptr), streams.handle(stream))
+            _native.free_on(int(ptr), _used(stream))
 
     @property
     def is_device_accessible(self) -> bool:
@@ -123,7 +171,7 @@ def building(builder: Any, pool: Pool | None = None, mode: str = "relaxed") -> I
     Raises:
         Refused: The graph must not run; the builder is closed.
     """
-    stream = streams.handle(builder)
+    stream = _used(builder)
     device = builder.stream.device.device_id
     builder.begin_building(mode)
     try:

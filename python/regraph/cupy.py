@@ -47,6 +47,8 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
     with _lock:
         starting.start(settings, check)
         if not _enabled:
+            # Before memory is on any stream.
+            streams.put_off_ends(_streams.Stream, _owned)
             cupy.cuda.set_allocator(_allocator())
             _announce_captures()
             _enabled = True
@@ -135,6 +137,13 @@ def _allocate(size: int, device: int) -> int:
 
 def _free(address: int, device: int) -> None:
     _native.free(address)
+
+
+def _owned(stream: Any) -> int:
+    """The handle of a stream that its object destroys; 0 for others."""
+    if getattr(stream, "_foreign_stream_ref", None) is not None:
+        return 0
+    return int(getattr(stream, "ptr", 0))
 
 
 class _Token:

@@ -1,6 +1,23 @@
-"""Streams of any library, as CUDA names them."""
+"""Streams of any library, as CUDA names them, and their end.
 
+The engine asks the driver about streams that memory was on, and tells what is in their order by
+their handles, which CUDA gives again. So it must hear of a stream's end before it comes.
+"""
+
+import functools
+import sys
+from collections import deque
+from collections.abc import Callable
 from typing import Any
+
+from regraph import _native
+from regraph.errors import Error
+
+#: The default streams, which never end.
+DEFAULT = (0, 1, 2)
+
+#: Streams whose end is put off, and what ends them.
+_waiting: deque[tuple[int, Callable[[], object]]] = deque()
 
 
 def handle(stream: Any) -> int:
@@ -21,3 +38,52 @@ def handle(stream: Any) -> int:
             # Numba's older versions keep a ctypes object, with `None` for the default stream.
             return int(getattr(value, "value", value) or 0)
     raise TypeError(f"{type(stream).__name__} is no CUDA stream")
+
+
+def retire_stream(stream: Any) -> None:
+    """Tells that a stream is about to be destroyed, which memory was allocated or recorded on.
+
+    The doors of CuPy, cuda.core and Warp do it for those libraries' own streams. Others that end
+    before the process does, of RMM's or of C++ code, need this call.
+
+    Raises:
+        Error: The stream must live on: it captures, or memory waits for it. Call this again later.
+    """
+    number = handle(stream)
+    if number not in DEFAULT and not _native.retire_stream(number):
+        raise Error(f"Stream {number:#x} is in use: it captures, or memory that it used is live.")
+
+
+def retire(number: int, end: Callable[[], object]) -> None:
+    """Calls `end` when the engine has nothing of a stream any more: now, or with a later end."""
+    _waiting.append((number, end))
+    for _ in range(len(_waiting)):
+        try:
+            stream = _waiting.popleft()
+        except IndexError:  # Another thread, or a finalizer, was faster.
+            return
+        if _native.retire_stream(stream[0]):
+            stream[1]()
+        else:
+            _waiting.append(stream)
+
+
+def put_off_ends(kind: Any, owned: Callable[[Any], int]) -> None:
+    """Has a class of streams destroy a stream only when the engine has nothing of it any more.
+
+    Args:
+        kind: The class, whose `__del__` destroys the stream.
+        owned: The handle of an object's stream; 0 where the object destroys none.
+    """
+    destroy = kind.__del__
+
+    @functools.wraps(destroy)
+    def delete(self: Any, *arguments: Any) -> None:
+        number = 0 if sys.is_finalizing() else owned(self)
+        if number in DEFAULT:
+            destroy(self, *arguments)
+        else:
+            # It keeps the object, whose finalizer does not run again.
+            retire(number, functools.partial(destroy, self, *arguments))
+
+    kind.__del__ = delete

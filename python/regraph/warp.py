@@ -72,11 +72,13 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
         raise Error(f"Warp {warp.__version__} takes no other allocator; regraph needs a newer one.")
     with _lock:
         starting.start(settings, check)
-        for device in warp.get_cuda_devices():
-            warp.set_device_allocator(device, Allocator(device))
         if not _enabled:
+            # Before memory is on any stream.
+            streams.put_off_ends(warp.Stream, lambda it: it.cuda_stream or 0 if it.owner else 0)
             _announce_captures()
             _enabled = True
+        for device in warp.get_cuda_devices():
+            warp.set_device_allocator(device, Allocator(device))
 
 
 def _announce_captures() -> None:

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 
 use pyo3::prelude::*;
 use regraph::driver::{CaptureId, Driver, StreamHandle};
-use regraph_plugin::PoolKey;
+use regraph::engine;
+use regraph_plugin::{Error, PoolKey};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
@@ -19,6 +20,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(free, module)?)?;
     module.add_function(wrap_pyfunction!(free_on, module)?)?;
     module.add_function(wrap_pyfunction!(record_stream, module)?)?;
+    module.add_function(wrap_pyfunction!(retire_stream, module)?)?;
     module.add_function(wrap_pyfunction!(empty_cache, module)?)?;
     module.add_function(wrap_pyfunction!(name_pool, module)?)?;
     module.add_function(wrap_pyfunction!(release_pool, module)?)?;
@@ -69,6 +71,17 @@ fn free_on(py: Python<'_>, address: u64, stream: usize) -> PyResult<()> {
 fn record_stream(py: Python<'_>, address: u64, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
     py.detach(|| allocator()?.record_stream(address, stream).map_err(raised))
+}
+
+/// Tells that a stream is about to be destroyed; false where it must live on, and the call be made again.
+#[pyfunction]
+fn retire_stream(py: Python<'_>, stream: usize) -> PyResult<bool> {
+    let stream = self::stream(stream);
+    py.detach(|| match allocator()?.retire_stream(stream) {
+        Ok(()) => Ok(true),
+        Err(Error::Engine(engine::Error::StreamInUse { .. })) => Ok(false),
+        Err(error) => Err(raised(error)),
+    })
 }
 
 /// Gives free memory back to the driver, after a wait for the work that held it.
@@ -177,16 +190,15 @@ unsafe extern "C-unwind" fn cupy_allocate(
         }
     }
     let stream = StreamHandle::from_raw(stream as *mut c_void);
-    let allocated = unlocked(|| {
-        guarded(|| {
-            let allocator = allocator()?;
-            let asked = || allocator.allocate_on(bytes as u64, number(device), stream);
-            stacks::remembering(asked).map_err(|error| match error.out_of_memory() {
-                Some(report) => Failure { memory: true, message: report.to_string() },
-                None => error.into(),
-            })
+    let allocate = || {
+        let allocator = allocator()?;
+        let asked = || allocator.allocate_on(bytes as u64, number(device), stream);
+        stacks::remembering(asked).map_err(|error| match error.out_of_memory() {
+            Some(report) => Failure { memory: true, message: report.to_string() },
+            None => error.into(),
         })
-    });
+    };
+    let allocated = unlocked(|| guarded(allocate));
     match allocated {
         Ok(address) => address as *mut c_void,
         Err(failure) => {
@@ -202,17 +214,13 @@ unsafe extern "C-unwind" fn cupy_allocate(
 /// # Safety
 /// As CuPy calls it: with the interpreter's lock, and what [`cupy_allocate`] gave.
 unsafe extern "C-unwind" fn cupy_free(_param: *mut c_void, address: *mut c_void, device: c_int) {
-    let free = || Ok(allocator()?.free(address as u64, number(device))?);
+    let address = address as u64;
+    let free = || Ok(allocator()?.free(address, number(device))?);
     tell(unlocked(|| guarded(free)));
 }
 
 /// Runs a call without the interpreter's lock, which the thread has: the engine may wait for work, and that
-/// work for a host function of Python's.
-fn unlocked<R>(call: impl FnOnce() -> R) -> R {
-    // SAFETY: the calling thread has the lock.
-    let thread = unsafe { pyo3::ffi::PyEval_SaveThread() };
-    let result = call();
-    // SAFETY: what was saved above; `call` does not unwind, for its failures are values.
-    unsafe { pyo3::ffi::PyEval_RestoreThread(thread) };
-    result
+/// work for a host function of Python's. At the interpreter's end the lock is kept.
+fn unlocked<R: Send>(call: impl Fn() -> R + Sync) -> R {
+    Python::try_attach(|py| py.detach(&call)).unwrap_or_else(call)
 }

@@ -74,9 +74,10 @@ def _python_graph(native_graph: type[FakeGraph]) -> type[FakeGraph]:
 @pytest.fixture
 def native(monkeypatch: pytest.MonkeyPatch) -> fake_native.FakeNative:
     """The library that takes notes, of an engine that was not started."""
-    from regraph import starting
+    from regraph import starting, streams
 
     _native.clear()
+    streams._waiting.clear()
     monkeypatch.setattr(starting, "_started", None)
     return _native
 

@@ -136,6 +136,7 @@ class FakeNative(types.ModuleType):
         self._answer("allocate", ADDRESS)
         self._answer("allocate_unordered", ADDRESS)
         self._answer("memory_info", (3 << 30, 4 << 30))
+        self._answer("retire_stream", True)
         self._answer("name_pool", POOL)
         self._answer("capture_started", CAPTURE)
         self._answer("cupy_functions", (0x10, 0x20))
@@ -167,6 +168,7 @@ class FakeNative(types.ModuleType):
         self.answers["plans_captures"] = False
         self.answers["capture_begun"] = CAPTURE
         self.answers["name_pool"] = POOL
+        self.answers["retire_stream"] = True
         self.answers["cupy_failure"] = None
         self.answers["start"] = self.answers["change_settings"] = []
 

@@ -141,6 +141,17 @@ def test_what_is_no_stream_is_told_as_such(native):
         streams.handle("stream")
 
 
+def test_a_stream_of_anothers_can_be_retired(native):
+    import regraph
+
+    regraph.retire_stream(Stream())
+    regraph.retire_stream(0)
+    assert native.calls == [("retire_stream", STREAM)]
+    native.answers["retire_stream"] = False
+    with pytest.raises(regraph.Error, match="0x77 is in use"):
+        regraph.retire_stream(Stream())
+
+
 # --- CuPy -------------------------------------------------------------------------------------
 
 
@@ -198,7 +209,13 @@ def cupy(door, native):
         def malloc(self, size):
             return types.SimpleNamespace(ptr=self.functions[0](size, 0))
 
-    state.stream_class = BaseStream
+    class OwnStream(BaseStream):
+        _foreign_stream_ref = None
+
+        def __del__(self):
+            native.calls.append(("destroy", self.ptr))
+
+    state.stream_class, state.own_stream = BaseStream, OwnStream
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -206,7 +223,7 @@ def cupy(door, native):
     current = module("cupy_backends.cuda.stream")
     current.__pyx_capi__ = {"get_current_stream_ptr": new(0x1234, state.signature, None)}
     state.current = current
-    streams = module("cupy.cuda.stream", _BaseStream=BaseStream)
+    streams = module("cupy.cuda.stream", _BaseStream=BaseStream, Stream=OwnStream)
     cuda = module(
         "cupy.cuda",
         stream=streams,
@@ -284,6 +301,33 @@ def test_uses_of_cupys_arrays_are_recorded(cupy, native):
         cupy.door.record_stream(array, Stream())
     memory.ptr = 0
     cupy.door.record_stream(array, Stream())
+
+
+def test_a_stream_of_cupys_is_destroyed_when_the_engine_has_nothing_of_it(cupy, native):
+    cupy.door.enable()
+    native.calls.clear()
+    stream = cupy.own_stream(0x10)
+    del stream
+    assert native.calls == [("retire_stream", 0x10), ("destroy", 0x10)]
+    native.calls.clear()
+    native.answers["retire_stream"] = False
+    cupy.own_stream(0x20)
+    assert native.calls == [("retire_stream", 0x20)]
+    native.calls.clear()
+    native.answers["retire_stream"] = True
+    # With the next one that ends.
+    cupy.own_stream(0x30)
+    assert [call for call in native.calls if call[0] == "destroy"] == [
+        ("destroy", 0x20),
+        ("destroy", 0x30),
+    ]
+    native.calls.clear()
+    # Default streams, and those that others destroy.
+    cupy.own_stream(0)
+    foreign = cupy.own_stream(0x40)
+    foreign._foreign_stream_ref = object()
+    del foreign
+    assert native.calls == [("destroy", 0), ("destroy", 0x40)]
 
 
 def test_a_capture_of_cupys_is_announced_judged_and_released_with_its_graph(cupy, native):
@@ -551,6 +595,9 @@ class Buffer:
         """With a stream, as from version 1 on."""
         if size == 13:
             raise RuntimeError("no context is current")
+        if size == 14:
+            mr.deallocate(ptr, size, stream=Stream(1))
+            raise RuntimeError("no context is current")
         return Buffer(ptr, size, mr, stream=stream)
 
 
@@ -604,10 +651,40 @@ def test_a_memory_resource_follows_the_streams(core, native):
     assert not resource.is_managed
 
 
+def test_a_stream_of_cuda_cores_lives_until_the_engine_has_nothing_of_it(core, native):
+    resource, stream = core.MemoryResource(0), Stream()
+    resource.allocate(1000, stream=stream)
+    resource.allocate(1000, stream=stream)
+    (keeper,) = core._kept.values()
+    # A buffer keeps the stream of its free, also where the stream is closed.
+    assert keeper.arguments[1] == {"stream": stream}
+    keeper.arguments = keeper.arguments[0], None
+    native.calls.clear()
+    native.answers["retire_stream"] = False
+    del stream
+    gc.collect()
+    assert native.calls == [("retire_stream", STREAM)]
+    assert STREAM in core._kept
+    native.answers["retire_stream"] = True
+    resource.deallocate(ADDRESS, 1000, stream=Stream(0x99))
+    gc.collect()
+    core._kept.pop(0x99).arguments = None
+    gc.collect()
+    assert STREAM not in core._kept
+    # Default streams never end.
+    resource.allocate(1000, stream=Stream(0))
+    assert 0 not in core._kept
+
+
 def test_a_buffer_that_cannot_be_made_loses_no_memory(core, native):
     with pytest.raises(RuntimeError, match="no context"):
         core.MemoryResource(0).allocate(13, stream=Stream())
     assert native.calls[-1] == ("free", ADDRESS)
+    native.calls.clear()
+    with pytest.raises(RuntimeError, match="no context"):
+        core.MemoryResource(0).allocate(14, stream=Stream(1))
+    # The half-made buffer has freed it: the address may be another's by now.
+    assert native.names() == ["allocate", "free_on"]
 
 
 def test_a_request_needs_a_stream(core):
@@ -714,6 +791,15 @@ def warp(door, native):
     state.graph = WarpGraph()
     inner = module("warp._src.context")
 
+    class WarpStream:
+        def __init__(self, cuda_stream, owner=True):
+            self.cuda_stream, self.owner = cuda_stream, owner
+
+        def __del__(self):
+            native.calls.append(("destroy", self.cuda_stream))
+
+    state.stream_class = WarpStream
+
     def capture_begin(device=None, stream=None, force_module_load=None, external=False):
         native.calls.append(("begin",))
 
@@ -734,6 +820,7 @@ def warp(door, native):
         "warp",
         **functions,
         __version__="1.19.0",
+        Stream=WarpStream,
         MemoryKind=types.SimpleNamespace(CUDA_DEVICE="device"),
         get_cuda_devices=lambda: [device],
         get_device=lambda name=None: cpu if name == "cpu" else device,
@@ -755,6 +842,20 @@ def test_warp_gets_an_allocator_for_each_device(warp, native):
     warp.stream.cuda_stream = None
     allocator.deallocate(ADDRESS, 1000)
     assert native.calls == [("allocate", 1000, 1, STREAM), ("free_on", ADDRESS, 0)]
+
+
+def test_a_stream_of_warps_is_destroyed_when_the_engine_has_nothing_of_it(warp, native):
+    warp.door.enable()
+    native.calls.clear()
+    warp.stream_class(0x10)
+    warp.stream_class(0x20, owner=False)
+    warp.stream_class(None)
+    assert native.calls == [
+        ("retire_stream", 0x10),
+        ("destroy", 0x10),
+        ("destroy", 0x20),
+        ("destroy", None),
+    ]
 
 
 def test_a_warp_that_takes_no_allocator_is_told_as_such(warp, native):
@@ -830,8 +931,10 @@ if not isinstance(stream._BaseStream.begin_capture, type(stream._BaseStream.reco
     raise AssertionError("captures are no methods any more")
 assert door._current_stream_function(), "CuPy's function for the current stream is another"
 assert hasattr(stream.Stream.null, "_graph_host_funcargs"), "graphs keep nothing"
+assert hasattr(stream.Stream.null, "_foreign_stream_ref"), "streams own what others own"
 door.enable()
 assert stream._BaseStream.begin_capture.__wrapped__
+assert stream.Stream.__del__.__wrapped__
 """,
     "numba": """
 assert not door.MemoryManager.__abstractmethods__
@@ -854,6 +957,8 @@ assert "external" in inspect.signature(warp.capture_begin).parameters
 for name in ("capture_begin", "capture_end"):
     assert getattr(warp._src.context, name) is getattr(warp, name)
 assert warp._src.context.capture_pause
+made = warp.Stream.__new__(warp.Stream)
+assert made.cuda_stream is None and made.owner is False
 """,
 }
 

@@ -291,3 +291,29 @@ fn a_paused_capture_keeps_its_memory_and_is_not_judged() {
     h.empty();
     assert_eq!(h.held_by(key), 0);
 }
+
+#[test]
+fn a_stream_ends_when_nothing_asks_about_it_any_more() {
+    let h = host();
+    let (own, side) = (h.stream(), h.stream());
+    h.plugin.retire_stream(own).unwrap();
+    let (kept, freed) = (h.allocate(own), h.allocate(own));
+    h.plugin.record_stream(kept, side).unwrap();
+    h.launch(own);
+    h.free(freed);
+    // It was recorded for a block that is live.
+    assert!(matches!(
+        h.plugin.retire_stream(side),
+        Err(Error::Engine(engine::Error::StreamInUse { .. }))
+    ));
+    h.plugin.retire_stream(own).unwrap();
+    h.driver.destroy_stream(own).unwrap();
+    // Nothing is asked about it from now on, and its work is waited for.
+    h.free(kept);
+    h.plugin.retire_stream(side).unwrap();
+    h.driver.destroy_stream(side).unwrap();
+    let other = h.stream();
+    let beside = [h.allocate(other), h.allocate(other)];
+    assert!(!beside.contains(&kept) && !beside.contains(&freed));
+    h.empty();
+}

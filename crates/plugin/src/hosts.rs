@@ -75,6 +75,15 @@ impl<D: Driver + HostApi> Plugin<D> {
         self.free_anywhere(address)
     }
 
+    /// Tells that a stream is about to be destroyed. See
+    /// [`Engine::retire_stream`](engine::Engine::retire_stream).
+    ///
+    /// # Errors
+    /// [`engine::Error::StreamInUse`]: the stream must live on, and the call be made again later.
+    pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
+        self.engines().try_for_each(|engine| Ok(engine.retire_stream(stream)?))
+    }
+
     /// A name for a pool of graphs that no host has given.
     pub fn name_pool(&self) -> PoolKey {
         static NEXT: AtomicU64 = AtomicU64::new(1);

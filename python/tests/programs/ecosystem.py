@@ -254,6 +254,41 @@ def cupy_streams(folder):
     assert not failures, failures
 
 
+def streams_end(folder):
+    """Streams that end while their arrays live, and while their work runs, leave nothing behind."""
+    cupy, door = library("cupy")
+    core, core_door = library("cuda.core")
+    enable()
+    door.enable()
+    device = core.Device(0)
+    device.set_current()
+    resource = core_door.MemoryResource(device)
+    kept = []
+    for turn in range(200):
+        with cupy.cuda.Stream(non_blocking=turn % 2 == 0) as stream:
+            given = cupy.full(MIB, turn, dtype=cupy.float32)
+            kept.append(given * 2)
+            del given
+        # CuPy's list of current streams keeps none of them.
+        del stream
+        gone = device.create_stream()
+        buffer = resource.allocate(4 * MIB, stream=gone)
+        buffer.fill(turn, stream=gone)
+        if turn % 2:
+            gone.close()
+        del gone
+        buffer.close()
+        del buffer
+        if turn % 10 == 9:
+            torch.cuda.synchronize()
+            assert [float(array.max()) for array in kept] == [
+                2 * value for value in range(turn - 9, turn + 1)
+            ]
+            kept.clear()
+    let_go()
+    assert reserved() < 600 * MIB, reserved()
+
+
 def cupy_in_a_capture_of_pytorchs(folder):
     """What CuPy asks for in a capture of PyTorch's belongs to that graph."""
     cupy, door = library("cupy")
@@ -565,6 +600,7 @@ PROGRAMS = {
         cupy_capture_that_fails,
         cupy_runs_short,
         cupy_streams,
+        streams_end,
         cupy_in_a_capture_of_pytorchs,
         numba_frees_beside_a_running_kernel,
         numba_frees_in_a_capture,
