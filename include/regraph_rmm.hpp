@@ -16,6 +16,9 @@
  * message of regraph::error, for the per-thread default stream for instance. A free that fails writes
  * to standard error, and the memory stays allocated.
  *
+ * Streams. One that memory was asked for or freed on lives until pool::engine().retire_stream() has
+ * succeeded for it, or until the engine is gone.
+ *
  * Threads. As RMM's resources: all calls may come from any thread.
  */
 

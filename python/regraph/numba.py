@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from numba import cuda
+from numba.cuda.cudadrv import driver
 from numba.cuda.cudadrv.driver import CudaAPIError
 
 from regraph import _native, starting, streams
@@ -41,8 +42,14 @@ def enable(*, settings: str | None = None, check: bool | None = None) -> None:
         check: As for `regraph.torch.enable`.
 
     Raises:
-        Error: The settings are wrong, or others than those of a door that was enabled before.
+        Error: The settings are wrong, or others than those of a door that was enabled before; or
+            Numba has a memory manager already.
     """
+    if getattr(driver, "_memory_manager", None) not in (None, MemoryManager):
+        raise Error(
+            "Numba has a memory manager already: call regraph.numba.enable() before anything of "
+            "Numba uses CUDA, and set no other manager."
+        )
     starting.start(settings, check)
     cuda.set_memory_manager(MemoryManager)
 

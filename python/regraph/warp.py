@@ -50,7 +50,9 @@ class Allocator:
 
     def deallocate(self, address: int, size: int) -> None:
         """Takes memory back, in the order of the stream that is current now, as Warp's own does."""
-        _native.free_on(address, self._stream())
+        # At the process's end Warp's streams are gone before its arrays.
+        if not sys.is_finalizing():
+            _native.free_on(address, self._stream())
 
     def _stream(self) -> int:
         return streams.handle(warp.get_stream(self._device).cuda_stream or 0)

@@ -476,7 +476,8 @@ def numba(door, native):
         MemoryInfo=lambda *, free, total: (free, total),
         set_memory_manager=lambda manager: setattr(state, "manager", manager),
     )
-    driver = module("numba.cuda.cudadrv.driver", CudaAPIError=CudaAPIError)
+    driver = module("numba.cuda.cudadrv.driver", CudaAPIError=CudaAPIError, _memory_manager=None)
+    state.driver = driver
     drivers = module("numba.cuda.cudadrv", driver=driver)
     state.door = door("numba", module("numba", cuda=cuda), cuda, drivers, driver)
     state.context = Context()
@@ -490,6 +491,13 @@ def test_numba_gets_a_manager_of_its_interface(numba, native):
     assert native.calls == [("start", "history:1", None, "")]
     # As Numba asks for it.
     assert numba.manager(context=None).interface_version == 1
+
+
+def test_numba_that_has_used_cuda_is_told_as_such(numba, native):
+    numba.driver._memory_manager = object
+    with pytest.raises(numba.door.Error, match="has a memory manager already"):
+        numba.door.enable()
+    assert native.calls == []
 
 
 def test_numbas_environment_variable_names_the_door(numba, native):

@@ -293,6 +293,23 @@ fn a_paused_capture_keeps_its_memory_and_is_not_judged() {
 }
 
 #[test]
+fn a_capture_whose_end_is_not_told_is_forgotten_with_its_stream() {
+    let h = host();
+    let (stream, key) = (h.stream(), h.plugin.name_pool());
+    h.begin(stream, key);
+    let block = h.allocate(stream);
+    h.launch(stream);
+    h.free(block);
+    h.driver.end_capture(stream).unwrap();
+    h.plugin.release_pool(0, key).unwrap();
+    h.empty();
+    assert!(h.held_by(key) >= SIZE, "a capture may be under way");
+    h.plugin.retire_stream(stream).unwrap();
+    h.empty();
+    assert_eq!(h.held_by(key), 0);
+}
+
+#[test]
 fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     let h = host();
     let (own, side) = (h.stream(), h.stream());

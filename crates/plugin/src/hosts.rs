@@ -75,13 +75,19 @@ impl<D: Driver + HostApi> Plugin<D> {
         self.free_anywhere(address)
     }
 
-    /// Tells that a stream is about to be destroyed. See
+    /// Tells that a stream is about to be destroyed. A capture of it whose end was never told is forgotten. See
     /// [`Engine::retire_stream`](engine::Engine::retire_stream).
     ///
     /// # Errors
     /// [`engine::Error::StreamInUse`]: the stream must live on, and the call be made again later.
     pub fn retire_stream(&self, stream: StreamHandle) -> Result<(), Error> {
-        self.engines().try_for_each(|engine| Ok(engine.retire_stream(stream)?))
+        for device in self.devices() {
+            device.engine.retire_stream(stream)?;
+            if let Some(announced) = device.pools().announced.remove(&stream) {
+                device.routes.remove_one(announced.serial);
+            }
+        }
+        Ok(())
     }
 
     /// A name for a pool of graphs that no host has given.
