@@ -592,6 +592,27 @@ fn the_last_graph_of_a_pool_has_whole_pieces() {
     }
 }
 
+/// A mapping of any size costs the same: scratch memory comes in pieces as large as the blocks allow.
+#[test]
+fn scratch_memory_takes_few_mappings() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    let blocks: Vec<Block> = (0..12).map(|_| bench.allocate(4 * PAGE)).collect();
+    bench.driver.wait(bench.t, bench.s).unwrap();
+    let others: Vec<Block> =
+        (0..12).map(|_| bench.engine.allocate(bench.pool, 4 * PAGE, bench.t).unwrap()).collect();
+    bench.driver.wait(bench.s, bench.t).unwrap();
+    for (tag, block) in (1..).zip(blocks.iter().chain(&others)) {
+        bench.work(bench.s, &[], &[(block, tag)]);
+    }
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    let plan = report.plan.unwrap();
+    assert_eq!(plan.bytes, 96 * PAGE);
+    assert!((2..=10).contains(&plan.scratch_mappings), "{plan:?}");
+    assert!(plan.capturing_ns > 0);
+}
+
 #[test]
 fn a_report_says_how_many_mappings_would_be_cheap() {
     let mut plan = PlanReport::default();

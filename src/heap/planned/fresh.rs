@@ -176,7 +176,7 @@ impl PlannedHeap {
         }
         let planned = self.capture_of(capture);
         let (end, room) = (planned.run(stream).end, planned.room());
-        let laid = self.lay(driver, capture, (end, room), limit)?;
+        let laid = self.lay(driver, capture, (end, room), bytes, limit)?;
         let planned = self.capture_of(capture);
         planned.taken += laid;
         planned.run(stream).end += laid;

@@ -61,7 +61,7 @@ impl PlannedHeap {
                 break (start + offset, bytes);
             }
             let limit = limit.saturating_sub(self.reserved - before);
-            let more = self.lay(driver, capture, (mapped, end - mapped), limit)?;
+            let more = self.lay(driver, capture, (mapped, end - mapped), bytes, limit)?;
             if more == 0 {
                 return Ok(None);
             }

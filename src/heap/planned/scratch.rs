@@ -1,9 +1,9 @@
 //! What lies behind addresses while their capture is under way: a few pieces of memory, each mapped
 //! over and over. Nothing is ever read from it or written to it.
 //!
-//! A mapping of any size costs the same, so the pieces grow with what has been mapped, and the largest that is
-//! there is mapped wherever it fits. They are memory too: together they are no more than what the capture's blocks
-//! have held at once, which it will take in any case.
+//! A mapping of any size costs the same, so the largest piece that is there is mapped wherever it fits, and a
+//! larger one is made as soon as it may be. They are memory too: together they are no more than what the
+//! capture's blocks hold at once, which it will take in any case, or one page.
 
 use super::PlannedHeap;
 use crate::driver::{CaptureId, Driver, DriverError, MemoryHandle};
@@ -19,7 +19,6 @@ pub(super) struct Scratch {
     pieces: Vec<(u64, MemoryHandle)>,
     /// Where they are mapped: address and size.
     mapped: Vec<(u64, u64)>,
-    bytes: u64,
 }
 
 impl Scratch {
@@ -35,7 +34,8 @@ impl Scratch {
 }
 
 impl PlannedHeap {
-    /// Maps scratch memory at `address`, at most `bytes`, and says how much.
+    /// Maps scratch memory at `address`, at most `bytes`, for a block of which `asked` are new, and says how
+    /// much.
     ///
     /// # Errors
     /// The driver's. Nothing has changed then.
@@ -44,37 +44,43 @@ impl PlannedHeap {
         driver: &D,
         capture: CaptureId,
         (address, bytes): (u64, u64),
+        asked: u64,
         limit: u64,
     ) -> Result<u64, DriverError> {
         let unit = unit(driver.memory_support());
         let planned = self.bindings.capture_mut(capture);
         let Some(planned) = planned else { return Ok(0) };
-        let Scratch { pieces, mapped, bytes: laid } = &mut planned.scratch;
+        let most = planned.peak.max(planned.held + asked);
+        let Scratch { pieces, mapped } = &mut planned.scratch;
         let held: u64 = pieces.iter().map(|(size, _)| size).sum();
-        let pays = |size: &u64| {
-            let known = pieces.iter().any(|(piece, _)| piece == size);
-            known || (*laid >= *size && held + size <= planned.peak)
-        };
+        let pays = |size: &u64| *size <= limit && held + size <= most;
         let mut sizes = SIZES.iter().rev().map(|units| units * unit);
         let wanted = sizes.find(pays).unwrap_or(unit).min(bytes);
         let fits = pieces.iter().copied().filter(|&(size, _)| size <= bytes);
         let fits = fits.max_by_key(|&(size, _)| size);
         let (size, memory) = match fits {
             Some(piece) if piece.0 >= wanted => piece,
-            smaller => match (wanted <= limit).then(|| driver.create(wanted)) {
-                Some(Ok(memory)) => {
-                    pieces.push((wanted, memory));
-                    self.reserved += wanted;
-                    self.handles += 1;
-                    (wanted, memory)
-                }
-                // What is there does too, in more mappings.
-                refused => match (smaller, refused) {
+            smaller => {
+                let create = |size: u64| (size <= limit).then(|| driver.create(size));
+                let made = match create(wanted) {
+                    Some(Err(error)) if error.is_out_of_memory() && smaller.is_none() => {
+                        (unit, create(unit))
+                    }
+                    made => (wanted, made),
+                };
+                match (smaller, made) {
+                    (_, (size, Some(Ok(memory)))) => {
+                        pieces.push((size, memory));
+                        self.reserved += size;
+                        self.handles += 1;
+                        (size, memory)
+                    }
+                    // What is there does too, in more mappings.
                     (Some(piece), _) => piece,
-                    (None, Some(Err(error))) => return Err(error),
-                    (None, _) => return Ok(0),
-                },
-            },
+                    (None, (_, Some(Err(error)))) => return Err(error),
+                    (None, (_, None)) => return Ok(0),
+                }
+            }
         };
         driver.map(address, size, memory)?;
         if let Err(error) = driver.set_access(address, size) {
@@ -83,7 +89,6 @@ impl PlannedHeap {
             return Err(error);
         }
         mapped.push((address, size));
-        *laid += size;
         Ok(size)
     }
 
