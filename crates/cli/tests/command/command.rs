@@ -383,7 +383,11 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
     }
     let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("[possible values: none, exact]"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("[possible values: none, learned, exact, twice]"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
