@@ -145,13 +145,60 @@ pub enum Error {
     /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
     /// there is none behind some of its addresses.
     #[error(
-        "{call}: {pool} is suspended, or short of memory; resume it first (Engine::resume_pool)"
+        "{call}: {pool} is suspended, or short of memory; resume it first (Engine::resume_pool; Regions::wake where its region sleeps)"
     )]
     PoolSuspended {
         /// The engine's call.
         call: &'static str,
         /// The pool.
         pool: PoolLabel,
+    },
+    /// The pool's region is asleep, and what its live blocks held is kept by the region.
+    #[error(
+        "resume_pool: {pool} is asleep; wake its region (Regions::wake), or what its blocks hold is \
+         lost"
+    )]
+    PoolAsleep {
+        /// The pool.
+        pool: PoolLabel,
+    },
+    /// No pool has this tag.
+    #[error(
+        "{call}: no region {tag:?}; a pool belongs to one by its configuration (PoolConfig::tag)"
+    )]
+    UnknownRegion {
+        /// The call.
+        call: &'static str,
+        /// The tag.
+        tag: String,
+    },
+    /// The device cannot be waited for, since one of its streams captures.
+    #[error(
+        "{call}: a stream of the device captures, which a wait for the device would invalidate; end \
+         its capture first"
+    )]
+    DeviceCaptures {
+        /// The call.
+        call: &'static str,
+    },
+    /// A graph of the pool runs.
+    #[error("try_sleep: a graph of {pool} may be running; call sleep, which waits for it")]
+    PoolRuns {
+        /// The pool.
+        pool: PoolLabel,
+    },
+    /// The host has no page-locked memory left for what live blocks hold. They stay as they are.
+    #[error(
+        "sleep: out of host memory: {bytes} bytes of page-locked memory are missing to keep what {pool} \
+         holds; free host memory, or let the region drop its contents (Backup::None)"
+    )]
+    HostOutOfMemory {
+        /// The pool.
+        pool: PoolLabel,
+        /// What could not be had, in bytes.
+        bytes: u64,
+        /// What the driver said.
+        source: DriverError,
     },
     /// A capture into the pool is under way: what lives in the pool changes with it.
     #[error(

@@ -31,6 +31,8 @@
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
 //! * [`devices`]: the engines of several devices in one process.
 //! * [`plan`]: bounds for captures that get their memory at their end, shared to the minimum.
+//! * [`regions`]: memory by tag that sleeps and wakes: it goes back to the driver, and comes again at its
+//!   addresses with what it held.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
 //! * [`snapshot`]: memory and events as files that PyTorch's viewer opens.
 //! * [`driver`]: what the engine asks of a GPU. `CudaDriver` (feature `cuda`) is one implementation;
@@ -66,6 +68,7 @@ pub mod driver;
 pub mod engine;
 pub mod graphs;
 pub mod plan;
+pub mod regions;
 pub mod settings;
 pub mod snapshot;
 #[doc(hidden)]

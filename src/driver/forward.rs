@@ -84,3 +84,17 @@ macro_rules! forward_host_api {
         }
     };
 }
+
+/// All methods of [`Transfer`](crate::driver::Transfer), likewise.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_transfer {
+    () => {
+        $crate::forward! {
+            allocate_host(bytes: u64) -> $crate::driver::Result<$crate::driver::HostPlace>;
+            free_host(place: $crate::driver::HostPlace) -> $crate::driver::Result<()>;
+            copy_to_host(to: $crate::driver::HostPlace, address: u64, bytes: u64, stream: $crate::driver::StreamHandle) -> $crate::driver::Result<()>;
+            copy_to_device(address: u64, from: $crate::driver::HostPlace, bytes: u64, stream: $crate::driver::StreamHandle) -> $crate::driver::Result<()>;
+        }
+    };
+}

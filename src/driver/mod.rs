@@ -10,6 +10,7 @@ mod forward;
 mod handle;
 mod host;
 mod source;
+mod transfer;
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -22,6 +23,7 @@ pub use handle::{
 };
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
 pub use source::Source;
+pub use transfer::{HostPlace, Transfer};
 
 /// Result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;

@@ -213,6 +213,9 @@ pub enum Flaw {
 pub struct PoolConfig {
     /// What the pool is called in errors. Default: its number, in order of creation.
     pub name: Option<Arc<str>>,
+    /// The tag of the region that the pool belongs to, which sleeps and wakes as one
+    /// ([`Regions`](crate::regions::Regions)). Default: none.
+    pub tag: Option<Arc<str>>,
     /// The most the pool may hold, in bytes; `None` means as much as the device gives.
     pub max_bytes: Option<u64>,
     /// Whether captures into the pool get their memory at their end, as little as they can run on, and
@@ -240,6 +243,13 @@ impl PoolConfig {
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Puts the pool into a region, by its tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<Arc<str>>) -> Self {
+        self.tag = Some(tag.into());
         self
     }
 

@@ -79,11 +79,13 @@ pub struct PoolLabel {
     pub id: PoolId,
     /// Its name ([`PoolConfig::name`](super::PoolConfig::name)).
     pub name: Option<Arc<str>>,
+    /// The tag of its region ([`PoolConfig::tag`](super::PoolConfig::tag)).
+    pub tag: Option<Arc<str>>,
 }
 
 impl From<PoolId> for PoolLabel {
     fn from(id: PoolId) -> Self {
-        Self { id, name: None }
+        Self { id, name: None, tag: None }
     }
 }
 
@@ -92,6 +94,10 @@ impl fmt::Display for PoolLabel {
         match &self.name {
             Some(name) => write!(f, "pool {name:?}"),
             None => write!(f, "{}", self.id),
+        }?;
+        match &self.tag {
+            Some(tag) => write!(f, " of region {tag:?}"),
+            None => Ok(()),
         }
     }
 }

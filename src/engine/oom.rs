@@ -283,7 +283,7 @@ impl State {
     }
 
     /// How much more all pools may hold, in bytes.
-    fn room_of_all(&self) -> u64 {
+    pub(super) fn room_of_all(&self) -> u64 {
         self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.pools.reserved_by_all()))
     }
 

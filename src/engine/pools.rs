@@ -4,6 +4,8 @@
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::config::PoolConfig;
@@ -68,6 +70,8 @@ pub(super) struct Pool {
     /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
     /// free memory is for later users of the pool alone.
     settling: SmallVec<[Position; 2]>,
+    /// Whether what its live blocks hold is kept elsewhere while its memory is away.
+    asleep: bool,
 }
 
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
@@ -117,7 +121,7 @@ impl Pool {
     }
 
     pub(super) fn label(&self) -> PoolLabel {
-        PoolLabel { id: self.id, name: self.config.name.clone() }
+        PoolLabel { id: self.id, name: self.config.name.clone(), tag: self.config.tag.clone() }
     }
 
     /// The heaps for a block of this size. Where heaps grow in place, a capture's blocks of all sizes
@@ -275,6 +279,7 @@ impl Pools {
             arena: None,
             spare: Spare::default(),
             settling: SmallVec::new(),
+            asleep: false,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
@@ -333,9 +338,25 @@ impl Pools {
         self.iter().map(|pool| pool.id).collect()
     }
 
+    /// Whether what the live blocks of a pool hold is kept elsewhere while its memory is away.
+    pub(super) fn is_asleep(&self, id: PoolId) -> bool {
+        self.get(id).is_some_and(|pool| pool.asleep)
+    }
+
+    pub(super) fn set_asleep(&mut self, id: PoolId, asleep: bool) {
+        if let Some(pool) = self.get_mut(id) {
+            pool.asleep = asleep;
+        }
+    }
+
+    /// The pools of regions by the tags of these.
+    pub(super) fn tagged(&self) -> impl Iterator<Item = (&Arc<str>, PoolId)> {
+        self.iter().filter_map(|pool| Some((pool.config.tag.as_ref()?, pool.id)))
+    }
+
     /// A pool for messages.
     pub(super) fn label(&self, id: PoolId) -> PoolLabel {
-        self.get(id).map_or(PoolLabel { id, name: None }, Pool::label)
+        self.get(id).map_or(PoolLabel::from(id), Pool::label)
     }
 
     #[inline]

@@ -8,22 +8,52 @@
 //! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
 //! exchanged: it is shut likewise, but what its live blocks hold is kept, even if more calls of the driver fail.
 
+use std::sync::Arc;
+
 use super::config::Flaw;
 use super::history::Action;
-use super::names::PoolId;
+use super::names::{PoolId, PoolLabel};
 use super::oom::{Attempt, Need, Purpose};
 use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::check;
-use crate::driver::{Driver, MemorySupport};
-use crate::heap::{unit, Care, Presence};
+use crate::driver::{Driver, DriverError, MemorySupport};
+use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
 use crate::snapshot::BlockState;
+use crate::sync::MutexGuard;
 
 const SUSPEND: &str = "suspend_pool";
 const RESUME: &str = "resume_pool";
 const COMPACT: &str = "compact_pool";
 const EXCESS: &str = "excess_bytes";
+const SLEEP: &str = "sleep";
+
+/// Keeps what live blocks of pools hold while their memory is away.
+pub(crate) trait Contents: Keeper {
+    /// Begins to read what a pool's live blocks hold, each run of them an address and a size in bytes,
+    /// ascending and apart. No work uses them from now on.
+    ///
+    /// # Errors
+    /// What stands in the way. Nothing of the pool goes then.
+    fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error>;
+
+    /// Waits until all that came holds what it held.
+    ///
+    /// # Errors
+    /// The driver's. What came is not whole then.
+    fn finish(&mut self) -> Result<(), DriverError>;
+}
+
+/// What becomes of what live blocks of pools that go hold.
+enum Loss<'a> {
+    /// There must be none but graphs' own.
+    Refused,
+    /// It is lost.
+    Accepted,
+    /// It is kept, and the pools are asleep: only those who keep it get the memory again.
+    Kept(&'a mut dyn Contents),
+}
 
 impl<D: Driver> Engine<D> {
     /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
@@ -54,7 +84,7 @@ impl<D: Driver> Engine<D> {
     /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest. A pool that is short
     /// of a part ([`Engine::is_short`]) is suspended as any other: not while it has blocks of no graph.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pool(pool, false))
+        self.change(|locked| locked.suspend_pools(&[pool], Loss::Refused))
     }
 
     /// Like [`Engine::suspend_pool`], but what live blocks hold is lost too, and they stay live: at the
@@ -63,7 +93,7 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// As [`Engine::suspend_pool`]; [`Error::PoolHasBlocks`] only of blocks that other pools have borrowed.
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pool(pool, true))
+        self.change(|locked| locked.suspend_pools(&[pool], Loss::Accepted))
     }
 
     /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
@@ -79,7 +109,71 @@ impl<D: Driver> Engine<D> {
     /// and what had come by then is given back. If it was only short of a part it stays so, with all that
     /// it has; calling again goes on.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.request(|locked| locked.resume_pool(pool), || false)
+        self.request(
+            |locked| {
+                locked.state.pool(pool, RESUME)?;
+                if locked.state.pools.is_asleep(pool) {
+                    return Err(Error::PoolAsleep { pool: locked.state.pools.label(pool) });
+                }
+                locked.resume_pools(&[pool], None)
+            },
+            || false,
+        )
+    }
+
+    /// A pool for messages.
+    pub(crate) fn label(&self, pool: PoolId) -> PoolLabel {
+        self.lock().map_or(pool.into(), |state| state.pools.label(pool))
+    }
+
+    /// Whether a pool sleeps with its region, or a part of it.
+    pub(crate) fn is_asleep(&self, pool: PoolId) -> bool {
+        // A poisoned engine brings nothing back.
+        self.lock().is_ok_and(|state| state.pools.is_asleep(pool))
+    }
+
+    /// The pools of regions, by the tags of these.
+    pub(crate) fn tagged_pools(&self) -> Vec<(Arc<str>, PoolId)> {
+        let tagged = |state: MutexGuard<'_, State>| {
+            state.pools.tagged().map(|(tag, pool)| (tag.clone(), pool)).collect()
+        };
+        self.lock().map(tagged).unwrap_or_default()
+    }
+
+    /// What a pool holds, and what it gave back to get it again, in bytes.
+    pub(crate) fn pool_memory(&self, pool: PoolId) -> Option<(u64, u64)> {
+        let mut state = self.lock().ok()?;
+        let heaps = state.pools.get(pool)?.all_heaps();
+        Some((state.pools.reserved(pool), state.missing(&heaps)))
+    }
+
+    /// Suspends pools, and with them goes what their live blocks hold, which is read first: all of them,
+    /// or none as long as no call to the driver fails. Until [`Engine::wake_pools`] they are asleep.
+    /// Returns how many bytes went.
+    ///
+    /// All work that uses the pools must have completed.
+    ///
+    /// # Errors
+    /// As [`Engine::suspend_pool_discarding`], and what `contents` says.
+    pub(crate) fn sleep_pools(
+        &self,
+        pools: &[PoolId],
+        contents: &mut dyn Contents,
+    ) -> Result<u64, Error> {
+        self.change(|locked| locked.suspend_pools(pools, Loss::Kept(contents)))
+    }
+
+    /// Brings the memory of sleeping pools back, and what their live blocks held: of all, or of none.
+    /// Returns how many bytes came.
+    ///
+    /// # Errors
+    /// As [`Engine::resume_pool`].
+    pub(crate) fn wake_pools(
+        &self,
+        pools: &[PoolId],
+        contents: &mut dyn Contents,
+    ) -> Result<u64, Error> {
+        self.request(|locked| locked.resume_pools(pools, Some(&mut *contents)), || false)
     }
 
     /// How many bytes of a pool [`Engine::compact_pool`] would give back: what it holds beyond what its
@@ -194,6 +288,25 @@ impl State {
         }
     }
 
+    /// Where a pool's live blocks lie, neighbours together: addresses and sizes in bytes, ascending.
+    fn live_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
+        let mut live = Vec::new();
+        self.each_live(|_, block, _, _| {
+            if block.pool == pool {
+                live.push(self.pools.extent(block.heap, block.range));
+            }
+        });
+        live.sort_unstable();
+        live.dedup_by(|(next, more), (start, bytes)| {
+            let touches = *start + *bytes == *next;
+            if touches {
+                *bytes += *more;
+            }
+            touches
+        });
+        live
+    }
+
     /// To the history the blocks of a suspended pool are gone, with all that they held.
     fn record_leaving(&mut self, heaps: &[u32]) {
         self.record_occupants(heaps, |_| &[Action::FreeCompleted]);
@@ -234,30 +347,70 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    fn suspend_pool(&mut self, pool: PoolId, discarding: bool) -> Result<u64, Error> {
+    fn suspend_pools(&mut self, pools: &[PoolId], mut loss: Loss<'_>) -> Result<u64, Error> {
+        let mut going = Vec::with_capacity(pools.len());
+        for &pool in pools {
+            if self.may_be_suspended(pool, &loss)? {
+                going.push(pool);
+            }
+        }
+        if let Loss::Kept(contents) = &mut loss {
+            for &pool in going.iter().filter(|pool| !self.state.pools.is_suspended(**pool)) {
+                contents.begin(&self.state.pools.label(pool), &self.state.live_runs(pool))?;
+            }
+        }
+        let mut went = 0;
+        for pool in going {
+            if let Loss::Kept(_) = loss {
+                self.state.pools.set_asleep(pool, true);
+            }
+            let gone = match &mut loss {
+                Loss::Kept(contents) => self.give_away(pool, *contents),
+                _ => self.give_away(pool, &mut NothingKept),
+            };
+            if !self.state.pools.is_shut(pool) {
+                self.state.pools.set_asleep(pool, false);
+            }
+            went += gone?;
+        }
+        Ok(went)
+    }
+
+    /// Whether a pool has memory that can go; refuses one whose memory is in use.
+    fn may_be_suspended(&mut self, pool: PoolId, loss: &Loss<'_>) -> Result<bool, Error> {
         let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
         let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
         }
-        let before = self.state.pools.reserved(pool);
         let known = self.state.pools.is_suspended(pool);
-        if known && before == 0 {
-            return Ok(0);
+        if known && self.state.pools.reserved(pool) == 0 {
+            return Ok(false);
+        }
+        if matches!(loss, Loss::Kept(_)) && !known {
+            // Of one that is short of a part not all can be read.
+            self.state.must_be_awake(pool, SLEEP)?;
         }
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
         self.must_be_quiet(pool, SUSPEND)?;
         // After stream caches hand nothing of it out any more.
-        let blocks = match discarding {
+        let blocks = match loss {
             _ if known => Vec::new(),
+            Loss::Refused => self.state.ungraphed(pool),
             // Their owners know nothing of this pool.
-            true => self.state.borrowed(pool),
-            false => self.state.ungraphed(pool),
+            Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
         };
         if !blocks.is_empty() {
             return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
         }
+        Ok(true)
+    }
+
+    /// Gives the memory of a pool that may be suspended back to the driver; returns how many bytes.
+    fn give_away(&mut self, pool: PoolId, keeper: &mut dyn Keeper) -> Result<u64, Error> {
+        let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
+        let before = self.state.pools.reserved(pool);
         if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);
         }
@@ -265,7 +418,7 @@ impl<D: Driver> Locked<'_, D> {
         let mut done = Ok(());
         for &heap in &heaps {
             done = done.and_then(
-                |()| with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver)),
+                |()| with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, keeper)),
             );
         }
         match done {
@@ -293,7 +446,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             let done = planned.compact(self.driver, &exchange);
             // What failed once may not fail again; the error is told in any case.
-            let whole = planned.is_whole() || planned.resume(self.driver).is_ok();
+            let whole = planned.is_whole() || planned.resume(self.driver, &mut NothingKept).is_ok();
             if !whole {
                 self.shut(pool);
             }
@@ -353,32 +506,63 @@ impl<D: Driver> Locked<'_, D> {
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
     }
 
-    fn resume_pool(&mut self, pool: PoolId) -> Result<u64, Error> {
-        let heaps = self.state.pool(pool, RESUME)?.all_heaps();
-        if !self.state.pools.is_shut(pool) {
-            return Ok(0);
+    /// Brings the memory of those of the pools back that are shut: of all, or of none.
+    fn resume_pools(
+        &mut self,
+        pools: &[PoolId],
+        mut contents: Option<&mut dyn Contents>,
+    ) -> Result<u64, Error> {
+        let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
+        for &pool in pools {
+            let heaps = self.state.pool(pool, RESUME)?.all_heaps();
+            if self.state.pools.is_shut(pool) {
+                heaps.iter().copied().for_each(|heap| self.state.touch(heap));
+                shut.push((pool, heaps));
+            }
         }
-        heaps.iter().copied().for_each(|heap| self.state.touch(heap));
-        let bytes = self.state.missing(&heaps);
-        let need = Need { bytes, pool, waits: true };
+        let Some(&(first, _)) = shut.first() else { return Ok(0) };
+        let bytes = shut.iter().map(|(_, heaps)| self.state.missing(heaps)).sum();
+        let need = Need { bytes, pool: first, waits: true };
+        let mut nothing = NothingKept;
         let result = self.oom_ladder(need, |locked, attempt| {
-            if attempt != Attempt::Grow || locked.state.missing(&heaps) > locked.state.room(pool) {
+            let mut all = 0;
+            let mut fits = true;
+            for (pool, heaps) in &shut {
+                let missing = locked.state.missing(heaps);
+                fits &= missing <= locked.state.pools.room(*pool);
+                all += missing;
+            }
+            fits &= all <= locked.state.room_of_all();
+            if attempt != Attempt::Grow || !fits {
                 return Ok(None);
             }
-            heaps
-                .iter()
-                .try_for_each(|&heap| with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver)))
-                .map(Some)
+            let keeper: &mut dyn Keeper = match &mut contents {
+                Some(contents) => &mut **contents,
+                None => &mut nothing,
+            };
+            for &heap in shut.iter().flat_map(|(_, heaps)| heaps) {
+                with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))?;
+            }
+            contents.as_mut().map_or(Ok(()), |contents| contents.finish()).map(Some)
         });
         if let Ok(Some(())) = result {
-            self.state.reopen(&heaps);
+            for (pool, heaps) in &shut {
+                self.state.reopen(heaps);
+                self.state.pools.set_asleep(*pool, false);
+            }
             return Ok(bytes);
         }
-        // Live blocks of a pool that is only short of a part lie on what it has.
-        let goes = if self.state.pools.is_suspended(pool) { heaps.as_slice() } else { &[] };
-        for &heap in goes {
-            // What cannot go now stays as it is, and goes or is used at the next call.
-            let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver));
+        let keeper: &mut dyn Keeper = match &mut contents {
+            Some(contents) => &mut **contents,
+            None => &mut nothing,
+        };
+        for (pool, heaps) in &shut {
+            // Live blocks of a pool that is only short of a part lie on what it has.
+            let goes = self.state.pools.is_suspended(*pool);
+            for &heap in heaps.iter().filter(|_| goes) {
+                // What cannot go now stays as it is, and goes or is used at the next call.
+                let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, keeper));
+            }
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),

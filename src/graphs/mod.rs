@@ -56,4 +56,5 @@ pub use lease::Lease;
 pub use memory::Memory;
 pub(crate) use order::Event;
 pub use pool::Pool;
+pub(crate) use pool::{hold_launches, owned, resume_launches};
 pub use submit::Submit;

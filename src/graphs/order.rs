@@ -93,7 +93,7 @@ impl<D: HostApi> Order<D> {
         stream: Launched,
     ) -> Result<(), Error> {
         if self.suspended {
-            return Err(Error::PoolSuspended { call: "launch", pool: pool.into() });
+            return Err(Error::PoolSuspended { call: "launch", pool: engine.label(pool) });
         }
         if self.lost {
             return Err(Error::OrderLost { pool });

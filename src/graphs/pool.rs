@@ -22,7 +22,7 @@ use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
 pub struct Pool<D: HostApi>(Arc<Shared<D>>);
 
 /// What all holders of a pool share.
-pub(super) struct Shared<D: HostApi> {
+pub(crate) struct Shared<D: HostApi> {
     engine: Arc<Engine<D>>,
     id: PoolId,
     order: Mutex<Order<D>>,
@@ -211,17 +211,8 @@ impl<D: HostApi> Pool<D> {
         &self,
         change: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
     ) -> Result<u64, Error> {
-        // No launch comes in between.
-        let mut order = self.0.order();
-        if let Some(event) = order.pending(self.0.id)? {
-            event.synchronize()?;
-        }
-        // So it stays if the engine cannot even tell.
-        order.suspended = true;
-        let changed = change(&self.0.engine, self.0.id);
-        // It may have got half way.
-        order.suspended = self.0.engine.is_suspended(self.0.id)?;
-        changed
+        let shared = &self.0;
+        hold_launches(&[shared.clone()], true, || change(&shared.engine, shared.id))?
     }
 
     /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
@@ -230,10 +221,8 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// The engine's, when the device has no room for instance: the pool is suspended still.
     pub fn resume(&self) -> Result<u64, Error> {
-        let mut order = self.0.order();
-        let resumed = self.0.engine.resume_pool(self.0.id);
-        order.suspended = self.0.engine.is_suspended(self.0.id)?;
-        resumed
+        let shared = &self.0;
+        resume_launches(&[shared.clone()], || shared.engine.resume_pool(shared.id))?
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.
@@ -279,4 +268,54 @@ impl<D: HostApi> fmt::Debug for Pool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("id", &self.0.id).finish_non_exhaustive()
     }
+}
+
+/// The pools among some of an engine's that have an owner, in the order in which they are locked.
+pub(crate) fn owned<D: HostApi>(engine: &Engine<D>, pools: &[PoolId]) -> Vec<Arc<Shared<D>>> {
+    let owner = |&id: &PoolId| engine.owner_of(id)?.upgrade()?.downcast::<Shared<D>>().ok();
+    let mut owned: Vec<_> = pools.iter().filter_map(owner).collect();
+    owned.sort_by_key(|shared| Arc::as_ptr(shared) as usize);
+    owned
+}
+
+/// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
+/// launched. Where one runs it is waited for, or refused.
+pub(crate) fn hold_launches<D: HostApi, R>(
+    pools: &[Arc<Shared<D>>],
+    wait: bool,
+    change: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    let orders: Vec<_> = pools.iter().map(|shared| shared.order()).collect();
+    for (shared, order) in pools.iter().zip(&orders) {
+        match order.pending(shared.id)? {
+            Some(event) if wait => event.synchronize()?,
+            Some(_) => return Err(Error::PoolRuns { pool: shared.engine.label(shared.id) }),
+            None => {}
+        }
+    }
+    mirror(pools, orders, change)
+}
+
+/// Brings the memory of pools back, given in the order in which they are locked.
+pub(crate) fn resume_launches<D: HostApi, R>(
+    pools: &[Arc<Shared<D>>],
+    resume: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    mirror(pools, pools.iter().map(|shared| shared.order()).collect(), resume)
+}
+
+/// Changes pools, and notes which of them have their memory then.
+fn mirror<D: HostApi, R>(
+    pools: &[Arc<Shared<D>>],
+    mut orders: Vec<MutexGuard<'_, Order<D>>>,
+    change: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    // So it stays if the engine cannot even tell.
+    orders.iter_mut().for_each(|order| order.suspended = true);
+    let changed = change();
+    for (shared, order) in pools.iter().zip(&mut orders) {
+        // It may have got half way.
+        order.suspended = shared.engine.is_suspended(shared.id)?;
+    }
+    Ok(changed)
 }

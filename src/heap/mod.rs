@@ -46,7 +46,7 @@ pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};
 pub(crate) use segment::unit;
 pub use sharing::{Export, Shared, SharedPiece};
 pub(crate) use sharing::{Imported, Unshared};
-pub(crate) use suspend::Presence;
+pub(crate) use suspend::{Keeper, NothingKept, Presence};
 
 use std::sync::Arc;
 

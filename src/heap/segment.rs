@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::range::{RangeId, SegmentId};
 use super::sharing::Export;
-use super::suspend::Absent;
+use super::suspend::{Absent, NothingKept};
 use crate::driver::{
     Driver, DriverError, ErrorKind, MemoryHandle, MemorySupport, Source, StreamHandle,
 };
@@ -377,7 +377,8 @@ impl Segment {
             result = result.and(driver.release(piece.memory));
         }
         for (&address, absent) in &self.absent {
-            result = result.and(absent.clone().lower(driver, address).map(|_| ()));
+            result =
+                result.and(absent.clone().lower(driver, &mut NothingKept, address).map(|_| ()));
         }
         result.and(driver.unreserve(self.address, self.bytes))
     }

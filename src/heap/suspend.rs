@@ -37,6 +37,35 @@ impl Presence {
     }
 }
 
+/// Is told of pieces of memory as they go and come, each an address and a size in bytes.
+pub(crate) trait Keeper {
+    /// All that the piece holds and that is to be kept has been read when this returns: it is unmapped
+    /// then.
+    ///
+    /// # Errors
+    /// The driver's. The piece stays.
+    fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError>;
+
+    /// The piece is mapped again, with any contents.
+    ///
+    /// # Errors
+    /// The driver's. It is told again, or leaves again, before the device uses the piece.
+    fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError>;
+}
+
+/// Keeps nothing.
+pub(crate) struct NothingKept;
+
+impl Keeper for NothingKept {
+    fn leaving(&mut self, _: u64, _: u64) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn came(&mut self, _: u64, _: u64) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
 /// A piece of a segment that the device may not touch now.
 #[derive(Clone, Debug)]
 pub(super) struct Absent {
@@ -74,9 +103,11 @@ impl Absent {
     pub(super) fn lower<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        keeper: &mut dyn Keeper,
         address: u64,
     ) -> Result<bool, DriverError> {
         if let Stage::Mapped(memory) = self.stage {
+            keeper.leaving(address, self.bytes)?;
             driver.unmap(address, self.bytes)?;
             self.stage = Stage::Unmapped(memory);
         }
@@ -89,8 +120,8 @@ impl Absent {
     /// Gets memory for it.
     fn raise<D: Driver + ?Sized>(
         &mut self,
-        driver: &D,
-        exportable: bool,
+        (driver, exportable): (&D, bool),
+        keeper: &mut dyn Keeper,
         address: u64,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<Piece, DriverError> {
@@ -108,6 +139,8 @@ impl Absent {
                 }
                 Stage::Mapped(memory) => {
                     driver.set_access(address, bytes)?;
+                    // If this fails, all of this step is taken again.
+                    keeper.came(address, bytes)?;
                     return Ok(Piece { bytes, memory });
                 }
             }
@@ -121,6 +154,7 @@ impl Segment {
     fn suspend<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        keeper: &mut dyn Keeper,
         gone: &mut Vec<(u64, u64)>,
     ) -> Result<(), DriverError> {
         self.free_stuck(driver);
@@ -129,12 +163,13 @@ impl Segment {
         addresses.sort_unstable();
         for address in addresses {
             if let Some(&Piece { bytes, memory }) = self.pieces.get(&address) {
+                keeper.leaving(address, bytes)?;
                 driver.unmap(address, bytes)?;
                 self.remove_piece(address);
                 self.absent.insert(address, Absent { bytes, stage: Stage::Unmapped(memory) });
             }
             let Some(absent) = self.absent.get_mut(&address) else { continue };
-            if absent.lower(driver, address)? {
+            if absent.lower(driver, keeper, address)? {
                 gone.push((address, absent.bytes));
             }
         }
@@ -146,13 +181,14 @@ impl Segment {
     fn resume<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
+        keeper: &mut dyn Keeper,
         got: &mut Vec<(u64, u64)>,
     ) -> Result<(), DriverError> {
         self.free_stuck(driver);
         let exportable = self.is_exportable();
         while let Some(mut first) = self.absent.first_entry() {
             let address = *first.key();
-            let piece = first.get_mut().raise(driver, exportable, address, got)?;
+            let piece = first.get_mut().raise((driver, exportable), keeper, address, got)?;
             first.remove();
             self.pieces.insert(address, piece);
         }
@@ -192,11 +228,15 @@ impl Heap {
     /// # Errors
     /// The driver's. What had gone by then is gone, and the heap is suspended if that was anything that
     /// was mapped; calling again goes on.
-    pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn suspend<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
         debug_assert!(self.presence.is_shut(), "or a block could be placed in what goes");
         self.release_orphans(driver);
         let there = self.mapped_pieces();
-        let done = self.each_segment(false, |segment, gone| segment.suspend(driver, gone));
+        let done = self.each_segment(false, |segment, gone| segment.suspend(driver, keeper, gone));
         if self.mapped_pieces() < there {
             self.presence = Presence::Suspended;
         }
@@ -212,8 +252,12 @@ impl Heap {
     ///
     /// # Errors
     /// The driver's. What had come by then is here; calling again goes on.
-    pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
-        self.each_segment(true, |segment, got| segment.resume(driver, got))
+    pub(crate) fn resume<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
+        self.each_segment(true, |segment, got| segment.resume(driver, keeper, got))
     }
 
     /// Everything that a suspended heap still holds: address, size and segment, neighbours of one

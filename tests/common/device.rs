@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use regraph::driver::StreamHandle;
+use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::Block;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -29,7 +29,7 @@ macro_rules! twins {
 }
 
 /// A device to run the tests on.
-pub trait Device: Program + 'static {
+pub trait Device: Program + Transfer + 'static {
     /// Lets a stream's work complete, where that does not happen by itself.
     fn progress(&self, stream: StreamHandle);
 

@@ -21,6 +21,7 @@ mod graphs;
 #[cfg(feature = "cuda")]
 mod late_uses;
 mod plans;
+mod regions;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod sharing;
 mod tagged_replay;

@@ -28,6 +28,7 @@ mod names;
 mod no_invalidation;
 mod picture;
 mod plugin;
+mod region_faults;
 mod rules;
 mod settings;
 #[cfg(target_os = "linux")]

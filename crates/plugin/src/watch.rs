@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use regraph::driver::{Driver, HostApi, Result, StreamHandle};
+use regraph::driver::{Driver, HostApi, Result, StreamHandle, Transfer};
 use regraph::snapshot::Action;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -279,4 +279,8 @@ impl<D: Driver> Driver for Watched<D> {
 
 impl<D: HostApi> HostApi for Watched<D> {
     regraph::forward_host_api!();
+}
+
+impl<D: Transfer> Transfer for Watched<D> {
+    regraph::forward_transfer!();
 }

@@ -45,6 +45,7 @@ mod memory;
 pub mod probe;
 mod refusal;
 mod slots;
+mod transfer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ use gates::Gates;
 use graph::Graphs;
 use memory::Memory;
 use refusal::Fallible;
+use transfer::HostMemory;
 
 pub use events::SimEvent;
 pub use faults::Call;
@@ -113,6 +115,7 @@ struct State {
     graphs: Graphs,
     events: Vec<Event>,
     memory: Memory,
+    host: HostMemory,
     execution: Execution,
     executables: Vec<Option<Executable>>,
     relaxed_calls: u64,
@@ -183,6 +186,7 @@ impl SimDriver {
             graphs: Graphs::default(),
             events: Vec::new(),
             memory,
+            host: HostMemory::default(),
             execution: Execution::new(),
             executables: Vec::new(),
             relaxed_calls: 0,

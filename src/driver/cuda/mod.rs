@@ -8,7 +8,8 @@
 //! - `kept`: cudarc's streams that live as long as the driver;
 //! - `inspection`, `pointers`: what nodes' parameters hold that may be an address;
 //! - `sharing`: memory that other processes, devices and network cards can map;
-//! - `host`: [`HostApi`](super::HostApi).
+//! - `host`: [`HostApi`](super::HostApi);
+//! - `transfer`: [`Transfer`](super::Transfer).
 //!
 //! # The calling thread
 //! Calls that need a current context make the driver object's context current to the calling
@@ -31,6 +32,7 @@ mod pointers;
 mod raw;
 mod sharing;
 mod symbols;
+mod transfer;
 
 use std::ffi::{c_char, c_void, CStr};
 use std::fmt;

@@ -25,6 +25,8 @@ pub(super) const MODE_RELAXED: u32 = 2;
 
 /// `CU_STREAM_NON_BLOCKING`
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE`
+pub(super) const HOST_PORTABLE: u32 = 1;
 /// `CU_EVENT_DISABLE_TIMING`
 pub(super) const EVENT_DISABLE_TIMING: u32 = 2;
 

@@ -153,6 +153,20 @@ symbols! {
     memory_unmap = "cuMemUnmap"(address: u64, bytes: usize);
     memory_allocate = "cuMemAlloc_v2"(address: *mut u64, bytes: usize);
     memory_free = "cuMemFree_v2"(address: u64);
+    host_allocate = "cuMemHostAlloc"(address: *mut Pointer, bytes: usize, flags: u32);
+    host_free = "cuMemFreeHost"(address: Pointer);
+    copy_to_host = "cuMemcpyDtoHAsync_v2"(
+        to: Pointer,
+        from: u64,
+        bytes: usize,
+        stream: Pointer,
+    );
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(
+        to: u64,
+        from: Pointer,
+        bytes: usize,
+        stream: Pointer,
+    );
 
     event_create = "cuEventCreate"(event: *mut Pointer, flags: u32);
     event_record = "cuEventRecord"(event: Pointer, stream: Pointer);

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::{Bound, Owner, Physical, PlannedCapture, PlannedHeap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
+use crate::heap::suspend::NothingKept;
 use crate::journal::{Compaction, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Used, User};
 
@@ -189,7 +190,7 @@ impl PlannedHeap {
                 self.orphans.push(memory);
             }
         }
-        self.resume(driver)
+        self.resume(driver, &mut NothingKept)
     }
 
     /// Puts the new pieces in the place of the old ones. Memory of the right size stays; returns the

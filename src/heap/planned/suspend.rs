@@ -5,7 +5,7 @@
 
 use super::{Bound, PlannedHeap};
 use crate::driver::{Driver, DriverError};
-use crate::heap::suspend::Presence;
+use crate::heap::suspend::{Keeper, Presence};
 
 impl PlannedHeap {
     /// How much of its memory is there.
@@ -37,11 +37,16 @@ impl PlannedHeap {
     ///
     /// # Errors
     /// The driver's. The heap is suspended then if anything that the device could use was unmapped.
-    pub(crate) fn suspend<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn suspend<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
         self.release_orphans(driver);
         let bindings = &mut self.bindings;
         for bound in bindings.captures.iter_mut().flat_map(|planned| &mut planned.bound) {
             if bound.there {
+                keeper.leaving(bound.address, bound.bytes)?;
                 driver.unmap(bound.address, bound.bytes)?;
                 if bound.open {
                     self.presence = Presence::Suspended;
@@ -61,7 +66,11 @@ impl PlannedHeap {
     }
 
     /// Gets it again.
-    pub(crate) fn resume<D: Driver + ?Sized>(&mut self, driver: &D) -> Result<(), DriverError> {
+    pub(crate) fn resume<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        keeper: &mut dyn Keeper,
+    ) -> Result<(), DriverError> {
         let bindings = &mut self.bindings;
         for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
             piece.memory = Some(driver.create(piece.bytes)?);
@@ -78,6 +87,7 @@ impl PlannedHeap {
                 bound.there = true;
             }
             driver.set_access(address, bytes)?;
+            keeper.came(address, bytes)?;
             bound.open = true;
         }
         Ok(())

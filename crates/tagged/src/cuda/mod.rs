@@ -17,7 +17,7 @@ use std::time::Instant;
 use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{
     CaptureMode, Dependency, Driver, DriverError, EdgeData, ErrorKind, ExecutableHandle,
-    GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
+    GraphHandle, HostApi, NodeHandle, Result, StreamHandle, Transfer,
 };
 
 use super::{Program, Work};
@@ -203,6 +203,10 @@ impl Driver for CudaProgram {
 
 impl HostApi for CudaProgram {
     regraph::forward_host_api!();
+}
+
+impl Transfer for CudaProgram {
+    regraph::forward_transfer!();
 }
 
 impl Program for CudaProgram {

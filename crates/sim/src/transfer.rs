@@ -1,0 +1,168 @@
+//! Page-locked memory of the host, and copies, which are work of the device as kernels are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::kernel::{Kernel, KernelMemory, Launch};
+use super::memory::GRANULE;
+use super::refusal::Fallible;
+use super::{SimDriver, State};
+use regraph::driver::{ErrorKind, HostPlace, Result, StreamHandle, Transfer};
+use regraph::sync::{Mutex, PoisonError};
+
+const FIRST: usize = 0x6000_0000_0000;
+
+/// What one piece holds: a number for every 512 bytes.
+type Numbers = Arc<Mutex<Vec<u64>>>;
+
+/// The host's memory.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    pieces: BTreeMap<usize, (u64, Numbers)>,
+    next: usize,
+    used: u64,
+    total: u64,
+}
+
+impl Default for HostMemory {
+    fn default() -> Self {
+        Self { pieces: BTreeMap::new(), next: FIRST, used: 0, total: u64::MAX }
+    }
+}
+
+impl HostMemory {
+    fn allocate(&mut self, bytes: u64) -> Fallible<HostPlace> {
+        if bytes == 0 {
+            return Err(ErrorKind::InvalidValue.into());
+        }
+        if self.total - self.used.min(self.total) < bytes {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
+        let place = self.next;
+        // Never given again, and apart, so that running over an end is found.
+        self.next += (bytes.next_multiple_of(GRANULE) + GRANULE) as usize;
+        self.used += bytes;
+        let numbers = vec![0; bytes.div_ceil(GRANULE) as usize];
+        self.pieces.insert(place, (bytes, Arc::new(Mutex::new(numbers))));
+        Ok(HostPlace(place))
+    }
+
+    fn free(&mut self, place: HostPlace) -> Fallible<()> {
+        let (bytes, _) = self.pieces.remove(&place.0).ok_or(ErrorKind::InvalidValue)?;
+        self.used -= bytes;
+        Ok(())
+    }
+
+    /// The piece that holds all of a range, and the range's first number in it.
+    fn find(&self, place: HostPlace, bytes: u64) -> Fallible<(Numbers, usize)> {
+        let piece = self.pieces.range(..=place.0).next_back();
+        let (start, (size, numbers)) = piece.ok_or(ErrorKind::InvalidValue)?;
+        let offset = (place.0 - start) as u64;
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= *size);
+        if !fits || !offset.is_multiple_of(GRANULE) {
+            return Err(ErrorKind::InvalidValue.into());
+        }
+        Ok((numbers.clone(), (offset / GRANULE) as usize))
+    }
+}
+
+/// A copy that takes as long as any kernel: it happens at its end.
+#[derive(Debug)]
+struct Copy {
+    device: (u64, u64),
+    host: (Numbers, usize),
+    to_host: bool,
+}
+
+impl Kernel for Copy {
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        vec![self.device]
+    }
+
+    fn start(&self, _: &mut KernelMemory<'_>) {}
+
+    fn end(&self, memory: &mut KernelMemory<'_>) {
+        let (numbers, first) = &self.host;
+        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (address, bytes) = self.device;
+        let mut at = *first;
+        if self.to_host {
+            memory.read(address, bytes, |number, granules| {
+                let granules = granules as usize;
+                numbers[at..at + granules].fill(number);
+                at += granules;
+            });
+            return;
+        }
+        let mut address = address;
+        let whole = bytes.div_ceil(GRANULE) as usize;
+        for run in numbers[at..at + whole].chunk_by(|one, next| one == next) {
+            let bytes = run.len() as u64 * GRANULE;
+            memory.fill(address, bytes, run[0]);
+            address += bytes;
+        }
+    }
+}
+
+impl State {
+    fn copy(
+        &mut self,
+        device: u32,
+        (address, bytes): (u64, u64),
+        place: HostPlace,
+        stream: StreamHandle,
+        to_host: bool,
+    ) -> Fallible<()> {
+        let host = self.host.find(place, bytes)?;
+        let kernel = Copy { device: (address, bytes), host, to_host };
+        let launch = Launch { kernel: Some(Arc::new(kernel)), programmatic: false };
+        self.launch(stream, device, launch)
+    }
+}
+
+impl Transfer for SimDriver {
+    fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
+        self.program("cuMemHostAlloc", |state| state.host.allocate(bytes))
+    }
+
+    fn free_host(&self, place: HostPlace) -> Result<()> {
+        self.program("cuMemFreeHost", |state| state.host.free(place))
+    }
+
+    fn copy_to_host(
+        &self,
+        to: HostPlace,
+        address: u64,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        self.program("cuMemcpyDtoHAsync", |state| {
+            state.copy(self.device, (address, bytes), to, stream, true)
+        })
+    }
+
+    fn copy_to_device(
+        &self,
+        address: u64,
+        from: HostPlace,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        self.program("cuMemcpyHtoDAsync", |state| {
+            state.copy(self.device, (address, bytes), from, stream, false)
+        })
+    }
+}
+
+impl SimDriver {
+    /// How much page-locked memory the host has for all devices from now on, in bytes; without this call
+    /// there is no end to it.
+    pub fn set_host_bytes(&self, bytes: u64) {
+        self.lock().host.total = bytes;
+    }
+
+    /// How much of it is allocated, in bytes. No call of the engine's.
+    pub fn host_bytes(&self) -> u64 {
+        self.lock().host.used
+    }
+}

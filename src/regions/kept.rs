@@ -1,0 +1,176 @@
+//! What live blocks of sleeping pools hold, in memory of the host.
+//!
+//! Going, all is copied at once, in order, by one stream, and an event stands behind every so many
+//! bytes: a piece of the pool is unmapped as soon as what it holds has been copied, while the copies of
+//! the next ones go on. Coming, what a piece held is copied as soon as the piece is mapped, while the next
+//! ones are mapped. What the host has stays as it is until all has come.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::host::{HostMemory, Span};
+use super::Backup;
+use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
+use crate::engine::{Contents, Engine, PoolId, PoolLabel};
+use crate::error::Error;
+use crate::graphs::Event;
+use crate::heap::Keeper;
+
+/// At most so many bytes are copied between two events.
+const CHUNK: u64 = 32 << 20;
+
+/// A part of a pool with its place on the host.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    address: u64,
+    bytes: u64,
+    place: HostPlace,
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.address + self.bytes
+    }
+}
+
+/// What one pool's live blocks held.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Ascending and apart.
+    chunks: Vec<Chunk>,
+    spans: Vec<Span>,
+}
+
+impl Kept {
+    /// Divides runs of live blocks among spans, which have room for them.
+    fn new(live: &[(u64, u64)], spans: Vec<Span>) -> Self {
+        let mut chunks = Vec::with_capacity(live.len());
+        let mut free = spans.iter().copied();
+        let mut here = free.next();
+        for &(mut address, mut bytes) in live {
+            while let (Some(span), true) = (&mut here, bytes > 0) {
+                let part = bytes.min(span.bytes).min(CHUNK);
+                chunks.push(Chunk { address, bytes: part, place: span.place });
+                (address, bytes) = (address + part, bytes - part);
+                (span.place, span.bytes) = (span.place.after(part), span.bytes - part);
+                if span.bytes == 0 {
+                    here = free.next();
+                }
+            }
+        }
+        Self { chunks, spans }
+    }
+
+    /// The chunks that lie in a piece, as far as they do.
+    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = Chunk> + '_ {
+        let end = address + bytes;
+        let first = self.chunks.partition_point(|chunk| chunk.end() <= address);
+        let here = self.chunks[first..].iter().take_while(move |chunk| chunk.address < end);
+        here.map(move |chunk| {
+            let from = chunk.address.max(address);
+            let place = chunk.place.after(from - chunk.address);
+            Chunk { address: from, bytes: chunk.end().min(end) - from, place }
+        })
+    }
+
+    /// How much it is, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.bytes).sum()
+    }
+
+    pub(super) fn into_spans(self) -> Vec<Span> {
+        self.spans
+    }
+}
+
+/// Pools on their way.
+pub(super) struct Moving<'a, D: Transfer> {
+    pub(super) engine: &'a Arc<Engine<D>>,
+    /// Copies, and nothing else is on it.
+    pub(super) stream: StreamHandle,
+    pub(super) host: &'a mut HostMemory,
+    pub(super) kept: &'a mut BTreeMap<PoolId, Kept>,
+    /// What is to be done about the pools' contents.
+    pub(super) backups: BTreeMap<PoolId, Backup>,
+    /// Behind the copies to the host that may be under way: each with the pool and the address up to which
+    /// that is copied then.
+    pub(super) under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
+    /// Whether copies to the device may be under way.
+    pub(super) coming: bool,
+}
+
+impl<D: Transfer> Moving<'_, D> {
+    /// Copies what a pool's live blocks hold to the host.
+    fn copy(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
+        let driver = self.engine.driver();
+        if let Some(old) = self.kept.remove(&pool.id) {
+            // Of a call that failed. What it still copies there comes first on the same stream.
+            self.under_way.retain(|&(of, ..)| of != pool.id);
+            self.host.put_back(old.into_spans());
+        }
+        let bytes = live.iter().map(|(_, bytes)| bytes).sum();
+        let spans = self.host.take(driver, bytes).map_err(|(bytes, source)| {
+            if source.is_out_of_memory() {
+                return Error::HostOutOfMemory { pool: pool.clone(), bytes, source };
+            }
+            source.into()
+        })?;
+        // From here on the spans go with what is kept in them, also if copies fail.
+        let kept = self.kept.entry(pool.id).insert_entry(Kept::new(live, spans)).into_mut();
+        let (mut behind, last) = (0, kept.chunks.len());
+        for (number, chunk) in kept.chunks.iter().enumerate() {
+            driver.copy_to_host(chunk.place, chunk.address, chunk.bytes, self.stream)?;
+            behind += chunk.bytes;
+            if behind >= CHUNK || number + 1 == last {
+                let event = Event::behind(self.engine, self.stream)?;
+                self.under_way.push_back((pool.id, chunk.end(), event));
+                behind = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Transfer> Contents for Moving<'_, D> {
+    fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
+        match self.backups.get(&pool.id) {
+            Some(Backup::None) => Ok(()),
+            _ => self.copy(pool, live),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), DriverError> {
+        if self.coming {
+            Event::behind(self.engine, self.stream)?.synchronize()?;
+            self.coming = false;
+        }
+        Ok(())
+    }
+}
+
+impl<D: Transfer> Keeper for Moving<'_, D> {
+    fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
+        self.finish()?;
+        let end = address + bytes;
+        let last = |kept: &Kept| kept.within(address, bytes).last().map(|chunk| chunk.end());
+        let Some((pool, up_to)) =
+            self.kept.iter().find_map(|(pool, kept)| Some((*pool, last(kept)?.min(end))))
+        else {
+            return Ok(());
+        };
+        let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
+        let Some(which) = self.under_way.iter().position(copied) else { return Ok(()) };
+        self.under_way[which].2.synchronize()?;
+        self.under_way.drain(..=which);
+        Ok(())
+    }
+
+    fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
+        let driver = self.engine.driver();
+        for chunk in self.kept.values().flat_map(|kept| kept.within(address, bytes)) {
+            self.coming = true;
+            driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! Memory by tag that sleeps and wakes.
+//!
+//! A *region* is all pools that were made with one tag ([`PoolConfig::tag`](crate::PoolConfig::tag)): weights, key-value blocks,
+//! the graphs of one model. [`Regions::sleep`] gives the device memory of regions back to the driver and
+//! [`Regions::wake`] brings it again, at the same addresses: blocks, views and pointers stay valid, and graphs
+//! replay without a recapture. What live blocks hold meanwhile is the region's choice ([`Backup`]).
+//!
+//! ```
+//! use std::sync::Arc;
+//! use regraph::driver::HostApi;
+//! use regraph::regions::{Backup, Regions};
+//! use regraph::{Config, Engine, Error, Pool, PoolConfig};
+//! use regraph_sim::{SimConfig, SimDriver};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+//! let regions = Regions::new(&engine);
+//! regions.set_backup("cache", Backup::None); // "weights" are kept on the host
+//! let weights = Pool::new(&engine, PoolConfig::default().tag("weights"));
+//! let cache = Pool::new(&engine, PoolConfig::default().tag("cache"));
+//! let stream = engine.driver().create_stream()?;
+//! let (layer, keys) = (weights.allocate(64 << 20, stream)?, cache.allocate(256 << 20, stream)?);
+//! assert_eq!(regions.sleep(None)?, 320 << 20);
+//! // another model has the device
+//! regions.wake(Some(&["weights"]))?; // the layer is as it was
+//! regions.wake(Some(&["cache"]))?; // what the keys hold is anything
+//! # drop((layer, keys));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Contents are read to page-locked memory of the host by one stream, in pieces, while the memory of
+//! pieces that have been read goes; waking writes each piece as soon as it is mapped. That memory stays
+//! page-locked for the next sleep ([`Regions::free_host`] gives it back), since locking pages takes longer than
+//! copying them.
+
+mod host;
+mod kept;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::driver::{DriverError, StreamHandle, Transfer};
+use crate::engine::{Engine, PoolId};
+use crate::error::Error;
+use crate::graphs::{hold_launches, owned, resume_launches, Event};
+use host::HostMemory;
+use kept::{Kept, Moving};
+
+/// What becomes of what a region's live blocks hold while it sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backup {
+    /// It is kept in memory of the host.
+    #[default]
+    Host,
+    /// It is lost: blocks hold anything when the region wakes. Graphs write their own blocks anew.
+    None,
+    /// It stays on the device: the region does not sleep.
+    Device,
+}
+
+/// The regions of an engine. One object for an engine: what one has put to sleep no other can wake.
+///
+/// Dropping it while regions sleep loses what they hold; their pools can only be destroyed then.
+pub struct Regions<D: Transfer> {
+    engine: Arc<Engine<D>>,
+    state: Mutex<State<D>>,
+}
+
+struct State<D: Transfer> {
+    /// Of the regions for which something was said.
+    backups: BTreeMap<String, Backup>,
+    kept: BTreeMap<PoolId, Kept>,
+    host: HostMemory,
+    /// Copies and nothing else; made with the first sleep.
+    stream: Option<StreamHandle>,
+    /// As in [`Moving`], of calls that failed half way.
+    under_way: VecDeque<(PoolId, u64, Arc<Event<D>>)>,
+    coming: bool,
+}
+
+/// A region's figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Region {
+    /// Its tag.
+    pub tag: Arc<str>,
+    /// What becomes of its contents while it sleeps.
+    pub backup: Backup,
+    /// Its pools.
+    pub pools: Vec<PoolId>,
+    /// Device memory that it holds, in bytes.
+    pub awake_bytes: u64,
+    /// Device memory that it had and gave back, in bytes; it asks for this again when it wakes.
+    pub asleep_bytes: u64,
+    /// What the host keeps of it, in bytes.
+    pub host_bytes: u64,
+}
+
+impl<D: Transfer> Regions<D> {
+    /// The regions of an engine: of all its pools that have a tag, whenever they were made.
+    pub fn new(engine: &Arc<Engine<D>>) -> Self {
+        let state = State {
+            backups: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            host: HostMemory::default(),
+            stream: None,
+            under_way: VecDeque::new(),
+            coming: false,
+        };
+        Self { engine: engine.clone(), state: Mutex::new(state) }
+    }
+
+    /// The engine whose regions these are.
+    pub fn engine(&self) -> &Arc<Engine<D>> {
+        &self.engine
+    }
+
+    /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which
+    /// nothing was said have [`Backup::Host`].
+    pub fn set_backup(&self, tag: &str, backup: Backup) {
+        self.lock().backups.insert(tag.into(), backup);
+    }
+
+    /// Gives the device memory of regions back to the driver, of all of them with `None`, and returns
+    /// how many bytes went. Waits for the device first: work that was submitted before is done then. From
+    /// the call until the regions are awake no work may be submitted that uses their memory;
+    /// allocations from them, captures into them and launches of graphs of their
+    /// [`Pool`](crate::graphs::Pool)s are refused. Blocks can be freed, and graphs released.
+    ///
+    /// Regions that sleep stay as they are.
+    ///
+    /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
+    /// MiB of it), and a copy of what they hold, which goes on meanwhile.
+    ///
+    /// # Errors
+    /// Nothing has changed after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
+    /// [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
+    /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::OrderLost`]. After one of the driver's
+    /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
+    pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        self.sleep_if(tags, true)
+    }
+
+    /// Like [`Regions::sleep`], but waits for nothing. Work that uses live blocks of the regions must
+    /// have completed; launches of graphs of their [`Pool`](crate::graphs::Pool)s, and work on freed blocks,
+    /// are looked at.
+    ///
+    /// # Errors
+    /// As [`Regions::sleep`], and [`Error::PoolRuns`].
+    pub fn try_sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        self.sleep_if(tags, false)
+    }
+
+    fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
+        const CALL: &str = "sleep";
+        let mut state = self.lock();
+        let mut pools = self.pools(tags, CALL, &state)?;
+        pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
+        pools.retain(|_, backup| *backup != Backup::Device);
+        if pools.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<PoolId> = pools.keys().copied().collect();
+        let stream = state.stream(self.engine.driver())?;
+        hold_launches(&owned(&self.engine, &ids), wait, || {
+            if wait && !self.engine.wait_for_device()? {
+                return Err(Error::DeviceCaptures { call: CALL });
+            }
+            let went = state.moving(&self.engine, stream, pools, |moving| {
+                self.engine.sleep_pools(&ids, moving)
+            });
+            self.tidy(&mut state);
+            went
+        })?
+    }
+
+    /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
+    /// `None`, and what their live blocks held; returns how many bytes came. The host waits for
+    /// the copies: any stream may use the memory then.
+    ///
+    /// Where memory is short what is free in other pools goes for it, as in [`Engine::allocate`].
+    ///
+    /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRegion`], [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
+    /// then, and what the host keeps is untouched: waking again, or fewer regions, goes on.
+    pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        let mut state = self.lock();
+        let mut pools = self.pools(tags, "wake", &state)?;
+        pools.retain(|&id, _| self.engine.is_asleep(id));
+        if pools.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<PoolId> = pools.keys().copied().collect();
+        let stream = state.stream(self.engine.driver())?;
+        resume_launches(&owned(&self.engine, &ids), || {
+            let came = state
+                .moving(&self.engine, stream, pools, |moving| self.engine.wake_pools(&ids, moving));
+            self.tidy(&mut state);
+            came
+        })?
+    }
+
+    /// Whether a region sleeps, or a part of it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRegion`].
+    pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
+        let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
+        Ok(pools.into_keys().any(|pool| self.engine.is_asleep(pool)))
+    }
+
+    /// The figures of all regions, in the order of their tags.
+    pub fn report(&self) -> Vec<Region> {
+        let state = self.lock();
+        let mut regions: BTreeMap<Arc<str>, Region> = BTreeMap::new();
+        for (tag, pool) in self.engine.tagged_pools() {
+            let region = regions.entry(tag.clone()).or_insert_with(|| Region {
+                backup: state.backup(&tag),
+                tag,
+                pools: Vec::new(),
+                awake_bytes: 0,
+                asleep_bytes: 0,
+                host_bytes: 0,
+            });
+            let (awake, asleep) = self.engine.pool_memory(pool).unwrap_or_default();
+            region.pools.push(pool);
+            region.awake_bytes += awake;
+            region.asleep_bytes += asleep;
+            region.host_bytes += state.kept.get(&pool).map_or(0, Kept::bytes);
+        }
+        regions.into_values().collect()
+    }
+
+    /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what
+    /// earlier sleeps needed.
+    pub fn host_bytes(&self) -> u64 {
+        self.lock().host.held()
+    }
+
+    /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
+    /// bytes that was. The next sleep has to lock pages anew, at some 700 us a MiB.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn free_host(&self) -> Result<u64, Error> {
+        Ok(self.lock().host.free_idle(self.engine.driver())?)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        // Every step leaves what is kept whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pools of regions, with what becomes of their contents.
+    fn pools(
+        &self,
+        tags: Option<&[&str]>,
+        call: &'static str,
+        state: &State<D>,
+    ) -> Result<BTreeMap<PoolId, Backup>, Error> {
+        let all = self.engine.tagged_pools();
+        for &wanted in tags.into_iter().flatten() {
+            let known = state.backups.contains_key(wanted);
+            if !known && !all.iter().any(|(tag, _)| **tag == *wanted) {
+                return Err(Error::UnknownRegion { call, tag: wanted.into() });
+            }
+        }
+        let wanted = |tag: &str| tags.is_none_or(|tags| tags.contains(&tag));
+        let pools = all.into_iter().filter(|(tag, _)| wanted(tag));
+        Ok(pools.map(|(tag, pool)| (pool, state.backup(&tag))).collect())
+    }
+
+    /// Forgets what is kept of pools that do not sleep, if all copies are done.
+    fn tidy(&self, state: &mut State<D>) {
+        if !state.wait_for_copies(&self.engine) {
+            return;
+        }
+        let over = state.kept.extract_if(.., |pool, _| !self.engine.is_asleep(*pool));
+        let spans: Vec<_> = over.flat_map(|(_, kept)| kept.into_spans()).collect();
+        state.host.put_back(spans);
+    }
+}
+
+impl<D: Transfer> State<D> {
+    fn backup(&self, tag: &str) -> Backup {
+        self.backups.get(tag).copied().unwrap_or_default()
+    }
+
+    /// The stream that copies.
+    fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
+        if let Some(stream) = self.stream {
+            return Ok(stream);
+        }
+        let stream = driver.create_stream()?;
+        self.stream = Some(stream);
+        Ok(stream)
+    }
+
+    /// Moves pools.
+    fn moving<R>(
+        &mut self,
+        engine: &Arc<Engine<D>>,
+        stream: StreamHandle,
+        backups: BTreeMap<PoolId, Backup>,
+        step: impl FnOnce(&mut Moving<'_, D>) -> R,
+    ) -> R {
+        let mut moving = Moving {
+            engine,
+            stream,
+            host: &mut self.host,
+            kept: &mut self.kept,
+            backups,
+            under_way: std::mem::take(&mut self.under_way),
+            coming: self.coming,
+        };
+        let done = step(&mut moving);
+        (self.under_way, self.coming) = (moving.under_way, moving.coming);
+        done
+    }
+
+    /// Waits for all copies; false if that fails.
+    fn wait_for_copies(&mut self, engine: &Arc<Engine<D>>) -> bool {
+        let Some(stream) = self.stream else { return true };
+        let waited = Event::behind(engine, stream).and_then(|event| event.synchronize());
+        if waited.is_ok() {
+            self.under_way.clear();
+            self.coming = false;
+        }
+        waited.is_ok()
+    }
+}
+
+impl<D: Transfer> Drop for Regions<D> {
+    fn drop(&mut self) {
+        let engine = &self.engine;
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !state.wait_for_copies(engine) {
+            // Copies may be under way: the host's memory stays.
+            return;
+        }
+        let kept = std::mem::take(&mut state.kept);
+        state.host.put_back(kept.into_values().flat_map(Kept::into_spans));
+        // There is no caller for the driver's errors.
+        let _ = state.host.free_idle(engine.driver());
+        if let Some(stream) = state.stream.take() {
+            let _ = engine.driver().destroy_stream(stream);
+        }
+    }
+}
+
+impl<D: Transfer> fmt::Debug for Regions<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Regions").field("regions", &self.report()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! Regions that sleep and wake while calls fail, memory is short, or something else goes on.
+
+use std::sync::Arc;
+
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph::plan::Options;
+use regraph::regions::{Backup, Regions};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+use crate::common::MIB;
+
+type Device = Arc<SimDriver>;
+
+/// Weights, and a graph with and without a plan, each with an output.
+struct Model {
+    driver: Device,
+    engine: Arc<Engine<Device>>,
+    regions: Regions<Device>,
+    stream: StreamHandle,
+    weights: Pool<Device>,
+    blocks: Vec<(Memory<Device>, u64)>,
+    graphs: Vec<Graph<Device>>,
+}
+
+fn range(block: &Memory<Device>, tag: u64) -> Tagged {
+    Tagged { address: block.address(), bytes: block.bytes(), tag }
+}
+
+impl Model {
+    fn new() -> Self {
+        Self::on(SimConfig::default())
+    }
+
+    fn on(device: SimConfig) -> Self {
+        let driver = Arc::new(SimDriver::new(device));
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let regions = Regions::new(&engine);
+        let stream = driver.create_stream().unwrap();
+        let weights = Pool::new(&engine, PoolConfig::default().tag("weights"));
+        let mut model = Self {
+            driver,
+            engine,
+            regions,
+            stream,
+            weights,
+            blocks: Vec::new(),
+            graphs: Vec::new(),
+        };
+        for (tag, bytes) in [(1, 40 * MIB), (2, 512), (3, 3 * MIB)] {
+            let block = model.weights.allocate(bytes, stream).unwrap();
+            model.write(&block, tag);
+            model.blocks.push((block, tag));
+        }
+        for (tag, config) in [(10, PoolConfig::default()), (20, planned())] {
+            let pool = Pool::new(&model.engine, config.tag("graphs"));
+            let driver = model.driver.clone();
+            let (graph, output) = model
+                .engine
+                .capture(stream, &pool, CaptureMode::ThreadLocal, |capture| {
+                    let first = capture.allocate(4 * MIB, stream)?;
+                    submit(&driver, stream, &[], &[range(&first, tag)]);
+                    let output = capture.allocate(2 * MIB, stream)?;
+                    submit(&driver, stream, &[range(&first, tag)], &[range(&output, tag + 1)]);
+                    Ok::<_, Error>(output)
+                })
+                .unwrap();
+            graph.launch(stream).unwrap();
+            model.graphs.push(graph);
+            model.blocks.push((output, tag + 1));
+        }
+        model
+    }
+
+    fn write(&self, block: &Memory<Device>, tag: u64) {
+        submit(&self.driver, self.stream, &[], &[range(block, tag)]);
+    }
+
+    /// All blocks hold what they held, and graphs replay.
+    fn is_whole(&self) {
+        let held: Vec<Tagged> = self.blocks.iter().map(|(block, tag)| range(block, *tag)).collect();
+        submit(&self.driver, self.stream, &held, &[]);
+        for graph in &self.graphs {
+            graph.launch(self.stream).unwrap();
+        }
+        submit(&self.driver, self.stream, &held, &[]);
+        self.driver.synchronize().unwrap();
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+
+    /// Ends everything: nothing may be left.
+    fn close(self) {
+        let Self { driver, engine, regions, weights, blocks, graphs, .. } = self;
+        drop((blocks, graphs, weights));
+        driver.complete_all();
+        engine.empty_cache().unwrap();
+        drop(regions);
+        assert_eq!((driver.used_bytes(), driver.host_bytes()), (0, 0));
+    }
+}
+
+fn planned() -> PoolConfig {
+    PoolConfig::default().plan(Options::default())
+}
+
+fn submit(driver: &Device, stream: StreamHandle, inputs: &[Tagged], outputs: &[Tagged]) {
+    let work = Work { inputs, outputs, ..Work::default() };
+    driver.launch(stream, work, false).unwrap();
+}
+
+/// Sleeps and wakes with calls that fail; whether any did.
+fn survives(fail: impl Fn(&SimDriver)) -> bool {
+    let model = Model::new();
+    fail(&model.driver);
+    let slept = model.regions.sleep(None);
+    let woken = model.regions.wake(None);
+    let failed = slept.is_err() || woken.is_err();
+    model.driver.forget_failures();
+    if woken.is_err() {
+        // What sleeps cannot be used.
+        let asleep = ["weights", "graphs"].map(|tag| model.regions.is_asleep(tag).unwrap());
+        assert!(asleep.contains(&true));
+        assert_eq!(model.weights.allocate(512, model.stream).is_err(), asleep[0]);
+        assert_eq!(model.graphs[0].launch(model.stream).is_err(), asleep[1]);
+    }
+    model.regions.wake(None).unwrap();
+    assert!(model.regions.report().iter().all(|region| region.asleep_bytes == 0));
+    model.is_whole();
+    // Nothing that failed stands in the way of another time.
+    model.regions.sleep(None).unwrap();
+    model.regions.wake(None).unwrap();
+    model.is_whole();
+    model.close();
+    failed
+}
+
+#[test]
+fn every_call_may_fail_once() {
+    for kind in [ErrorKind::OutOfMemory, ErrorKind::NotSupported] {
+        for n in 0.. {
+            let engine = survives(|driver| driver.fail_any_nth(n, kind.clone()));
+            let host = survives(|driver| driver.fail_host_nth(n, kind.clone()));
+            if !engine && !host && n > 200 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_two_calls_near_each_other_may_fail() {
+    for n in (0..160).step_by(7) {
+        for gap in [0, 1, 2, 5, 9] {
+            survives(|driver| {
+                driver.fail_any_nth(n, ErrorKind::NotSupported);
+                driver.fail_any_nth(n + gap, ErrorKind::NotSupported);
+            });
+            survives(|driver| {
+                driver.fail_host_nth(n % 20, ErrorKind::NotSupported);
+                driver.fail_any_nth(n + gap, ErrorKind::OutOfMemory);
+            });
+        }
+    }
+}
+
+#[test]
+fn without_host_memory_nothing_sleeps() {
+    let model = Model::new();
+    model.driver.set_host_bytes(44 * MIB);
+    let refused = model.regions.sleep(None).unwrap_err();
+    assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+    assert!(refused.to_string().contains("weights") || refused.to_string().contains("graphs"));
+    model.is_whole();
+    // What needs less sleeps, and so does what keeps nothing.
+    assert!(model.regions.sleep(Some(&["graphs"])).unwrap() > 0);
+    model.regions.set_backup("weights", Backup::None);
+    assert!(model.regions.sleep(Some(&["weights"])).unwrap() >= 43 * MIB);
+    assert_eq!(model.driver.used_bytes(), 0);
+    model.regions.wake(None).unwrap();
+    for (block, tag) in &model.blocks[..3] {
+        model.write(block, *tag);
+    }
+    model.is_whole();
+    model.close();
+}
+
+#[test]
+fn without_device_memory_all_sleeps_on() {
+    let model = Model::on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() });
+    let held = model.driver.used_bytes();
+    assert_eq!(model.regions.sleep(None).unwrap(), held);
+    let other = model.engine.create_pool(PoolConfig::default());
+    let big = model.engine.allocate(other, 100 * MIB - held + 2 * MIB, model.stream).unwrap();
+    let refused = model.regions.wake(None).unwrap_err();
+    assert!(matches!(refused, Error::ResumeOutOfMemory(_)), "{refused}");
+    for region in model.regions.report() {
+        assert_eq!(region.awake_bytes, 0, "{region:?}");
+        assert!(model.regions.is_asleep(&region.tag).unwrap());
+    }
+    // One of both fits.
+    model.regions.wake(Some(&["graphs"])).unwrap();
+    assert!(model.regions.is_asleep("weights").unwrap());
+    model.engine.free(big.id).unwrap();
+    model.regions.wake(None).unwrap();
+    model.is_whole();
+    model.engine.destroy_pool(other).unwrap();
+    model.close();
+}
+
+#[test]
+fn what_sleeps_says_so() {
+    let model = Model::new();
+    model.regions.sleep(Some(&["weights"])).unwrap();
+    let says = |error: Error| {
+        let text = error.to_string();
+        assert!(text.contains("\"weights\""), "{text}");
+    };
+    says(model.weights.allocate(512, model.stream).unwrap_err());
+    says(model.weights.follow(model.stream).unwrap_err());
+    says(model.engine.resume_pool(model.weights.id()).unwrap_err());
+    says(model.weights.resume().unwrap_err());
+    let body = |_: &regraph::graphs::Capture<Device>| Ok::<_, Error>(());
+    let captured =
+        model.engine.capture(model.stream, &model.weights, CaptureMode::ThreadLocal, body);
+    says(captured.err().unwrap());
+    let unknown = model.regions.wake(Some(&["cache"])).unwrap_err();
+    assert!(matches!(&unknown, Error::UnknownRegion { tag, .. } if tag == "cache"), "{unknown}");
+    // Sleeping twice, and waking what is awake, does nothing.
+    assert_eq!(model.regions.sleep(Some(&["weights"])).unwrap(), 0);
+    assert_eq!(model.regions.wake(Some(&["graphs"])).unwrap(), 0);
+    model.regions.wake(None).unwrap();
+    model.is_whole();
+    model.close();
+}
+
+#[test]
+fn captures_and_launches_are_not_slept_over() {
+    let model = Model::new();
+    model.driver.complete_all();
+    model.graphs[0].launch(model.stream).unwrap();
+    let runs = model.regions.try_sleep(None).unwrap_err();
+    assert!(matches!(runs, Error::PoolRuns { .. }), "{runs}");
+    let other = model.driver.create_stream().unwrap();
+    let pool = Pool::new(&model.engine, PoolConfig::default());
+    let body = |_: &regraph::graphs::Capture<Device>| {
+        let refused = model.regions.sleep(None).unwrap_err();
+        assert!(matches!(refused, Error::DeviceCaptures { .. }), "{refused}");
+        Ok::<_, Error>(())
+    };
+    model.engine.capture(other, &pool, CaptureMode::Relaxed, body).unwrap();
+    model.is_whole();
+    model.driver.complete_all();
+    assert!(model.regions.try_sleep(None).unwrap() > 0);
+    model.regions.wake(None).unwrap();
+    model.is_whole();
+    drop(pool);
+    model.close();
+}
+
+#[test]
+fn blocks_that_are_freed_asleep_are_free_awake() {
+    let mut model = Model::new();
+    model.regions.sleep(None).unwrap();
+    let (block, _) = model.blocks.remove(0);
+    let address = block.address();
+    drop(block);
+    model.regions.wake(None).unwrap();
+    let block = model.weights.allocate(40 * MIB, model.stream).unwrap();
+    assert_eq!(block.address(), address);
+    model.write(&block, 1);
+    model.blocks.push((block, 1));
+    model.is_whole();
+    model.close();
+}
+
+#[test]
+fn pools_can_go_while_they_sleep() {
+    let mut model = Model::new();
+    model.regions.sleep(None).unwrap();
+    model.graphs.clear();
+    model.blocks.truncate(3);
+    model.driver.complete_all();
+    model.engine.empty_cache().unwrap();
+    model.regions.wake(None).unwrap();
+    let regions = model.regions.report();
+    assert_eq!(regions.len(), 1, "{regions:?}");
+    assert_eq!(regions[0].host_bytes, 0);
+    model.is_whole();
+    model.close();
+}
