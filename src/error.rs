@@ -198,7 +198,7 @@ pub enum Error {
         /// What could not be had, in bytes.
         bytes: u64,
         /// What the driver said.
-        source: DriverError,
+        source: Box<DriverError>,
     },
     /// A capture into the pool is under way: what lives in the pool changes with it.
     #[error(

@@ -1,6 +1,7 @@
 //! Pools that graphs share.
 
 use std::fmt;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -212,7 +213,7 @@ impl<D: HostApi> Pool<D> {
         change: impl FnOnce(&Engine<D>, PoolId) -> Result<u64, crate::engine::Error>,
     ) -> Result<u64, Error> {
         let shared = &self.0;
-        hold_launches(&[shared.clone()], true, || change(&shared.engine, shared.id))?
+        hold_launches(slice::from_ref(shared), true, || change(&shared.engine, shared.id))?
     }
 
     /// Brings a suspended pool's memory back, at the same addresses and with any contents, and
@@ -222,7 +223,7 @@ impl<D: HostApi> Pool<D> {
     /// The engine's, when the device has no room for instance: the pool is suspended still.
     pub fn resume(&self) -> Result<u64, Error> {
         let shared = &self.0;
-        resume_launches(&[shared.clone()], || shared.engine.resume_pool(shared.id))?
+        resume_launches(slice::from_ref(shared), || shared.engine.resume_pool(shared.id))?
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.

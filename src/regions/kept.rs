@@ -78,8 +78,10 @@ impl Kept {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()
     }
 
-    pub(super) fn into_spans(self) -> Vec<Span> {
-        self.spans
+    /// Gives up where it is kept.
+    pub(super) fn take_spans(&mut self) -> Vec<Span> {
+        self.chunks.clear();
+        std::mem::take(&mut self.spans)
     }
 }
 
@@ -103,20 +105,22 @@ impl<D: Transfer> Moving<'_, D> {
     /// Copies what a pool's live blocks hold to the host.
     fn copy(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
         let driver = self.engine.driver();
-        if let Some(old) = self.kept.remove(&pool.id) {
+        if let Some(mut old) = self.kept.remove(&pool.id) {
             // Of a call that failed. What it still copies there comes first on the same stream.
             self.under_way.retain(|&(of, ..)| of != pool.id);
-            self.host.put_back(old.into_spans());
+            self.host.put_back(old.take_spans());
         }
         let bytes = live.iter().map(|(_, bytes)| bytes).sum();
         let spans = self.host.take(driver, bytes).map_err(|(bytes, source)| {
             if source.is_out_of_memory() {
-                return Error::HostOutOfMemory { pool: pool.clone(), bytes, source };
+                let (pool, source) = (pool.clone(), Box::new(source));
+                return Error::HostOutOfMemory { pool, bytes, source };
             }
             source.into()
         })?;
         // From here on the spans go with what is kept in them, also if copies fail.
-        let kept = self.kept.entry(pool.id).insert_entry(Kept::new(live, spans)).into_mut();
+        let kept = self.kept.entry(pool.id).or_default();
+        *kept = Kept::new(live, spans);
         let (mut behind, last) = (0, kept.chunks.len());
         for (number, chunk) in kept.chunks.iter().enumerate() {
             driver.copy_to_host(chunk.place, chunk.address, chunk.bytes, self.stream)?;

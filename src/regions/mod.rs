@@ -279,8 +279,14 @@ impl<D: Transfer> Regions<D> {
         if !state.wait_for_copies(&self.engine) {
             return;
         }
-        let over = state.kept.extract_if(.., |pool, _| !self.engine.is_asleep(*pool));
-        let spans: Vec<_> = over.flat_map(|(_, kept)| kept.into_spans()).collect();
+        let mut spans = Vec::new();
+        state.kept.retain(|&pool, kept| {
+            let stays = self.engine.is_asleep(pool);
+            if !stays {
+                spans.append(&mut kept.take_spans());
+            }
+            stays
+        });
         state.host.put_back(spans);
     }
 }
@@ -342,8 +348,8 @@ impl<D: Transfer> Drop for Regions<D> {
             // Copies may be under way: the host's memory stays.
             return;
         }
-        let kept = std::mem::take(&mut state.kept);
-        state.host.put_back(kept.into_values().flat_map(Kept::into_spans));
+        let kept = state.kept.values_mut().flat_map(Kept::take_spans);
+        state.host.put_back(kept);
         // There is no caller for the driver's errors.
         let _ = state.host.free_idle(engine.driver());
         if let Some(stream) = state.stream.take() {
