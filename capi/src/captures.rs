@@ -4,6 +4,7 @@ use std::ffi::c_char;
 
 use regraph::engine::{Attempt, CaptureReport, PlanReport};
 use regraph::plan::Options;
+use regraph::settings::PlanShare;
 
 use crate::arguments::{put_if_wanted, text, Out};
 use crate::engine::regraph_engine;
@@ -71,8 +72,11 @@ pub struct regraph_plan_options {
     /// How many graphs with plans the pool is to have at one time, this one too; zero means any number.
     /// Memory is cut into pieces for later graphs, which takes mappings: not that of the last.
     pub pool_graphs: u64,
+    /// Zero, or one if two addresses may have one page of memory at the same time, with other bytes of it in use at
+    /// each; any other value is refused. CUDA does not promise that this works.
+    pub share_bytes: u64,
     /// Zero. Later versions may give these names.
-    pub unused: [u64; 4],
+    pub unused: [u64; 3],
 }
 
 impl From<CaptureReport> for regraph_capture_report {
@@ -152,6 +156,17 @@ pub unsafe extern "C" fn regraph_plan_capture(
     guard(|| {
         // SAFETY: the contract of all calls.
         let (engine, options) = unsafe { (regraph_engine::read(engine)?, options.as_ref()) };
+        let share = match options.map_or(0, |told| told.share_bytes) {
+            0 => PlanShare::Pages,
+            1 => PlanShare::Bytes,
+            other => {
+                return Err(Failure::Argument {
+                    argument: "share_bytes",
+                    found: other.to_string(),
+                    expected: "0 or 1",
+                })
+            }
+        };
         let options = options.map(|told| {
             let some = |value: u64| (value > 0).then_some(value);
             let count =
@@ -161,6 +176,7 @@ pub unsafe extern "C" fn regraph_plan_capture(
                 .max_piece_bytes(some(told.max_piece_bytes))
                 .max_share_percent(some(told.max_share_percent))
                 .pool_graphs(count(told.pool_graphs))
+                .share(share)
         });
         Ok(on!(engine, engine => engine.plan_capture(numbered(capture), options))?)
     })

@@ -73,6 +73,8 @@
 //! - A node whose edges were edited before the engine first saw it.
 //! - Addresses that kernels find elsewhere than where the host put them (pointer tables in device
 //!   memory), and parameters that are changed after the capture.
+//! - That bytes of one memory that lie at two addresses at the same time keep what is written through each: only
+//!   bytes that blocks have in common are judged.
 //! - That the journal's bindings are what was mapped, and that they stay, and which blocks were outputs and
 //!   when they were freed; that the memory of two numbers is two memories.
 //! - That the driver answers truly, and that the graph is not edited after the check.

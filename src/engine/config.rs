@@ -203,6 +203,10 @@ pub enum Flaw {
     CompactedBlocks,
     /// A pool is compacted though graphs that read outputs which were freed overwrite these first.
     CompactedReaders,
+    /// Addresses lie on a piece that others lie on, whatever is in use there.
+    JointPages,
+    /// Two pieces of a plan, one of them mapped more than once, take each other's places at two addresses.
+    SwappedPieces,
     /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
     Verdict,
 }

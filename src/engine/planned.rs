@@ -21,7 +21,8 @@ use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
 use crate::heap::{Asker, CaptureSlot, Others, Placed, Placement, Prepared, Requester, Sharable};
 use crate::journal::Entry;
 use crate::lifetimes::Lifetimes;
-use crate::plan::{Options, Plan};
+use crate::plan::{Mapping, Options, Plan};
+use crate::policy::PlanShare;
 
 /// The plan for one heap.
 pub(super) struct Ready {
@@ -86,7 +87,9 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(Found::Unplanned);
         };
         let &Request { pool, bytes, fixed, .. } = request;
-        let planned = self.options(slot, pool).is_some();
+        let options = self.options(slot, pool);
+        let beside = options.as_ref().is_some_and(|it| it.share == PlanShare::Bytes);
+        let planned = options.is_some();
         let mapped = self.state.pools.get(pool).is_some_and(|pool| pool.config().is_mapped());
         if !can_plan(self.driver, self.config) || !mapped || !(fixed || planned) {
             return Ok(Found::Unplanned);
@@ -108,7 +111,7 @@ impl<D: Driver> Locked<'_, D> {
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;
         let proof = if lacks_proof { Proof::FLAWED } else { order.proof(stream) };
-        let asker = Asker { stream, shares: share, proof, order };
+        let asker = Asker { stream, shares: share, proof, order, beside };
         let heap_row = pools.planned_mut(heap);
         let mut placed = match foreseen {
             _ if fixed => heap_row.place_fixed(driver, capture, bytes, limit),
@@ -199,11 +202,33 @@ impl<D: Driver> Locked<'_, D> {
             let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
             let mine = mine.held_to(journal, self.config.settings.reuse);
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
-            let make = if is_last { Plan::new } else { Plan::for_pool };
-            let plan = make(&mine, granularity, &sharable.held, &options);
+            let (held, joint) = (&sharable.held, row.joint(id));
+            let mut plan = Plan::joint(&mine, granularity, held, &options, &joint, !is_last);
+            self.spoil(&mut plan);
             (heap, (sharable, plan))
         };
         heaps.into_iter().map(plan).collect()
+    }
+
+    /// Has a plan wrong where the configuration asks for that: never, outside tests.
+    fn spoil(&self, plan: &mut Plan) {
+        let (joint, swapped) = (Flaw::JointPages, Flaw::SwappedPieces);
+        if !self.config.lacks(joint) && !self.config.lacks(swapped) {
+            return;
+        }
+        let uses = |piece: u32| plan.mappings.iter().filter(|it| it.piece == piece).count();
+        let bytes = |piece: u32| plan.pieces[piece as usize].bytes;
+        let found = plan.mappings.iter().rposition(|it| uses(it.piece) > 1).and_then(|shared| {
+            let piece = plan.mappings[shared].piece;
+            let alike = |it: &Mapping| it.piece != piece && bytes(it.piece) == bytes(piece);
+            Some((plan.mappings.iter().position(alike)?, shared))
+        });
+        let Some((one, shared)) = found else { return };
+        let pieces = [one, shared].map(|it| plan.mappings[it].piece);
+        plan.mappings[one].piece = pieces[1];
+        if self.config.lacks(swapped) {
+            plan.mappings[shared].piece = pieces[0];
+        }
     }
 
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the

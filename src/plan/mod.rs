@@ -9,13 +9,15 @@
 //! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
 //! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
 //! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
-//! (`compact`). `design/plan.md` has the whole story.
+//! (`compact`). Where memory may be shared by bytes, pages of addresses that are in use in other bytes are one page
+//! of memory at the same time (`joint`). `design/plan.md` has the whole story.
 
 mod budget;
 mod choose;
 mod compact;
 mod cost;
 mod held;
+mod joint;
 mod pages;
 mod pieces;
 mod pool;
@@ -29,11 +31,12 @@ use std::time::Duration;
 
 use crate::cover::Cover;
 use crate::lifetimes::Lifetimes;
-use crate::policy::PlanChoice;
+use crate::policy::{PlanChoice, PlanShare};
 use crate::settings::Settings;
 
 use budget::Found;
 use held::HeldPages;
+use joint::Joint;
 use pages::Runs;
 
 /// The least memory for blocks at their addresses, in bytes: [`Plan::minimum_bytes`] without a plan.
@@ -41,7 +44,7 @@ use pages::Runs;
 /// # Panics
 /// Panics if the granularity is 0.
 pub(crate) fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
-    let runs = Runs::new(lifetimes, granularity);
+    let runs = Runs::new(lifetimes, granularity, &Joint::default());
     Cover::new(&runs.items(&runs.order())).minimum * granularity
 }
 
@@ -62,6 +65,8 @@ pub struct Options {
     /// pieces are cut for later graphs to find sizes that fit, at the price of mappings: not so those of
     /// the last.
     pub pool_graphs: Option<usize>,
+    /// Whether two pages of addresses may lie on one page of memory at the same time.
+    pub share: PlanShare,
 }
 
 impl Options {
@@ -93,6 +98,13 @@ impl Options {
         self
     }
 
+    /// Sets whether two pages of addresses may lie on one page of memory at the same time.
+    #[must_use]
+    pub fn share(mut self, share: PlanShare) -> Self {
+        self.share = share;
+        self
+    }
+
     /// What the settings ask for, if they ask for any plan.
     pub fn from_settings(settings: &Settings) -> Option<Self> {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -101,6 +113,7 @@ impl Options {
             max_piece_bytes: settings.plan_max_piece_bytes,
             max_share_percent: settings.plan_max_share_percent,
             pool_graphs: settings.plan_pool_graphs.map(count),
+            share: settings.plan_share,
         })
     }
 
@@ -156,8 +169,9 @@ pub struct Plan {
     /// Where it is mapped, by address. Every page with a block that was used, or that was not freed,
     /// is in one of them.
     pub mappings: Vec<Mapping>,
-    /// The least memory for these pages of addresses, in bytes, were nothing there already. No
-    /// placement of the same pages that adds no edges to the graph needs less.
+    /// The least memory for these pages of addresses, in bytes, were nothing there already; pages that lie on
+    /// one page of memory at the same time count once. No placement of the same pages that adds no edges to the
+    /// graph needs less.
     pub minimum_bytes: u64,
     /// How many bytes more are new than with held pieces that fit and without a limit of mappings.
     pub excess_bytes: u64,
@@ -176,7 +190,7 @@ impl Plan {
     /// # Panics
     /// Panics if the granularity is 0.
     pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
-        Self::make(lifetimes, granularity, held, options, false)
+        Self::joint(lifetimes, granularity, held, options, &[], false)
     }
 
     /// The same with new pieces cut into ever smaller ones, each a quarter or third of what is left, as far as the
@@ -191,29 +205,53 @@ impl Plan {
         held: &[Held],
         options: &Options,
     ) -> Self {
-        Self::make(lifetimes, granularity, held, options, true)
+        Self::joint(lifetimes, granularity, held, options, &[], true)
     }
 
-    fn make(
+    /// The same as [`Plan::for_pool`] or, unless `for_pool`, as [`Plan::new`], where memory may be shared by bytes.
+    ///
+    /// With [`Options::share`] of bytes, each of `told` is a set of addresses of pages that are to lie on one page of
+    /// memory. What cannot, since blocks at two of its addresses are in use in one line of 512 bytes and in no order,
+    /// is left out of it. If the plan is better without any of them, or the limit of mappings asks for it, none is used.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
+    pub fn joint(
         lifetimes: &Lifetimes,
         granularity: u64,
         held: &[Held],
         options: &Options,
-        divides: bool,
+        told: &[Vec<u64>],
+        for_pool: bool,
     ) -> Self {
-        let runs = Runs::new(lifetimes, granularity);
+        let told = if options.share == PlanShare::Bytes { told } else { &[] };
+        let joint = Joint::new(lifetimes, granularity, told);
         let budget = options.max_mappings.unwrap_or(usize::MAX);
         let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
-        let Found { layout, minimum, over } = budget::within(&runs, budget, most);
+        let mut runs = Runs::new(lifetimes, granularity, &Joint::default());
+        let mut found = budget::within(&runs, budget, most);
+        let (mut minimum, mut lasting) = (found.minimum, runs.lasting());
+        if !joint.is_empty() {
+            // Joint pages need mappings of their own, and are in use for longer.
+            let shared = Runs::new(lifetimes, granularity, &joint);
+            let other = budget::within(&shared, budget, most);
+            if other.minimum <= minimum {
+                (minimum, lasting) = (other.minimum, shared.lasting());
+            }
+            if !other.over && other.weight() < found.weight() {
+                (found, runs) = (other, shared);
+            }
+        }
+        let Found { layout, over, .. } = found;
         let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(granularity);
         let named = held.iter().zip(0..).filter(|(held, _)| whole(held.bytes));
-        let (lasting, others): (Vec<_>, Vec<_>) = named.partition(|(held, _)| held.lasting);
+        let (for_any, others): (Vec<_>, Vec<_>) = named.partition(|(held, _)| held.lasting);
         let pages = |held: Vec<(&Held, u32)>| -> Vec<(u64, u32)> {
             held.into_iter().map(|(held, name)| (held.bytes / granularity, name)).collect()
         };
-        let held = HeldPages { lasting: pages(lasting), others: pages(others) };
+        let held = HeldPages { lasting: pages(for_any), others: pages(others) };
         let spare = budget.saturating_sub(layout.mappings.len());
-        let parts = held::fit(&layout, &held, spare, divides);
+        let parts = held::fit(&layout, &held, spare, for_pool);
         let (layout, held_by) = layout.parted(&parts, &runs);
 
         let piece = |(&(pages, lasting), &held): (&(u64, bool), &Option<u32>)| Piece {
@@ -229,8 +267,6 @@ impl Plan {
             excess_bytes: 0,
             over_budget: over,
         };
-        let lasting = runs.runs().iter().filter(|run| !run.freed);
-        let lasting: u64 = lasting.map(|run| run.pages).sum();
         let sum = |held: &[(u64, u32)]| held.iter().map(|held| held.0).sum::<u64>();
         let (for_lasting, for_others) = (sum(&held.lasting), sum(&held.others));
         let there = for_others + for_lasting.saturating_sub(lasting);

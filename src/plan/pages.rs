@@ -1,7 +1,11 @@
 //! Pages of addresses, as runs that are in use together.
 
+use std::collections::BTreeMap;
+
 use crate::cover::{Item, Items};
 use crate::lifetimes::{Lifetime, Lifetimes};
+
+use super::joint::Joint;
 
 /// Consecutive pages with the same blocks.
 #[derive(Clone, Copy, Debug)]
@@ -26,10 +30,12 @@ impl Run {
 }
 
 /// The runs of a capture by address, with what they know and need.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Runs {
     chains: usize,
     runs: Vec<Run>,
+    /// By run: the other pages of addresses that lie on the same page of memory, if it is a joint one.
+    also: Vec<Vec<u64>>,
     known: Vec<u32>,
     needed: Vec<u32>,
 }
@@ -37,11 +43,12 @@ pub(super) struct Runs {
 impl Runs {
     /// The pages that hold any block that was used, or that is not given back. Blocks may have had the
     /// same pages one after the other.
-    pub fn new(lifetimes: &Lifetimes, granularity: u64) -> Self {
+    pub fn new(lifetimes: &Lifetimes, granularity: u64, joint: &Joint) -> Self {
         let blocks = lifetimes.blocks();
         let mut runs = Self {
             chains: lifetimes.chains(),
             runs: Vec::with_capacity(blocks.len()),
+            also: Vec::with_capacity(blocks.len()),
             known: Vec::with_capacity(blocks.len() * lifetimes.chains()),
             needed: Vec::with_capacity(blocks.len() * lifetimes.chains()),
         };
@@ -53,6 +60,8 @@ impl Runs {
         }
         edges.sort_unstable();
         let mut here: Vec<usize> = Vec::new();
+        // By set of a joint page: its run.
+        let mut sets: BTreeMap<u32, usize> = BTreeMap::new();
         let mut edges = edges.into_iter().peekable();
         while let Some((page, begins, number)) = edges.next() {
             if begins {
@@ -62,15 +71,35 @@ impl Runs {
             }
             let next = edges.peek().map_or(page, |&(next, ..)| next);
             if next > page && !here.is_empty() {
-                runs.add(lifetimes, &here, (page, next - page));
+                let mut from = page;
+                for (page, set) in joint.within(page, next) {
+                    if page > from {
+                        runs.add(lifetimes, &here, (from, page - from), None);
+                    }
+                    let before = sets.get(&set).copied();
+                    match before {
+                        Some(run) => runs.also[run].push(page),
+                        None => drop(sets.insert(set, runs.runs.len())),
+                    }
+                    runs.add(lifetimes, &here, (page, 1), before);
+                    from = page + 1;
+                }
+                if next > from {
+                    runs.add(lifetimes, &here, (from, next - from), None);
+                }
             }
         }
         runs
     }
 
-    /// Adds pages that these blocks have, behind all that are there.
-    fn add(&mut self, lifetimes: &Lifetimes, here: &[usize], (first, pages): (u64, u64)) {
-        let mut at = None;
+    /// Adds pages that these blocks have, as a run behind all that are there or to one of them.
+    fn add(
+        &mut self,
+        lifetimes: &Lifetimes,
+        here: &[usize],
+        (first, pages): (u64, u64),
+        mut at: Option<usize>,
+    ) {
         for &block in here {
             let it = &lifetimes.blocks()[block];
             let run = Run { first, pages, stream: it.stream, block, freed: gives(it) };
@@ -80,6 +109,7 @@ impl Runs {
                 None => {
                     at = Some(self.runs.len());
                     self.push(run, known, needed);
+                    self.also.push(Vec::new());
                 }
             }
         }
@@ -112,9 +142,22 @@ impl Runs {
         &self.runs
     }
 
-    /// Whether a run begins where the one before it ends.
+    /// How many pages do not give their memory back.
+    pub fn lasting(&self) -> u64 {
+        self.runs.iter().filter(|run| !run.freed).map(|run| run.pages).sum()
+    }
+
+    /// Whether a run begins where the one before it ends, and its memory may go on there. That of a joint page
+    /// lies elsewhere too.
     pub fn touches(&self, run: usize) -> bool {
-        run > 0 && self.runs[run - 1].end() == self.runs[run].first
+        let alone = |run: usize| self.also[run].is_empty();
+        let touching = || self.runs[run - 1].end() == self.runs[run].first;
+        run > 0 && touching() && alone(run - 1) && alone(run)
+    }
+
+    /// The pages of addresses that lie on the same page of memory as a run.
+    pub fn also(&self, run: usize) -> &[u64] {
+        &self.also[run]
     }
 
     /// What a run knows.
@@ -157,8 +200,7 @@ impl Runs {
     /// The same pages with each marked run joined to the one before it, which it touches: such a
     /// run is taken and given as a whole.
     pub fn joined(&self, marked: &[bool]) -> Self {
-        let mut runs =
-            Self { chains: self.chains, runs: Vec::new(), known: Vec::new(), needed: Vec::new() };
+        let mut runs = Self { chains: self.chains, ..Self::default() };
         for (at, run) in self.runs.iter().enumerate() {
             if marked[at] {
                 let last = runs.runs.len() - 1;
@@ -166,6 +208,7 @@ impl Runs {
                 runs.runs[last].pages += run.pages;
             } else {
                 runs.push(*run, self.known(at), self.needed(at));
+                runs.also.push(self.also[at].clone());
             }
         }
         runs
@@ -173,13 +216,13 @@ impl Runs {
 }
 
 /// Whether a block's pages must be mapped.
-fn occupies(block: &Lifetime) -> bool {
+pub(super) fn occupies(block: &Lifetime) -> bool {
     block.bytes > 0 && (block.worked || !gives(block))
 }
 
 /// Whether a block's memory may go to others of its graph and of others.
 ///
 /// Any other reason to forbid that belongs here.
-fn gives(block: &Lifetime) -> bool {
+pub(super) fn gives(block: &Lifetime) -> bool {
     block.freed && block.covered
 }

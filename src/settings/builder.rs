@@ -1,7 +1,7 @@
 //! Setters that can be chained.
 
 use super::{Rounding, Settings};
-use crate::policy::{PlanChoice, Programmatic, Reuse};
+use crate::policy::{PlanChoice, PlanShare, Programmatic, Reuse};
 
 impl Settings {
     /// Sets from which size on free blocks are never split, in bytes.
@@ -99,6 +99,13 @@ impl Settings {
     #[must_use]
     pub fn plan_pool_graphs(mut self, graphs: Option<u64>) -> Self {
         self.plan_pool_graphs = graphs;
+        self
+    }
+
+    /// Sets whether a plan lets two addresses have one page of memory at the same time.
+    #[must_use]
+    pub fn plan_share(mut self, share: PlanShare) -> Self {
+        self.plan_share = share;
         self
     }
 

@@ -122,6 +122,7 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of graphs, at least 1",
         |settings| settings.plan_pool_graphs != Some(0)
     ),
+    key!("plan_share", Name, plan_share, "pages or bytes"),
     key!("programmatic", Name, programmatic, "auto, deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),

@@ -20,6 +20,7 @@
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
+//! | `plan_share` | `pages` | Whether a plan lets two addresses have one page of memory at the same time ([`PlanShare`]): `pages`, never; `bytes`, where other bytes of it are in use at each. CUDA does not promise that this works. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
@@ -56,7 +57,7 @@ pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
 pub use error::SettingsError;
 pub use rounding::Rounding;
 
-pub use crate::policy::{PlanChoice, Programmatic, Reuse};
+pub use crate::policy::{PlanChoice, PlanShare, Programmatic, Reuse};
 
 /// The longest text of settings that is read, in bytes.
 pub const TEXT_LIMIT: usize = 1 << 16;
@@ -118,6 +119,12 @@ pub struct Settings {
     pub plan_max_share_percent: Option<u64>,
     /// `plan_pool_graphs`; `None` means any number.
     pub plan_pool_graphs: Option<u64>,
+    /// `plan_share`. Default: pages.
+    ///
+    /// With [`PlanShare::Bytes`] a plan needs less memory and more mappings, and rests on what CUDA does not
+    /// promise: that writes through two addresses of one page of memory, to other lines of 512 bytes, leave each
+    /// other alone.
+    pub plan_share: PlanShare,
     /// `programmatic`.
     pub programmatic: Programmatic,
     /// `reuse`.
@@ -149,6 +156,7 @@ impl Default for Settings {
             plan_max_piece_bytes: None,
             plan_max_share_percent: None,
             plan_pool_graphs: None,
+            plan_share: PlanShare::default(),
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,

@@ -1,7 +1,8 @@
 //! The checker notices when the engine leaves out a safety rule: for every rule a program that the
 //! flawed engine gets wrong and the sound one does not, and a search by random programs. For work
 //! outside captures and restorations, which no checker judges, tagged kernels and the model of the random programs
-//! notice. An engine that does not wait for the checker is in `tests/simulated/two_steps.rs`.
+//! notice. An engine that does not wait for the checker is in `tests/simulated/two_steps.rs`, and plans that are wrong are
+//! in `tests/plans/by_bytes.rs`.
 
 use crate::common::{bench, Bench};
 use regraph::driver::{CaptureId, CaptureMode, HostApi, StreamHandle};

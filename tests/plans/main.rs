@@ -7,6 +7,7 @@ mod common;
 mod device;
 
 mod batch_sizes;
+mod by_bytes;
 mod compact;
 mod cover;
 mod layout;

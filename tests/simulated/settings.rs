@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use proptest::prelude::*;
-use regraph::settings::{PlanChoice, Programmatic, Reuse};
+use regraph::settings::{PlanChoice, PlanShare, Programmatic, Reuse};
 use regraph::settings::{Rounding, Settings, SettingsError};
 
 const MB: u64 = 1 << 20;
@@ -51,6 +51,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.plan_max_piece_bytes, None);
     assert_eq!(settings.plan_max_share_percent, None);
     assert_eq!(settings.plan_pool_graphs, None);
+    assert_eq!(settings.plan_share, PlanShare::Pages);
     assert_eq!(settings.programmatic, Programmatic::Auto);
     assert_eq!(settings.reuse, Reuse::CrossStream);
     assert!(settings.check && settings.caching && !settings.stacks);
@@ -64,7 +65,7 @@ fn every_key_is_read_and_written() {
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
                 exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
-                plan_pool_graphs:35,\
+                plan_pool_graphs:35,plan_share:bytes,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
@@ -84,6 +85,7 @@ fn every_key_is_read_and_written() {
         .plan_max_piece_bytes(Some(2 * MB))
         .plan_max_share_percent(Some(10))
         .plan_pool_graphs(Some(35))
+        .plan_share(PlanShare::Bytes)
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
         .check(false)
@@ -163,6 +165,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("plan_max_share_percent:0", "0", "percent, at least 1"),
         ("plan_max_share_percent:2.5", "2.5", "percent, at least 1"),
         ("plan_pool_graphs:0", "0", "graphs, at least 1"),
+        ("plan_share:lines", "lines", "pages or bytes"),
         ("programmatic:maybe", "maybe", "auto, deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
         ("history:-1", "-1", "events"),
@@ -229,7 +232,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 20, "{message}");
+    assert_eq!(keys().len(), 21, "{message}");
 }
 
 #[test]
@@ -509,6 +512,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::option::of(1..1_u64 << 44),
         prop::option::of(1..=u64::MAX),
         prop::option::of(1..=u64::MAX),
+        prop::sample::select(PlanShare::ALL),
     );
     let all = (sizes, shares, names, plans, any::<[bool; 5]>());
     all.prop_map(|(sizes, shares, names, plans, flags)| {
@@ -524,6 +528,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .plan_max_piece_bytes(plans.2.map(|size| size * MB))
             .plan_max_share_percent(plans.3)
             .plan_pool_graphs(plans.4)
+            .plan_share(plans.5)
             .programmatic(names.0)
             .reuse(names.1)
             .history(names.2)

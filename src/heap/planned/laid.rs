@@ -1,6 +1,6 @@
 //! Addresses of a layout: what lies where in them is known beforehand.
 
-use super::space::{Asker, Space};
+use super::space::{Asker, Space, Spot as Place};
 use super::PlannedHeap;
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
@@ -74,7 +74,7 @@ impl PlannedHeap {
         if !laid.space.is_for(&asker, place) {
             return Ok(None);
         }
-        let beneath = laid.space.take(asker.stream, place, true);
+        let beneath = laid.space.take(asker.stream, place.1, Place::of_all(place.0));
         Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
 }

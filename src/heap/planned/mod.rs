@@ -10,19 +10,22 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`scratch`]: what lies behind them
-//!   for the time being.
+//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`ends`], [`views`]: pages of
+//!   addresses that are to lie on one page of memory at the same time; [`scratch`]: what lies behind them for the time
+//!   being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
 //!   any more; [`suspend`]: no memory for a while; [`compact`]: less for graphs that are there.
 
 mod bind;
 mod compact;
+mod ends;
 mod fresh;
 mod laid;
 mod release;
 mod scratch;
 mod space;
 mod suspend;
+mod views;
 
 use std::collections::BTreeMap;
 

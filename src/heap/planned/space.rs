@@ -11,15 +11,24 @@
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
 //! pages of old ones are forgotten, in that order.
 //!
+//! Where pages at other addresses may lie on the same memory (`beside`), what is free of a page in use is for
+//! all streams, and the ends of a block at new addresses may lie on pages in use: its pages there are views of
+//! them (`views`).
+//!
 //! A search looks at free pages, at what lies before them, and at [`LOOKS`] gaps; besides, a block costs
 //! only what lies in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::ends::{ways, Beside, End};
+use super::views::Views;
 use crate::capture::{Capture, Markers, Proof, StreamIndex};
 
 /// So many gaps that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
+/// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
+/// first.
+const BESIDE: usize = 256;
 /// A block that takes at most this part of a page is small.
 const SMALL: u64 = 2;
 /// The row of gaps in pages that all streams share.
@@ -35,6 +44,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) proof: Proof<'a>,
     /// What others may have.
     pub(crate) order: &'a Capture,
+    /// Whether pages at other addresses may lie beside it on its pages of memory.
+    pub(crate) beside: bool,
 }
 
 /// Addresses of a capture with nothing live on some of their bytes.
@@ -50,6 +61,8 @@ pub(super) struct Space {
     gaps: BTreeSet<(usize, u64, u64)>,
     /// Pages with live blocks in which small blocks of all streams may go.
     shared: BTreeSet<u64>,
+    /// Pages that lie on the same memory: only one of each is in the maps above.
+    views: Views,
 }
 
 /// Whole pages: one, or more without a live block.
@@ -77,8 +90,27 @@ pub(super) struct Spot {
     pub(super) address: u64,
     /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
     pub(super) new: u64,
-    /// Whether its page becomes the one of all streams.
+    /// Whether its page becomes one of all streams.
     pub(super) shared: bool,
+    /// On whose pages its ends lie, where it has new addresses.
+    beside: Beside,
+}
+
+impl Spot {
+    /// A place at these addresses, on pages of its stream.
+    fn at(address: u64, new: u64) -> Self {
+        Self { address, new, shared: false, beside: Beside::default() }
+    }
+
+    /// A place at addresses that are there, on pages of all streams.
+    pub(super) fn of_all(address: u64) -> Self {
+        Self { shared: true, ..Self::at(address, 0) }
+    }
+
+    /// How many bytes of it in whole pages are memory that no block has had.
+    pub(super) fn new_memory(&self, unit: u64) -> u64 {
+        self.new.saturating_sub(self.beside.count() * unit)
+    }
 }
 
 /// What a spot costs, the worst first.
@@ -110,6 +142,8 @@ struct Open {
     /// Where the pages begin.
     first: u64,
     end: u64,
+    /// Free bytes at the beginning of the page behind, which is in use.
+    beyond: u64,
 }
 
 impl Stretch {
@@ -128,6 +162,31 @@ impl Stretch {
     fn is_idle(&self) -> bool {
         let all = self.parts.keys().next().map(|start| (start, &self.end));
         self.gaps.first_key_value() == all
+    }
+
+    /// How many bytes at its beginning are free for a stream.
+    fn start_gap(&self, proof: Proof<'_>) -> u64 {
+        let free = self.parts.iter().take_while(|part| part.1.is_for(proof));
+        free.map(|(start, part)| part.end - start).sum()
+    }
+
+    /// How many bytes at its end are free for a stream.
+    fn end_gap(&self, proof: Proof<'_>) -> u64 {
+        let free = self.parts.iter().rev().take_while(|part| part.1.is_for(proof));
+        free.map(|(start, part)| part.end - start).sum()
+    }
+
+    /// The same at another address.
+    fn moved(self, from: u64, to: u64) -> Self {
+        let there = |at: u64| at - from + to;
+        let part =
+            |(start, part): (u64, Part)| (there(start), Part { end: there(part.end), ..part });
+        Self {
+            end: there(self.end),
+            owner: self.owner,
+            parts: self.parts.into_iter().map(part).collect(),
+            gaps: self.gaps.into_iter().map(|(start, end)| (there(start), there(end))).collect(),
+        }
     }
 
     /// Which streams but one may have all of it: a bit each.
@@ -222,6 +281,7 @@ impl Space {
             idle: BTreeSet::new(),
             gaps: BTreeSet::new(),
             shared: BTreeSet::new(),
+            views: Views::default(),
         }
     }
 
@@ -259,13 +319,12 @@ impl Space {
         let free = self.free(asker);
         // What is free for the fewest would go first.
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
-        let free = free.iter().filter(|free| free.knowers & !all == 0);
+        let free = free.into_iter().filter(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
-        let mut best = (
-            Cost { pages, waste: new - bytes, new: pages, left: 0 },
-            Spot { address: fresh, new, shared: false },
-        );
-        let small = asker.shares && bytes <= self.unit / SMALL;
+        let cost = Cost { pages, waste: new - bytes, new: pages, left: 0 };
+        let mut best = (cost, Spot::at(fresh, new));
+        let mixed = asker.shares && asker.beside;
+        let small = mixed || (asker.shares && bytes <= self.unit / SMALL);
         let rows = [Some(asker.stream.index()), small.then_some(SHARED)];
         for row in rows.into_iter().flatten() {
             let gaps = self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX));
@@ -278,34 +337,85 @@ impl Space {
                 }
             }
         }
-        let mut open = Open { start: fresh, first: fresh, end: fresh };
+        for open in self.opens(free.collect(), asker, fresh) {
+            self.offer(open, bytes, fresh, &mut best);
+        }
+        if asker.beside {
+            self.look_beside(asker, bytes, fresh, &mut best);
+        }
+        let (cost, spot) = best;
+        let last = spot.address + bytes - 1;
+        let one_page = spot.address / self.unit == last / self.unit;
+        let shared = small && cost.pages > 0 && one_page && self.shared.is_empty();
+        Spot { shared: mixed || shared, ..spot }
+    }
+
+    /// Free pages that lie one behind the other, with the gaps around them, and where new addresses begin.
+    fn opens(&self, mut free: Vec<Free>, asker: &Asker<'_>, fresh: u64) -> Vec<Open> {
+        let views = |free: &Free| -> Vec<Free> {
+            let views = self.views.of(free.address).iter();
+            views.map(|&at| Free { address: at, end: at + self.unit, ..*free }).collect()
+        };
+        let views: Vec<Free> = free.iter().flat_map(views).collect();
+        free.extend(views);
+        free.sort_unstable_by_key(|free| free.address);
+        let none = |at: u64| Open { start: at, first: at, end: at, beyond: 0 };
+        let mut open = none(fresh);
         let mut opens = Vec::new();
-        for pages in free {
-            if open.end == pages.address {
+        let mut homes = BTreeSet::new();
+        for pages in &free {
+            // No block lies on one page twice.
+            let again = !homes.insert(self.views.home(pages.address));
+            if open.end == pages.address && !again {
                 open.end = pages.end;
             } else {
                 opens.push(open);
-                open = Open { start: pages.address, first: pages.address, end: pages.end };
+                open = Open { end: pages.end, ..none(pages.address) };
+                homes = BTreeSet::from([self.views.home(pages.address)]);
             }
         }
         opens.push(open);
         if opens.iter().skip(1).any(|open| open.end == fresh) {
             opens.swap_remove(0);
         }
-        for mut open in opens {
+        for open in &mut opens {
             // The gap at the end of the page before.
-            let before = self.in_use(open.first.wrapping_sub(self.unit), asker);
-            if let Some(stretch) = before.filter(|stretch| stretch.owner.is_some()) {
-                let proven = |part: &(&u64, &Part)| part.1.is_for(asker.proof);
-                let gap = stretch.parts.iter().rev().take_while(proven).last();
-                open.start = gap.map_or(open.first, |part| *part.0);
+            let page = open.first.wrapping_sub(self.unit);
+            let before = self.in_use(page, asker);
+            if let Some(stretch) = before.filter(|it| asker.beside || it.owner.is_some()) {
+                open.start = open.first - stretch.end_gap(asker.proof);
             }
-            self.offer(open, bytes, fresh, &mut best);
+            if asker.beside && self.views.home(page) != self.views.home(open.end) {
+                let behind = self.in_use(open.end, asker);
+                open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
+            }
         }
-        let (cost, spot) = best;
-        let last = spot.address + bytes - 1;
-        let one_page = spot.address / self.unit == last / self.unit;
-        Spot { shared: small && cost.pages > 0 && one_page && self.shared.is_empty(), ..spot }
+        opens
+    }
+
+    /// Looks at new addresses whose ends lie on pages that are in use.
+    fn look_beside(&self, asker: &Asker<'_>, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
+        let row = if asker.shares { SHARED } else { asker.stream.index() };
+        let gaps = self.gaps.range((row, 1, 0)..=(row, u64::MAX, u64::MAX)).rev();
+        let mut seen = BTreeSet::new();
+        let pages = gaps.map(|gap| gap.2 / self.unit * self.unit).filter(|page| seen.insert(*page));
+        let in_use = pages.filter_map(|page| Some((page, self.in_use(page, asker)?)));
+        let (mut starts, mut ends) = (Vec::new(), Vec::new());
+        for (page, stretch) in in_use.take(BESIDE) {
+            let start = End { page, bytes: stretch.start_gap(asker.proof) };
+            let end = End { page, bytes: stretch.end_gap(asker.proof) };
+            starts.extend((start.bytes > 0).then_some(start));
+            ends.extend((end.bytes > 0).then_some(end));
+        }
+        starts.sort_unstable_by_key(|end| (end.bytes, end.page));
+        ends.sort_unstable_by_key(|end| (end.bytes, end.page));
+        ways((bytes, self.unit), (&starts, &ends), |way| {
+            let (pages, new) = (way.pages, way.pages + way.beside.count());
+            let cost = Cost { pages, waste: way.waste, new, left: 0 };
+            let address = way.beside.head.map_or(fresh, |(_, bytes)| fresh + self.unit - bytes);
+            let spot = Spot { beside: way.beside, ..Spot::at(address, new * self.unit) };
+            consider(best, cost, spot);
+        });
     }
 
     /// A page that is in use, and the asker's stream's or that of all streams.
@@ -314,31 +424,52 @@ impl Space {
             stretch.owner.map_or(asker.shares, |owner| owner == asker.stream)
                 && !stretch.is_for(asker)
         };
-        self.stretches.get(&page).filter(own)
+        self.stretches.get(&self.views.home(page)).filter(own)
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
     fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
-        let Open { start, first, end } = open;
+        let Open { start, first, end, beyond } = open;
         let gap = first - start;
         let mut at = |address: u64, waste: Option<u64>| {
-            let pages = (address + bytes).saturating_sub(first).div_ceil(self.unit);
             let there = (end - first) / self.unit;
+            let last = address + bytes;
+            if last > end && last <= end + beyond {
+                // It ends in the page behind.
+                let from = address.max(first) / self.unit * self.unit;
+                let pages = (end - from) / self.unit;
+                let head = address.saturating_sub(from) + waste.unwrap_or(0);
+                let waste = end + beyond - last + head;
+                let cost = Cost { pages, waste, new: 0, left: there - pages };
+                consider(best, cost, Spot::at(address, 0));
+                return;
+            }
+            let pages = last.saturating_sub(first).div_ceil(self.unit);
             if pages == 0 || (pages > there && end != fresh) {
                 return;
             }
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
-            let waste = waste.unwrap_or(first + pages * self.unit - (address + bytes));
-            let spot = Spot { address, new: new * self.unit, shared: false };
+            let waste = waste.unwrap_or(first + pages * self.unit - last);
+            let spot = Spot::at(address, new * self.unit);
             consider(best, Cost { pages, waste, new, left }, spot);
         };
         at(first, None);
         if gap > 0 {
             at(start, None);
             // The block ends where a page does.
-            let beyond = bytes % self.unit;
-            if (1..gap).contains(&beyond) {
-                at(first - beyond, Some(gap - beyond));
+            let rest = bytes % self.unit;
+            if (1..gap).contains(&rest) {
+                at(first - rest, Some(gap - rest));
+            }
+        }
+        if beyond > 0 {
+            let whole = bytes / self.unit * self.unit;
+            if whole <= end - first {
+                at(end - whole, None);
+            }
+            // It ends where the gap does.
+            if let Some(address) = (end + beyond).checked_sub(bytes).filter(|at| *at >= start) {
+                at(address, Some(0));
             }
         }
     }
@@ -364,6 +495,7 @@ impl Space {
             let part = bytes.min(end - address);
             bytes -= part;
             if let Some(mut stretch) = self.leave(address) {
+                self.views.drop(address);
                 if part < end - address {
                     stretch.split_off(end - part);
                     self.enter(address, stretch);
@@ -376,15 +508,19 @@ impl Space {
     }
 
     /// A block lies there now. Returns what had to be proven for it.
-    pub(super) fn take(
-        &mut self,
-        stream: StreamIndex,
-        (address, bytes): (u64, u64),
-        shared: bool,
-    ) -> Markers {
+    pub(super) fn take(&mut self, stream: StreamIndex, bytes: u64, spot: Spot) -> Markers {
         let unit = self.unit;
+        let Spot { address, shared, beside, .. } = spot;
         let end = address + bytes;
         let mut beneath = Markers::new();
+        let (below, above) = (address / unit * unit, end.next_multiple_of(unit));
+        let tail = beside.tail.map(|home| (above - unit, home));
+        for (page, home) in beside.head.map(|(home, _)| (below, home)).into_iter().chain(tail) {
+            self.views.lie(page, home);
+        }
+        for view in self.views.within(below, above) {
+            self.turn_to(view);
+        }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
             self.cut(first);
@@ -393,6 +529,8 @@ impl Space {
             for stretch in within.into_iter().filter_map(|at| self.leave(at)) {
                 stretch.parts.into_values().for_each(|part| add(&mut beneath, part.given));
             }
+            // Pages that it has alone lie on no other's memory.
+            self.views.drop_within(first, last);
         }
         for page in partly((address, end), unit) {
             self.cut(page);
@@ -433,6 +571,7 @@ impl Space {
         let unit = self.unit;
         let end = address + bytes;
         for page in partly((address, end), unit) {
+            self.turn_to(page);
             let Some(it) = self.stretches.get_mut(&page) else { continue };
             let place = (page.max(address), (page + unit).min(end));
             let row = row(it.owner);
@@ -450,6 +589,31 @@ impl Space {
         if first < last {
             self.enter(first, Stretch::idle(first, last, Some(stream), given));
         }
+    }
+
+    /// Keeps what is free of a page under this of its addresses from now on.
+    fn turn_to(&mut self, page: u64) {
+        let Some(home) = self.views.turn_to(page) else { return };
+        let Some(stretch) = self.stretches.remove(&home) else { return };
+        let row = row(stretch.owner);
+        for (start, end) in &stretch.gaps {
+            self.gaps.remove(&(row, end - start, *start));
+        }
+        let stretch = stretch.moved(home, page);
+        for (start, end) in &stretch.gaps {
+            self.gaps.insert((row, end - start, *start));
+        }
+        for of in [&mut self.idle, &mut self.shared] {
+            if of.remove(&home) {
+                of.insert(page);
+            }
+        }
+        self.stretches.insert(page, stretch);
+    }
+
+    /// Sets of pages that were to lie on one page of memory each.
+    pub(super) fn joint(&self) -> Vec<Vec<u64>> {
+        self.views.sets()
     }
 
     /// Parts the stretch around the beginning of a page.
@@ -507,7 +671,7 @@ fn look(
         let begin = *begin.get_or_insert(at);
         if part.end - begin >= bytes {
             let cost = Cost { pages: 0, waste: part.end - begin - bytes, new: 0, left: 0 };
-            consider(best, cost, Spot { address: begin, new: 0, shared: false });
+            consider(best, cost, Spot::at(begin, 0));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Plans: valid, of the least memory, and of few mappings.
 
+mod joint;
 mod random;
 mod traces;
 mod valid;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::replay::{replay, Options, Plan, ReplayError};
 use regraph::driver::MemorySupport;
 use regraph::engine::Config;
-use regraph::settings::Programmatic;
+use regraph::settings::PlanShare;
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_trace::minimum;
 use regraph_trace::Trace;
@@ -54,9 +54,10 @@ pub fn possible(support: MemorySupport) -> impl Iterator<Item = Plan> {
     Plan::value_variants().iter().copied().filter(move |plan| maps || *plan != Plan::Exact)
 }
 
-/// What a host does for a plan, in words.
-pub fn asks_for(plan: Plan) -> &'static str {
+/// What a host does for a plan, in words; an exact one shares memory as `share` says.
+pub fn asks_for(plan: Plan, share: PlanShare) -> &'static str {
     match plan {
+        Plan::Exact if share == PlanShare::Bytes => "the settings plan:exact,plan_share:bytes",
         Plan::None => "nothing",
         Plan::Learned => "a run outside captures before (Engine::learn, regraph.torch.learn)",
         Plan::Exact => "the setting plan:exact",
@@ -64,24 +65,25 @@ pub fn asks_for(plan: Plan) -> &'static str {
     }
 }
 
-/// Runs a trace without a plan, and once with each of `plans` that is possible on a device like `device`.
+/// Runs a trace without a plan, and once with each of `plans` that is possible on a device like `device`,
+/// with an engine's other choices.
 ///
 /// # Errors
 /// The first replay that fails.
 pub fn compare(
     device: SimConfig,
     trace: &Trace,
-    programmatic: Programmatic,
+    config: &Config,
     plans: &[Plan],
 ) -> Result<Comparison, ReplayError> {
     let outcome = |plan| -> Result<Outcome, ReplayError> {
         let driver = Arc::new(SimDriver::new(device));
-        let config = Config::default().programmatic(programmatic);
-        let replayed = replay(&driver, trace, &Options { config, plan, ..Options::default() })?;
+        let options = Options { config: config.clone(), plan, ..Options::default() };
+        let replayed = replay(&driver, trace, &options)?;
         let mappings = driver.calls(Call::Map) + driver.calls(Call::Allocate);
         Ok(Outcome { plan, reserved_bytes: replayed.reserved_bytes, mappings })
     };
-    let certificates = minimum::of_trace(trace, programmatic);
+    let certificates = minimum::of_trace(trace, config.settings.programmatic);
     let in_units = |unit| minimum::of_pools(trace, &certificates, unit);
     let wanted = |plan: &Plan| *plan != Plan::None && plans.contains(plan);
     Ok(Comparison {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use regraph::driver::MemorySupport;
+use regraph::engine::Config;
 use regraph::plan::Costs;
-use regraph::settings::Programmatic;
+use regraph::settings::{PlanShare, Programmatic};
 use regraph_cli::advice::{self, Comparison, Outcome};
 use regraph_cli::replay::Plan;
 use regraph_sim::probe::Mapping;
@@ -32,6 +33,10 @@ pub struct Arguments {
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
+    /// Whether an exact plan lets two addresses have one page of memory at the same time: pages (never) or bytes (other
+    /// bytes of it at each).
+    #[arg(long, default_value_t, value_name = "SHARE")]
+    plan_share: PlanShare,
     /// What one mapping takes, in microseconds; by default measured on the GPU, and without one what
     /// it took on an H200.
     #[arg(long, value_name = "MICROSECONDS", value_parser = microseconds)]
@@ -81,6 +86,8 @@ struct Summary<'a> {
     comparison: Comparison,
     advised: Plan,
     #[serde(skip)]
+    share: PlanShare,
+    #[serde(skip)]
     device: &'a Device,
     #[serde(skip)]
     worth_percent: u64,
@@ -101,15 +108,23 @@ impl Job for Run<'_> {
         let mut device = Device::new(choice, like.support, mapping, arguments.mapping_us);
         device.possible.retain(|plan| !arguments.without.contains(plan));
         self.print(&device)?;
+        let mut config = Config::default().programmatic(arguments.programmatic);
+        config.settings.plan_share = arguments.plan_share;
         for (name, trace) in &traces {
             let spinner = progress::spinner(format!("running {name} with each plan"));
-            let comparison = advice::compare(like, trace, arguments.programmatic, &device.possible)
+            let comparison = advice::compare(like, trace, &config, &device.possible)
                 .map_err(|error| Failure::replay(name, &error))?;
             spinner.finish_and_clear();
             let worth_percent = arguments.worth_percent;
             let advised = comparison.advised(worth_percent).plan;
-            let summary =
-                Summary { trace: name, comparison, advised, device: &device, worth_percent };
+            let summary = Summary {
+                trace: name,
+                comparison,
+                advised,
+                share: arguments.plan_share,
+                device: &device,
+                worth_percent,
+            };
             self.print(&summary)?;
         }
         Ok(())
@@ -225,7 +240,7 @@ impl Summary<'_> {
             "{}: saves {:.1} of {held:.1} MiB {cost}{all}, by {}",
             advised.plan,
             mebibytes(saved),
-            advice::asks_for(advised.plan)
+            advice::asks_for(advised.plan, self.share)
         )
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use regraph::engine::{Config, Followed, PlanReport};
-use regraph::settings::{Programmatic, Reuse};
+use regraph::settings::{PlanShare, Programmatic, Reuse};
 use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
 use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
@@ -42,6 +42,10 @@ pub struct Arguments {
     /// How blocks get their places.
     #[arg(long, value_enum, default_value_t)]
     plan: Plan,
+    /// With --plan exact, whether two addresses may have one page of memory at the same time: pages (never) or
+    /// bytes (other bytes of it at each).
+    #[arg(long, default_value_t, value_name = "SHARE")]
+    plan_share: PlanShare,
     /// Launch the graphs so many times and tell the time; with --tags more often for the tags.
     #[arg(long, default_value_t, value_name = "N")]
     launches: u32,
@@ -127,7 +131,9 @@ impl Job for Run<'_> {
     fn run<P: Program>(&self, driver: &Arc<P>, choice: Choice) -> Result<(), Failure> {
         let arguments = self.arguments;
         let name = load::name(&arguments.trace);
-        let config = Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
+        let mut config =
+            Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
+        config.settings.plan_share = arguments.plan_share;
         let options = Options {
             config,
             tags: arguments.tags,

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use clap::Args;
+use regraph::settings::PlanShare;
 use regraph_cli::replay::Plan;
 use regraph_cli::sweep::{self, Row, Sizes, Workload};
 use regraph_tagged::Program;
@@ -26,6 +27,10 @@ pub struct Arguments {
     /// Run each workload once more with this plan.
     #[arg(long, value_enum, default_value_t, value_name = "PLAN")]
     plan: Plan,
+    /// With --plan exact, whether two addresses may have one page of memory at the same time: pages (never) or
+    /// bytes (other bytes of it at each).
+    #[arg(long, default_value_t, value_name = "SHARE")]
+    plan_share: PlanShare,
     /// Print a JSON object a row.
     #[arg(long)]
     json: bool,
@@ -59,7 +64,8 @@ impl Job for Run<'_> {
             let what = format!("workload {index}");
             let trace =
                 workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
-            let row = sweep::run(driver, workload, &trace, launches, plan)
+            let share = self.arguments.plan_share;
+            let row = sweep::run(driver, workload, &trace, launches, (plan, share))
                 .map_err(|error| Failure::replay(&what, &error))?;
             // A row at a time, so that a reader sees each as soon as it is there.
             bar.suspend(|| -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use regraph::driver::MemorySupport;
-use regraph::settings::Programmatic;
+use regraph::engine::Config;
 use regraph_cli::advice::{compare, Comparison};
 use regraph_cli::replay::Plan;
 use regraph_sim::SimConfig;
@@ -31,7 +31,7 @@ fn words(arguments: &[&str]) -> String {
 fn read(path: &str) -> Comparison {
     let input = BufReader::new(File::open(path).unwrap());
     let trace = regraph_trace::read(input).unwrap();
-    compare(SimConfig::default(), &trace, Programmatic::default(), &ALL).unwrap()
+    compare(SimConfig::default(), &trace, &Config::default(), &ALL).unwrap()
 }
 
 fn outcomes(line: &Value) -> Vec<Value> {
@@ -127,6 +127,23 @@ fn the_time_of_a_mapping_is_measured_or_given() {
 }
 
 #[test]
+fn an_exact_plan_may_share_by_bytes() {
+    let file = trace("moe_s6");
+    let exact = |told: &[Value]| -> u64 {
+        let outcomes = outcomes(&told[1]);
+        let exact = outcomes.iter().find(|outcome| outcome["plan"] == "exact").unwrap();
+        exact["reserved_bytes"].as_u64().unwrap()
+    };
+    let (pages, bytes) = (lines(&[&file]), lines(&[&file, "--plan-share", "bytes"]));
+    assert!(exact(&bytes) < exact(&pages));
+    let output = replay_sim(&[&file, "--json", "--plan", "exact", "--plan-share", "bytes"]);
+    let replayed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(replayed["reserved_bytes"], exact(&bytes));
+    let told = words(&[&file, "--plan-share", "bytes", "--without", "learned"]);
+    assert!(told.lines().last().unwrap().ends_with("plan:exact,plan_share:bytes"), "{told}");
+}
+
+#[test]
 fn a_plan_that_the_host_cannot_use_is_left_out() {
     let told = lines(&[&trace("moe_s6"), "--without", "learned", "--without", "exact"]);
     assert_eq!(told[0]["possible"], serde_json::json!(["none", "twice"]));
@@ -164,7 +181,7 @@ fn each_pool_has_its_units_and_a_device_that_cannot_map_has_no_exact_plan() {
 
     let trace = regraph_trace::read(BufReader::new(File::open(path).unwrap())).unwrap();
     let device = SimConfig { support: MemorySupport::Allocated, ..SimConfig::default() };
-    let comparison = compare(device, &trace, Programmatic::default(), &ALL).unwrap();
+    let comparison = compare(device, &trace, &Config::default(), &ALL).unwrap();
     assert_eq!(comparison.minimum_unit_bytes, None);
     let plans: Vec<_> = comparison.outcomes().map(|outcome| outcome.plan).collect();
     assert_eq!(plans, [Plan::None, Plan::Learned, Plan::Twice]);

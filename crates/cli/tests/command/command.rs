@@ -355,9 +355,10 @@ fn a_planned_capture_with_a_set_back_is_accepted() {
 
 #[test]
 fn a_sweep_with_plans_comes_to_the_least_memory() {
-    let rows = |sizes: &str| {
-        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact", "--sizes", sizes];
-        let output = regraph(&arguments);
+    let shared = |sizes: &str, share: &str| {
+        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact"];
+        let output =
+            regraph(&[&arguments[..], &["--sizes", sizes, "--plan-share", share]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let lines = stdout(&output);
         let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -365,6 +366,7 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
         assert_eq!(rows.len(), 24);
         rows
     };
+    let rows = |sizes| shared(sizes, "pages");
     let figure = |row: &serde_json::Value, field: &str| row[field].as_u64().unwrap();
     for row in rows("fixed") {
         let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
@@ -380,6 +382,9 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
             (figure(&row, "planned_bytes"), figure(&row, "planned_minimum_bytes"));
         assert!(least >= figure(&row, "minimum_bytes") && planned >= least, "{row}");
         assert!(row["planned_ratio"].as_f64().unwrap() < 1.25, "{row}");
+    }
+    for row in shared("mixed", "bytes") {
+        assert!(row["planned_ratio"].as_f64().unwrap() < 1.1, "{row}");
     }
     let output = regraph(&["sweep", "--driver", "sim", "--plan", "all"]);
     assert_eq!(output.status.code(), Some(2));
