@@ -39,6 +39,9 @@ def main(programs: dict[str, Any]) -> None:
     try:
         programs[sys.argv[1]](*sys.argv[2:])
         torch.cuda.synchronize()
+    except SystemExit:
+        # Of one whose library is not there.
+        raise
     except BaseException:
         traceback.print_exc()
         sys.exit(1)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import numpy
 import torch
 from common import MIB, enable, expect, main
 
@@ -21,6 +22,9 @@ from regraph import _native
 
 def library(name):
     """A library and its door, the door not opened yet."""
+    # Versions of Numba that compile read it, and newer ones of NumPy have dropped it.
+    if not hasattr(numpy, "row_stack"):
+        numpy.row_stack = numpy.vstack
     try:
         return importlib.import_module(name), importlib.import_module(
             "regraph." + name.replace(".", "_").removesuffix("_cuda")
@@ -321,7 +325,7 @@ def cupy_in_a_capture_of_pytorchs(folder):
 
 
 def _late(cuda):
-    """A kernel of Numba's that waits some 200 ms and then writes."""
+    """A kernel of Numba's that waits so many ms and then writes."""
 
     @cuda.jit
     def late(values, value, milliseconds):
@@ -345,22 +349,22 @@ def numba_frees_beside_a_running_kernel(folder):
     late[64, 128, stream](warm, 1, 1)
     cuda.synchronize()
     del warm
+    # PyTorch waits for the device where it makes its first streams and loads a kernel.
+    other = torch.cuda.Stream()
+    assert int(torch.zeros(8, dtype=torch.int32, device="cuda").abs().max()) == 0
     let_go()
     for _ in range(3):
         values = cuda.device_array(count, dtype="int32")
         address = values.__cuda_array_interface__["data"][0]
-        late[64, 128, stream](values, 77, 200)
-        begun = time.perf_counter()
+        late[64, 128, stream](values, 77, 500)
         del values
-        free_took = time.perf_counter() - begun
-        other = torch.cuda.Stream()
         with torch.cuda.stream(other):
             tensors = [torch.zeros(count, dtype=torch.int32, device="cuda") for _ in range(2)]
         arrays = [cuda.device_array(count, dtype="int32") for _ in range(2)]
         owners = [one.data_ptr() for one in tensors]
         owners += [one.__cuda_array_interface__["data"][0] for one in arrays]
-        # The kernel runs: it was not waited for.
-        assert not stream_is_done(stream) and free_took < 0.1, free_took
+        # The kernel runs: neither the free nor a request waited for it.
+        assert not stream_is_done(stream)
         assert address not in owners
         cuda.synchronize()
         torch.cuda.synchronize()
