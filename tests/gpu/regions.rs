@@ -318,3 +318,54 @@ fn thousand_sleeps_grow_nothing<P: Device>(driver: &Arc<P>) {
 }
 
 twins! { thousand_sleeps_grow_nothing }
+
+/// What sleeping and waking take, with and without contents; prints a table.
+///
+/// ```text
+/// cargo test --release --test gpu costs_of_sleep -- --ignored --nocapture
+/// ```
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn costs_of_sleep() {
+    use std::time::Instant;
+
+    use regraph::driver::HostApi;
+
+    const GIB: u64 = 1 << 30;
+    let driver = crate::device::gpu::open().driver.clone();
+    println!("backup, blocks of MiB, GiB: ms to sleep at first, again, ms to wake, GB/s");
+    for (backup, each, all) in [
+        (Backup::Host, 2 * MIB, 8 * GIB),
+        (Backup::Host, 64 * MIB, 16 * GIB),
+        (Backup::None, 2 * MIB, 8 * GIB),
+        (Backup::None, 64 * MIB, 8 * GIB),
+    ] {
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let regions = Regions::new(&engine);
+        regions.set_backup("weights", backup);
+        let pool = Pool::new(&engine, PoolConfig::default().tag("weights"));
+        let stream = driver.create_stream().unwrap();
+        let blocks: Vec<_> =
+            (0..all / each).map(|_| pool.allocate(each, stream).unwrap()).collect();
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            let begun = Instant::now();
+            assert_eq!(regions.sleep(None).unwrap(), all);
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+            let begun = Instant::now();
+            assert_eq!(regions.wake(None).unwrap(), all);
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        let (sleep, wake) = (times[2].min(times[4]), times[1].min(times[3]).min(times[5]));
+        println!(
+            "{backup:?}, {}, {}: {:.0}, {sleep:.1}, {wake:.1}, {:.1}",
+            each / MIB,
+            all / GIB,
+            times[0],
+            all as f64 / wake / 1e6,
+        );
+        drop((blocks, pool));
+        engine.empty_cache().unwrap();
+    }
+}
