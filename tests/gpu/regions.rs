@@ -8,6 +8,7 @@ use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions};
+use regraph::settings::PlanShare;
 use regraph_tagged::Tagged;
 
 const MIB: u64 = 1 << 20;
@@ -17,6 +18,9 @@ const TAGS: [(&str, Backup); 4] = [
     ("graphs", Backup::Host),
     ("resident", Backup::Device),
 ];
+
+/// A region's pools: one without a plan, one with, and one whose plans share by bytes.
+const KINDS: usize = 3;
 
 /// A block with what it holds, if that is known.
 struct Kept<P: Device> {
@@ -50,7 +54,7 @@ struct Host<P: Device> {
     driver: Arc<P>,
     engine: Arc<Engine<Arc<P>>>,
     regions: Regions<Arc<P>>,
-    /// With the number of the region; every other one has its captures planned.
+    /// With the number of the region, [`KINDS`] of each.
     pools: Vec<(usize, Pool<Arc<P>>)>,
     streams: [StreamHandle; 2],
     blocks: Vec<Kept<P>>,
@@ -66,7 +70,10 @@ impl<P: Device> Host<P> {
         let mut pools = Vec::new();
         for (number, (tag, backup)) in TAGS.into_iter().enumerate() {
             regions.set_backup(tag, backup);
-            for config in [PoolConfig::default(), PoolConfig::default().plan(Options::default())] {
+            let by_bytes = Options::default().share(PlanShare::Bytes);
+            for plan in [None, Some(Options::default()), Some(by_bytes)] {
+                let config =
+                    plan.map_or_else(PoolConfig::default, |plan| PoolConfig::default().plan(plan));
                 pools.push((number, Pool::new(&engine, config.tag(tag))));
             }
         }
@@ -156,7 +163,7 @@ impl<P: Device> Host<P> {
         step.output.tag = Some(step.output_tag);
         let (pool, launched) = (step.input.pool, step.output_tag);
         // Without a plan a graph may overwrite the outputs of those that were captured later.
-        let planned = pool % 2 == 1;
+        let planned = pool % KINDS != 0;
         for step in &mut self.steps {
             if !planned && step.output.pool == pool && step.output_tag > launched {
                 step.output.tag = None;
@@ -295,7 +302,7 @@ fn thousand_sleeps_grow_nothing<P: Device>(driver: &Arc<P>) {
     let mut host = Host::new(driver, 7);
     let weights = host.block(0, 48 * MIB);
     host.blocks.push(weights);
-    let step = host.step(4, 3 * MIB, 4);
+    let step = host.step(2 * KINDS, 3 * MIB, 4);
     host.steps.push(step);
     let mut held = Vec::new();
     for _ in 0..1_000 {
