@@ -155,10 +155,12 @@ pub enum Error {
     },
     /// The pool's region is asleep, and what its live blocks held is kept by the region.
     #[error(
-        "resume_pool: {pool} is asleep; wake its region (Regions::wake), or what its blocks hold is \
-         lost"
+        "{call}: {pool} is asleep; wake its region by the Regions that put it to sleep (Regions::wake), \
+         or what its blocks hold is lost"
     )]
     PoolAsleep {
+        /// The engine's call.
+        call: &'static str,
         /// The pool.
         pool: PoolLabel,
     },

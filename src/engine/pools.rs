@@ -70,8 +70,8 @@ pub(super) struct Pool {
     /// What was to be completed when the pool was restored, at most one mark for a timeline: until then
     /// free memory is for later users of the pool alone.
     settling: SmallVec<[Position; 2]>,
-    /// Whether what its live blocks hold is kept elsewhere while its memory is away.
-    asleep: bool,
+    /// Who keeps what its live blocks hold while its memory is away, by number.
+    asleep: Option<u64>,
 }
 
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
@@ -279,7 +279,7 @@ impl Pools {
             arena: None,
             spare: Spare::default(),
             settling: SmallVec::new(),
-            asleep: false,
+            asleep: None,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
@@ -338,12 +338,12 @@ impl Pools {
         self.iter().map(|pool| pool.id).collect()
     }
 
-    /// Whether what the live blocks of a pool hold is kept elsewhere while its memory is away.
-    pub(super) fn is_asleep(&self, id: PoolId) -> bool {
-        self.get(id).is_some_and(|pool| pool.asleep)
+    /// Who keeps what the live blocks of a pool hold while its memory is away, by number.
+    pub(super) fn keeper_of(&self, id: PoolId) -> Option<u64> {
+        self.get(id)?.asleep
     }
 
-    pub(super) fn set_asleep(&mut self, id: PoolId, asleep: bool) {
+    pub(super) fn set_keeper(&mut self, id: PoolId, asleep: Option<u64>) {
         if let Some(pool) = self.get_mut(id) {
             pool.asleep = asleep;
         }

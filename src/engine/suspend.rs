@@ -31,6 +31,12 @@ const SLEEP: &str = "sleep";
 
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
+    /// The number of who keeps it: no other may wake the pools.
+    fn number(&self) -> u64;
+
+    /// Of which pool the pieces are that go and come from now on.
+    fn turn_to(&mut self, pool: PoolId);
+
     /// Begins to read what a pool's live blocks hold, each run of them an address and a size in bytes,
     /// ascending and apart. No work uses them from now on.
     ///
@@ -38,7 +44,7 @@ pub(crate) trait Contents: Keeper {
     /// What stands in the way. Nothing of the pool goes then.
     fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error>;
 
-    /// Waits until all that came holds what it held.
+    /// Waits until nothing is read or written any more.
     ///
     /// # Errors
     /// The driver's. What came is not whole then.
@@ -112,9 +118,7 @@ impl<D: Driver> Engine<D> {
         self.request(
             |locked| {
                 locked.state.pool(pool, RESUME)?;
-                if locked.state.pools.is_asleep(pool) {
-                    return Err(Error::PoolAsleep { pool: locked.state.pools.label(pool) });
-                }
+                locked.must_be_kept_by(pool, None, RESUME)?;
                 locked.resume_pools(&[pool], None)
             },
             || false,
@@ -126,10 +130,10 @@ impl<D: Driver> Engine<D> {
         self.lock().map_or(pool.into(), |state| state.pools.label(pool))
     }
 
-    /// Whether a pool sleeps with its region, or a part of it.
-    pub(crate) fn is_asleep(&self, pool: PoolId) -> bool {
+    /// Who keeps what a pool holds that sleeps with its region, or a part of which does, by number.
+    pub(crate) fn keeper_of(&self, pool: PoolId) -> Option<u64> {
         // A poisoned engine brings nothing back.
-        self.lock().is_ok_and(|state| state.pools.is_asleep(pool))
+        self.lock().ok()?.pools.keeper_of(pool)
     }
 
     /// The pools of regions, by the tags of these.
@@ -347,29 +351,57 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// Refuses a pool that sleeps and that another keeps.
+    fn must_be_kept_by(
+        &self,
+        pool: PoolId,
+        by: Option<u64>,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        let keeper = self.state.pools.keeper_of(pool);
+        if keeper.is_some() && keeper != by {
+            return Err(Error::PoolAsleep { call, pool: self.state.pools.label(pool) });
+        }
+        Ok(())
+    }
+
     fn suspend_pools(&mut self, pools: &[PoolId], mut loss: Loss<'_>) -> Result<u64, Error> {
+        let went = self.suspend_each(pools, &mut loss);
+        if let (Err(_), Loss::Kept(contents)) = (&went, &mut loss) {
+            // Pools that stay awake may lose memory to others as soon as the engine is unlocked.
+            let _ = contents.finish();
+        }
+        went
+    }
+
+    fn suspend_each(&mut self, pools: &[PoolId], loss: &mut Loss<'_>) -> Result<u64, Error> {
         let mut going = Vec::with_capacity(pools.len());
         for &pool in pools {
-            if self.may_be_suspended(pool, &loss)? {
+            if matches!(loss, Loss::Kept(_)) && self.state.pools.get(pool).is_none() {
+                // It went after its region was looked up.
+                continue;
+            }
+            if self.may_be_suspended(pool, loss)? {
                 going.push(pool);
             }
         }
-        if let Loss::Kept(contents) = &mut loss {
+        if let Loss::Kept(contents) = loss {
             for &pool in going.iter().filter(|pool| !self.state.pools.is_suspended(**pool)) {
                 contents.begin(&self.state.pools.label(pool), &self.state.live_runs(pool))?;
             }
         }
         let mut went = 0;
         for pool in going {
-            if let Loss::Kept(_) = loss {
-                self.state.pools.set_asleep(pool, true);
-            }
-            let gone = match &mut loss {
-                Loss::Kept(contents) => self.give_away(pool, *contents),
+            let gone = match loss {
+                Loss::Kept(contents) => {
+                    self.state.pools.set_keeper(pool, Some(contents.number()));
+                    contents.turn_to(pool);
+                    self.give_away(pool, *contents)
+                }
                 _ => self.give_away(pool, &mut NothingKept),
             };
             if !self.state.pools.is_shut(pool) {
-                self.state.pools.set_asleep(pool, false);
+                self.state.pools.set_keeper(pool, None);
             }
             went += gone?;
         }
@@ -384,11 +416,16 @@ impl<D: Driver> Locked<'_, D> {
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
         }
+        let (by, call) = match loss {
+            Loss::Kept(contents) => (Some(contents.number()), SLEEP),
+            _ => (None, SUSPEND),
+        };
+        self.must_be_kept_by(pool, by, call)?;
         let known = self.state.pools.is_suspended(pool);
         if known && self.state.pools.reserved(pool) == 0 {
             return Ok(false);
         }
-        if matches!(loss, Loss::Kept(_)) && !known {
+        if by.is_some() && !known {
             // Of one that is short of a part not all can be read.
             self.state.must_be_awake(pool, SLEEP)?;
         }
@@ -514,7 +551,11 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<u64, Error> {
         let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
         for &pool in pools {
+            if contents.is_some() && self.state.pools.get(pool).is_none() {
+                continue;
+            }
             let heaps = self.state.pool(pool, RESUME)?.all_heaps();
+            self.must_be_kept_by(pool, contents.as_ref().map(|it| it.number()), RESUME)?;
             if self.state.pools.is_shut(pool) {
                 heaps.iter().copied().for_each(|heap| self.state.touch(heap));
                 shut.push((pool, heaps));
@@ -536,29 +577,30 @@ impl<D: Driver> Locked<'_, D> {
             if attempt != Attempt::Grow || !fits {
                 return Ok(None);
             }
-            let keeper: &mut dyn Keeper = match &mut contents {
-                Some(contents) => &mut **contents,
-                None => &mut nothing,
-            };
-            for &heap in shut.iter().flat_map(|(_, heaps)| heaps) {
-                with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))?;
+            let mut came = Ok(());
+            for (pool, heaps) in &shut {
+                let keeper = keeper(&mut contents, *pool, &mut nothing);
+                for &heap in heaps {
+                    came = came.and_then(|()| {
+                        with_heap!(mut locked.state.pools, heap, |heap| heap.resume(self.driver, keeper))
+                    });
+                }
             }
-            contents.as_mut().map_or(Ok(()), |contents| contents.finish()).map(Some)
+            // Before the next attempt memory may go that has come.
+            let finished = contents.as_mut().map_or(Ok(()), |contents| contents.finish());
+            came.and(finished).map(Some)
         });
         if let Ok(Some(())) = result {
             for (pool, heaps) in &shut {
                 self.state.reopen(heaps);
-                self.state.pools.set_asleep(*pool, false);
+                self.state.pools.set_keeper(*pool, None);
             }
             return Ok(bytes);
         }
-        let keeper: &mut dyn Keeper = match &mut contents {
-            Some(contents) => &mut **contents,
-            None => &mut nothing,
-        };
         for (pool, heaps) in &shut {
             // Live blocks of a pool that is only short of a part lie on what it has.
             let goes = self.state.pools.is_suspended(*pool);
+            let keeper = keeper(&mut contents, *pool, &mut nothing);
             for &heap in heaps.iter().filter(|_| goes) {
                 // What cannot go now stays as it is, and goes or is used at the next call.
                 let _ = with_heap!(mut self.state.pools, heap, |heap| heap.suspend(self.driver, keeper));
@@ -571,5 +613,20 @@ impl<D: Driver> Locked<'_, D> {
                 Err(Error::ResumeOutOfMemory(report))
             }
         }
+    }
+}
+
+/// Who is told of a pool's pieces.
+fn keeper<'a>(
+    contents: &'a mut Option<&mut dyn Contents>,
+    pool: PoolId,
+    nothing: &'a mut NothingKept,
+) -> &'a mut dyn Keeper {
+    match contents {
+        Some(contents) => {
+            contents.turn_to(pool);
+            &mut **contents
+        }
+        None => nothing,
     }
 }

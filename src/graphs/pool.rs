@@ -63,10 +63,17 @@ impl<D: HostApi> Shared<D> {
 impl<D: HostApi> Drop for Shared<D> {
     fn drop(&mut self) {
         let order = self.order.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut run = false;
         for retired in order.retired.drain(..) {
             if retired.wait() {
                 retired.release();
+            } else {
+                run = true;
             }
+        }
+        if run {
+            // Its graphs keep it, and its owner's name says that they may run.
+            return;
         }
         // Where work may still use a freed block, the memory goes later.
         self.engine.let_pool_go(self.id);
@@ -271,12 +278,22 @@ impl<D: HostApi> fmt::Debug for Pool<D> {
     }
 }
 
-/// The pools among some of an engine's that have an owner, in the order in which they are locked.
-pub(crate) fn owned<D: HostApi>(engine: &Engine<D>, pools: &[PoolId]) -> Vec<Arc<Shared<D>>> {
-    let owner = |&id: &PoolId| engine.owner_of(id)?.upgrade()?.downcast::<Shared<D>>().ok();
-    let mut owned: Vec<_> = pools.iter().filter_map(owner).collect();
+/// The pools among some of an engine's that have an owner, in the order in which they are locked; and one
+/// whose owner is going, and whose graphs may run still.
+pub(crate) fn owned<D: HostApi>(
+    engine: &Engine<D>,
+    pools: &[PoolId],
+) -> (Vec<Arc<Shared<D>>>, Option<PoolId>) {
+    let (mut owned, mut going) = (Vec::new(), None);
+    for &pool in pools {
+        let Some(owner) = engine.owner_of(pool) else { continue };
+        match owner.upgrade().and_then(|owner| owner.downcast::<Shared<D>>().ok()) {
+            Some(shared) => owned.push(shared),
+            None => going = Some(pool),
+        }
+    }
     owned.sort_by_key(|shared| Arc::as_ptr(shared) as usize);
-    owned
+    (owned, going)
 }
 
 /// Changes pools, given in the order in which they are locked, while none of their graphs runs or is
@@ -314,9 +331,13 @@ fn mirror<D: HostApi, R>(
     // So it stays if the engine cannot even tell.
     orders.iter_mut().for_each(|order| order.suspended = true);
     let changed = change();
+    let mut known = Ok(());
     for (shared, order) in pools.iter().zip(&mut orders) {
         // It may have got half way.
-        order.suspended = shared.engine.is_suspended(shared.id)?;
+        match shared.engine.is_suspended(shared.id) {
+            Ok(suspended) => order.suspended = suspended,
+            Err(error) => known = known.and(Err(error)),
+        }
     }
-    Ok(changed)
+    known.map(|()| changed)
 }

@@ -87,6 +87,10 @@ impl Kept {
 
 /// Pools on their way.
 pub(super) struct Moving<'a, D: Transfer> {
+    /// The number of the regions.
+    pub(super) number: u64,
+    /// Whose pieces go and come at present.
+    pub(super) pool: Option<PoolId>,
     pub(super) engine: &'a Arc<Engine<D>>,
     /// Copies, and nothing else is on it.
     pub(super) stream: StreamHandle,
@@ -136,6 +140,14 @@ impl<D: Transfer> Moving<'_, D> {
 }
 
 impl<D: Transfer> Contents for Moving<'_, D> {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn turn_to(&mut self, pool: PoolId) {
+        self.pool = Some(pool);
+    }
+
     fn begin(&mut self, pool: &PoolLabel, live: &[(u64, u64)]) -> Result<(), Error> {
         match self.backups.get(&pool.id) {
             Some(Backup::None) => Ok(()),
@@ -144,8 +156,9 @@ impl<D: Transfer> Contents for Moving<'_, D> {
     }
 
     fn finish(&mut self) -> Result<(), DriverError> {
-        if self.coming {
+        if self.coming || !self.under_way.is_empty() {
             Event::behind(self.engine, self.stream)?.synchronize()?;
+            self.under_way.clear();
             self.coming = false;
         }
         Ok(())
@@ -154,14 +167,15 @@ impl<D: Transfer> Contents for Moving<'_, D> {
 
 impl<D: Transfer> Keeper for Moving<'_, D> {
     fn leaving(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
-        self.finish()?;
-        let end = address + bytes;
-        let last = |kept: &Kept| kept.within(address, bytes).last().map(|chunk| chunk.end());
-        let Some((pool, up_to)) =
-            self.kept.iter().find_map(|(pool, kept)| Some((*pool, last(kept)?.min(end))))
+        if self.coming {
+            self.finish()?;
+        }
+        let Some((pool, kept)) = self.pool.and_then(|pool| Some((pool, self.kept.get(&pool)?)))
         else {
             return Ok(());
         };
+        let Some(last) = kept.within(address, bytes).last() else { return Ok(()) };
+        let up_to = last.end();
         let copied = |(of, to, _): &(PoolId, u64, _)| *of == pool && *to >= up_to;
         let Some(which) = self.under_way.iter().position(copied) else { return Ok(()) };
         self.under_way[which].2.synchronize()?;
@@ -171,7 +185,8 @@ impl<D: Transfer> Keeper for Moving<'_, D> {
 
     fn came(&mut self, address: u64, bytes: u64) -> Result<(), DriverError> {
         let driver = self.engine.driver();
-        for chunk in self.kept.values().flat_map(|kept| kept.within(address, bytes)) {
+        let kept = self.pool.and_then(|pool| self.kept.get(&pool));
+        for chunk in kept.into_iter().flat_map(|kept| kept.within(address, bytes)) {
             self.coming = true;
             driver.copy_to_device(chunk.address, chunk.place, chunk.bytes, self.stream)?;
         }

@@ -39,6 +39,7 @@ mod kept;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{DriverError, StreamHandle, Transfer};
@@ -65,6 +66,8 @@ pub enum Backup {
 /// Dropping it while regions sleep loses what they hold; their pools can only be destroyed then.
 pub struct Regions<D: Transfer> {
     engine: Arc<Engine<D>>,
+    /// Tells those of a process apart.
+    number: u64,
     state: Mutex<State<D>>,
 }
 
@@ -109,7 +112,9 @@ impl<D: Transfer> Regions<D> {
             under_way: VecDeque::new(),
             coming: false,
         };
-        Self { engine: engine.clone(), state: Mutex::new(state) }
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Self { engine: engine.clone(), number, state: Mutex::new(state) }
     }
 
     /// The engine whose regions these are.
@@ -129,6 +134,9 @@ impl<D: Transfer> Regions<D> {
     /// allocations from them, captures into them and launches of graphs of their
     /// [`Pool`](crate::graphs::Pool)s are refused. Blocks can be freed, and graphs released.
     ///
+    /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
+    /// not have it mapped.
+    ///
     /// Regions that sleep stay as they are.
     ///
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
@@ -136,7 +144,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// # Errors
     /// Nothing has changed after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
-    /// [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
+    /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
     /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
@@ -156,6 +164,7 @@ impl<D: Transfer> Regions<D> {
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
         const CALL: &str = "sleep";
         let mut state = self.lock();
+        self.tidy(&mut state);
         let mut pools = self.pools(tags, CALL, &state)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
         pools.retain(|_, backup| *backup != Backup::Device);
@@ -164,13 +173,16 @@ impl<D: Transfer> Regions<D> {
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         let stream = state.stream(self.engine.driver())?;
-        hold_launches(&owned(&self.engine, &ids), wait, || {
+        let (owned, going) = owned(&self.engine, &ids);
+        if let (Some(going), false) = (going, wait) {
+            return Err(Error::PoolRuns { pool: self.engine.label(going) });
+        }
+        hold_launches(&owned, wait, || {
             if wait && !self.engine.wait_for_device()? {
                 return Err(Error::DeviceCaptures { call: CALL });
             }
-            let went = state.moving(&self.engine, stream, pools, |moving| {
-                self.engine.sleep_pools(&ids, moving)
-            });
+            let went =
+                state.moving(self, stream, pools, |moving| self.engine.sleep_pools(&ids, moving));
             self.tidy(&mut state);
             went
         })?
@@ -185,20 +197,21 @@ impl<D: Transfer> Regions<D> {
     /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`], [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
+    /// [`Error::UnknownRegion`], [`Error::PoolAsleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
     /// then, and what the host keeps is untouched: waking again, or fewer regions, goes on.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         let mut state = self.lock();
+        self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;
-        pools.retain(|&id, _| self.engine.is_asleep(id));
+        pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
         if pools.is_empty() {
             return Ok(0);
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         let stream = state.stream(self.engine.driver())?;
-        resume_launches(&owned(&self.engine, &ids), || {
-            let came = state
-                .moving(&self.engine, stream, pools, |moving| self.engine.wake_pools(&ids, moving));
+        resume_launches(&owned(&self.engine, &ids).0, || {
+            let came =
+                state.moving(self, stream, pools, |moving| self.engine.wake_pools(&ids, moving));
             self.tidy(&mut state);
             came
         })?
@@ -210,7 +223,7 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::UnknownRegion`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
-        Ok(pools.into_keys().any(|pool| self.engine.is_asleep(pool)))
+        Ok(pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
     /// The figures of all regions, in the order of their tags.
@@ -247,7 +260,10 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// The driver's.
     pub fn free_host(&self) -> Result<u64, Error> {
-        Ok(self.lock().host.free_idle(self.engine.driver())?)
+        let mut state = self.lock();
+        state.wait_for_copies(&self.engine)?;
+        self.tidy(&mut state);
+        Ok(state.host.free_idle(self.engine.driver())?)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
@@ -276,12 +292,12 @@ impl<D: Transfer> Regions<D> {
 
     /// Forgets what is kept of pools that do not sleep, if all copies are done.
     fn tidy(&self, state: &mut State<D>) {
-        if !state.wait_for_copies(&self.engine) {
+        if state.wait_for_copies(&self.engine).is_err() {
             return;
         }
         let mut spans = Vec::new();
         state.kept.retain(|&pool, kept| {
-            let stays = self.engine.is_asleep(pool);
+            let stays = self.engine.keeper_of(pool) == Some(self.number);
             if !stays {
                 spans.append(&mut kept.take_spans());
             }
@@ -309,13 +325,15 @@ impl<D: Transfer> State<D> {
     /// Moves pools.
     fn moving<R>(
         &mut self,
-        engine: &Arc<Engine<D>>,
+        regions: &Regions<D>,
         stream: StreamHandle,
         backups: BTreeMap<PoolId, Backup>,
         step: impl FnOnce(&mut Moving<'_, D>) -> R,
     ) -> R {
         let mut moving = Moving {
-            engine,
+            number: regions.number,
+            pool: None,
+            engine: &regions.engine,
             stream,
             host: &mut self.host,
             kept: &mut self.kept,
@@ -328,15 +346,13 @@ impl<D: Transfer> State<D> {
         done
     }
 
-    /// Waits for all copies; false if that fails.
-    fn wait_for_copies(&mut self, engine: &Arc<Engine<D>>) -> bool {
-        let Some(stream) = self.stream else { return true };
-        let waited = Event::behind(engine, stream).and_then(|event| event.synchronize());
-        if waited.is_ok() {
-            self.under_way.clear();
-            self.coming = false;
-        }
-        waited.is_ok()
+    /// Waits for all copies.
+    fn wait_for_copies(&mut self, engine: &Arc<Engine<D>>) -> Result<(), DriverError> {
+        let Some(stream) = self.stream else { return Ok(()) };
+        Event::behind(engine, stream)?.synchronize()?;
+        self.under_way.clear();
+        self.coming = false;
+        Ok(())
     }
 }
 
@@ -344,7 +360,7 @@ impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
         let engine = &self.engine;
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if !state.wait_for_copies(engine) {
+        if state.wait_for_copies(engine).is_err() {
             // Copies may be under way: the host's memory stays.
             return;
         }

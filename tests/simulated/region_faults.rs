@@ -166,6 +166,67 @@ fn every_two_calls_near_each_other_may_fail() {
 }
 
 #[test]
+fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
+    let model = Model::new();
+    model.driver.give_addresses_again();
+    let (first, second) = {
+        let pool = || Pool::new(&model.engine, PoolConfig::default().tag("swapped"));
+        let old = pool();
+        let block = old.allocate(64 * MIB, model.stream).unwrap();
+        model.write(&block, 100);
+        model.regions.sleep(Some(&["swapped"])).unwrap();
+        let address = block.address();
+        drop((block, old));
+        model.driver.complete_all();
+        model.engine.empty_cache().unwrap();
+        let new = pool();
+        let block = new.allocate(64 * MIB, model.stream).unwrap();
+        model.write(&block, 200);
+        assert_eq!(block.address(), address);
+        (new, block)
+    };
+    for _ in 0..2 {
+        assert!(model.regions.sleep(Some(&["swapped"])).unwrap() > 0);
+        model.regions.wake(Some(&["swapped"])).unwrap();
+        submit(&model.driver, model.stream, &[range(&second, 200)], &[]);
+        model.is_whole();
+    }
+    drop((second, first));
+    model.close();
+}
+
+#[test]
+fn only_who_put_pools_to_sleep_wakes_them() {
+    let model = Model::new();
+    model.regions.sleep(None).unwrap();
+    let others = Regions::new(&model.engine);
+    for refused in [others.wake(None), others.sleep(None), model.weights.suspend_discarding()] {
+        let refused = refused
+            .map_or_else(|error| matches!(error, Error::PoolAsleep { .. }), |went| went == 0);
+        assert!(refused);
+    }
+    assert!(matches!(others.wake(None), Err(Error::PoolAsleep { .. })));
+    drop(others);
+    model.regions.wake(None).unwrap();
+    model.is_whole();
+    model.close();
+}
+
+#[test]
+fn nothing_is_copied_any_more_when_a_sleep_has_failed() {
+    let mut model = Model::new();
+    // The weights are on their way when the graphs' outputs find no room.
+    model.driver.set_host_bytes(44 * MIB);
+    assert!(model.regions.sleep(None).is_err());
+    let (block, _) = model.blocks.remove(0);
+    drop(block);
+    model.engine.empty_cache().unwrap();
+    model.driver.synchronize().unwrap();
+    model.is_whole();
+    model.close();
+}
+
+#[test]
 fn without_host_memory_nothing_sleeps() {
     let model = Model::new();
     model.driver.set_host_bytes(44 * MIB);

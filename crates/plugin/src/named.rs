@@ -33,14 +33,16 @@ impl<D: Driver + HostApi> Plugin<D> {
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
+        // Before the lock: where it is not wanted it goes behind it.
+        let source = source.map(|source| device.stand_in(key, source));
         let mut pools = device.pools();
         let mut config = PoolConfig::default();
-        if let Some(source) = source {
+        if let Some(source) = &source {
             device.drop_unused(&mut pools);
             if pools.private.contains_key(&key) {
                 return Err(Error::PoolExists { key });
             }
-            config = config.source(device.stand_in(key, source));
+            config = config.source(source.clone());
         }
         device.use_pool(&mut pools, key, config, Spare::Kept)?;
         Ok(())
@@ -76,7 +78,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::PoolBegun`] while requests are sent to the pool;
     /// [`engine::Error::PoolInUse`] where it has blocks or graphs.
     pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
-        self.replace_pool(device, key, |config, _| match config.no_split {
+        self.replace_pool(device, key, |config| match config.no_split {
             true => None,
             false => Some(config.no_split(true)),
         })
@@ -93,9 +95,12 @@ impl<D: Driver + HostApi> Plugin<D> {
         key: PoolKey,
         source: impl FnOnce() -> Arc<dyn Source>,
     ) -> Result<(), Error> {
-        self.replace_pool(device, key, |config, device| match config.source {
+        let of = self.device(device)?;
+        let _returned = of.returned.at_end();
+        let source = of.stand_in(key, source());
+        self.replace_pool(device, key, |config| match config.source {
             Some(_) => None,
-            None => Some(config.source(device.stand_in(key, source()))),
+            None => Some(config.source(source.clone())),
         })
     }
 
@@ -104,13 +109,13 @@ impl<D: Driver + HostApi> Plugin<D> {
         &self,
         device: u32,
         key: PoolKey,
-        change: impl FnOnce(PoolConfig, &Device<D>) -> Option<PoolConfig>,
+        change: impl FnOnce(PoolConfig) -> Option<PoolConfig>,
     ) -> Result<(), Error> {
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         let mut pools = device.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        let Some(config) = change(private.config.clone(), device) else { return Ok(()) };
+        let Some(config) = change(private.config.clone()) else { return Ok(()) };
         // A route names the pool that is replaced here.
         if device.routes.lead_to(key) {
             return Err(Error::PoolBegun { key });

@@ -1,7 +1,7 @@
 //! Device memory: reservations, physical memory, mappings, whole allocations. All devices share the
 //! addresses; each has physical memory of its own.
 //!
-//! Addresses depend on nothing but the calls before, are never given out twice, and lie apart, so
+//! Addresses depend on nothing but the calls before, are never given out twice (but where a test asks for it), and lie apart, so
 //! that running over the end of a range is found. Bytes are not kept; see the shadow memory.
 
 use std::collections::BTreeMap;
@@ -109,6 +109,8 @@ pub(super) struct Stretch {
 pub(super) struct Memory {
     stocks: Vec<Stock>,
     next_reservation: u64,
+    /// Of reservations that were given back, with their sizes, where such are given again.
+    again: Option<Vec<(u64, u64)>>,
     next_allocation: u64,
     reservations: BTreeMap<u64, u64>,
     physical: Vec<Physical>,
@@ -127,6 +129,7 @@ impl Memory {
         Self {
             stocks: Vec::new(),
             next_reservation: FIRST_RESERVATION,
+            again: None,
             next_allocation: FIRST_ALLOCATION,
             reservations: BTreeMap::new(),
             physical: Vec::new(),
@@ -158,6 +161,13 @@ impl Memory {
 
     pub(super) fn reserve(&mut self, device: u32, bytes: u64) -> Fallible<u64> {
         let granularity = self.whole_granules(device, &[], bytes)?;
+        let again = self.again.iter_mut().flatten();
+        if let Some(place) = again.filter(|(_, size)| *size == bytes).min() {
+            let address = place.0;
+            self.again.iter_mut().for_each(|again| again.retain(|(start, _)| *start != address));
+            self.reservations.insert(address, bytes);
+            return Ok(address);
+        }
         let start = self.next_reservation.checked_next_multiple_of(granularity);
         let address = start.ok_or(ErrorKind::OutOfMemory)?;
         let next = address
@@ -176,7 +186,13 @@ impl Memory {
             return Err(ErrorKind::InvalidValue.into());
         }
         self.reservations.remove(&address);
+        self.again.iter_mut().for_each(|again| again.push((address, bytes)));
         Ok(())
+    }
+
+    /// Gives addresses again that are given back from now on.
+    pub(super) fn give_again(&mut self) {
+        self.again.get_or_insert_default();
     }
 
     pub(super) fn create(&mut self, device: u32, bytes: u64) -> Fallible<MemoryHandle> {

@@ -155,6 +155,12 @@ impl Transfer for SimDriver {
 }
 
 impl SimDriver {
+    /// Has reservations get addresses again that were given back, the lowest of their size first, as a
+    /// driver may do. Without this call none is given twice, so that what is used late is found.
+    pub fn give_addresses_again(&self) {
+        self.lock().memory.give_again();
+    }
+
     /// How much page-locked memory the host has for all devices from now on, in bytes; without this call
     /// there is no end to it.
     pub fn set_host_bytes(&self, bytes: u64) {
