@@ -63,17 +63,10 @@ impl<D: HostApi> Shared<D> {
 impl<D: HostApi> Drop for Shared<D> {
     fn drop(&mut self) {
         let order = self.order.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut run = false;
         for retired in order.retired.drain(..) {
             if retired.wait() {
                 retired.release();
-            } else {
-                run = true;
             }
-        }
-        if run {
-            // Its graphs keep it, and its owner's name says that they may run.
-            return;
         }
         // Where work may still use a freed block, the memory goes later.
         self.engine.let_pool_go(self.id);
