@@ -217,7 +217,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// The checker judges what is to change before anything does.
     ///
-    /// Where nothing would go nothing is touched. Else it costs an unmapping for each mapping of these
+    /// The search for new pieces is no exact one: another call may find some more. Where nothing would go
+    /// nothing is touched. Else it costs an unmapping for each mapping of these
     /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
     ///
     /// # Errors
