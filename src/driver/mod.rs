@@ -1,8 +1,9 @@
-//! What the engine asks of a GPU, as one trait, and what a capturing host does to it, as another.
+//! What the engine asks of a GPU, as one trait, and what a host does to it, as others.
 //!
 //! [`Driver`] is the seam below the engine: capture queries, virtual memory, events. [`HostApi`] is
 //! the side of the host: streams, captures, launches of graphs. The engine itself never calls
-//! [`HostApi`]; [`graphs`](crate::graphs) does. Both are implemented by `cuda::CudaDriver` (feature
+//! [`HostApi`]; [`graphs`](crate::graphs) does. [`Transfer`] copies between a device and its host, for
+//! [`regions`](crate::regions). All are implemented by `cuda::CudaDriver` (feature
 //! `cuda`) and by the simulated driver of the crate `regraph-sim`, and can be by others.
 
 mod error;

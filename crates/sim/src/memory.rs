@@ -1,8 +1,8 @@
 //! Device memory: reservations, physical memory, mappings, whole allocations. All devices share the
 //! addresses; each has physical memory of its own.
 //!
-//! Addresses depend on nothing but the calls before, are never given out twice (but where a test asks for it), and lie apart, so
-//! that running over the end of a range is found. Bytes are not kept; see the shadow memory.
+//! Addresses depend on nothing but the calls before, are never given out twice unless a test asks for it,
+//! and lie apart, so that running over the end of a range is found. Bytes are not kept; see the shadow memory.
 
 use std::collections::BTreeMap;
 #[cfg(unix)]
