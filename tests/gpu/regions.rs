@@ -340,7 +340,8 @@ fn costs_of_sleep() {
     use regraph::driver::HostApi;
 
     const GIB: u64 = 1 << 30;
-    let driver = crate::device::gpu::open().driver.clone();
+    let gpu = crate::device::gpu::open();
+    let driver = &gpu.driver;
     println!("backup, blocks of MiB, GiB: ms to sleep at first, again, ms to wake, GB/s");
     for (backup, each, all) in [
         (Backup::Host, 2 * MIB, 8 * GIB),
