@@ -377,3 +377,81 @@ fn costs_of_sleep() {
         engine.empty_cache().unwrap();
     }
 }
+
+/// What waking 35 graphs of one pool takes without contents, and what stays on the device while they
+/// sleep; prints a table.
+///
+/// ```text
+/// cargo test --release --test gpu costs_of_waking_graphs -- --ignored --nocapture
+/// ```
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn costs_of_waking_graphs() {
+    use std::time::Instant;
+
+    use regraph::driver::{Driver, HostApi};
+    use regraph_tagged::Program;
+
+    let gpu = crate::device::gpu::open();
+    let driver = &gpu.driver;
+    println!("plan: MiB awake, pieces; ms to sleep, to wake: least, most; MiB asleep, executables included, at first, at last");
+    for plan in [None, Some(Options::default())] {
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let regions = Regions::new(&engine);
+        regions.set_backup("graphs", Backup::None);
+        let mut config = PoolConfig::default().tag("graphs");
+        if let Some(plan) = &plan {
+            config = config.plan(plan.clone());
+        }
+        let pool = Pool::new(&engine, config);
+        let stream = driver.create_stream().unwrap();
+        let free = || driver.memory_info().unwrap().free;
+        let base = free();
+        let mut graphs = Vec::new();
+        for size in 1..=35 {
+            let body = |capture: &Capture<_>| {
+                let live: Vec<_> = (0..8)
+                    .map(|_| capture.allocate(size * 29 * MIB, stream))
+                    .collect::<Result<_, _>>()?;
+                for block in &live {
+                    launch(&**driver, stream, (&[], &[range(block, size)]), 0);
+                }
+                Ok::<_, Error>(())
+            };
+            let mode = CaptureMode::ThreadLocal;
+            graphs.push(engine.capture(stream, &pool, mode, body).unwrap().0);
+        }
+        graphs[34].launch(stream).unwrap();
+        driver.synchronize().unwrap();
+        let (mut sleeps, mut wakes, mut held) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut awake, pieces) = (0, engine.statistics().unwrap().all.segment.current);
+        for round in 0..200 {
+            let begun = Instant::now();
+            awake = regions.sleep(None).unwrap();
+            sleeps.push(begun.elapsed().as_secs_f64() * 1e3);
+            held.push(base.saturating_sub(free()) / MIB);
+            let begun = Instant::now();
+            assert_eq!(regions.wake(None).unwrap(), awake);
+            wakes.push(begun.elapsed().as_secs_f64() * 1e3);
+            graphs[round % 35].launch(stream).unwrap();
+        }
+        driver.synchronize().unwrap();
+        assert_eq!(driver.take_wrong_tags().unwrap(), 0);
+        let ends = |times: &[f64]| {
+            let least = times.iter().copied().fold(f64::MAX, f64::min);
+            format!("{least:.1}, {:.1}", times.iter().copied().fold(0.0, f64::max))
+        };
+        println!(
+            "{}: {}, {pieces}; {}; {}; {}, {}",
+            if plan.is_some() { "exact" } else { "none" },
+            awake / MIB,
+            ends(&sleeps),
+            ends(&wakes),
+            held[0],
+            held[199],
+        );
+        drop((graphs, pool));
+        engine.empty_cache().unwrap();
+    }
+}
