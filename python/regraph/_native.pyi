@@ -5,6 +5,7 @@ fail raises a `RuntimeError` whose message says what happened.
 """
 
 from collections.abc import Callable
+from collections.abc import Callable
 from typing import Any
 
 class Refused(RuntimeError):
@@ -105,11 +106,37 @@ def cupy_functions() -> tuple[int, int]:
     Their parameter is the address of CuPy's function that gives the current stream.
     """
 
-def cupy_failure() -> tuple[bool, str] | None:
-    """Whether memory is short, and a message: why this thread's latest request of CuPy's gave null.
+class CupyAllocator:
+    """CuPy's allocator over these functions, which looks whether they gave memory."""
 
-    Takes it.
+    def __init__(
+        self, malloc: Callable[[int], Any], failed: Callable[[int, bool, str], Exception]
+    ) -> None:
+        """`malloc` is `CFunctionAllocator`'s.
+
+        `failed` makes an exception of the size, whether memory is short, and a message.
+        """
+
+    def malloc(self, size: int, /) -> Any:
+        """What `malloc` gives for a size in bytes."""
+
+class KeptStreams:
+    """`allocate` and `free_on` for streams as objects.
+
+    Streams are kept alive while memory is on them.
     """
+
+    def __init__(self, kept: dict[int, Any], keep: Callable[[Any], int]) -> None:
+        """`kept` has what keeps streams, by their handles.
+
+        `keep` adds a stream, unless it is a default stream, and returns its handle.
+        """
+
+    def allocate(self, bytes: int, device: int, stream: Any) -> int:
+        """Hands out memory on a stream; 0 for no bytes."""
+
+    def free(self, address: int, stream: Any) -> None:
+        """Takes memory back, after what a stream holds."""
 
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
     """Sends all that this thread asks for to a pool, until the pool's end in this thread."""

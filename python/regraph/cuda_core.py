@@ -12,7 +12,6 @@ Buffers come from the engine that PyTorch and the other doors of the process sha
 
 import contextlib
 import inspect
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +34,7 @@ def _takes_stream() -> bool:
 
 
 _TAKES_STREAM = _takes_stream()
+_from_handle = core.Buffer.from_handle
 
 #: What keeps the streams alive that memory is on, by their handles.
 _kept: dict[int, Any] = {}
@@ -67,7 +67,7 @@ def _used(stream: Any) -> int:
     number = streams.handle(stream)
     if number not in streams.DEFAULT and number not in _kept and not isinstance(stream, int):
         if _TAKES_STREAM:
-            _kept[number] = core.Buffer.from_handle(512, 1, mr=_KEEPER, stream=stream)
+            _kept[number] = _from_handle(512, 1, mr=_KEEPER, stream=stream)
 
             def drop() -> None:
                 _kept.pop(number, None)
@@ -78,12 +78,20 @@ def _used(stream: Any) -> int:
     return number
 
 
+_memory = _native.KeptStreams(_kept, _used)
+
+
 class MemoryResource(core.MemoryResource):  # type: ignore[misc]
     """Memory of one device, in the order of streams.
 
     A buffer is ready on the stream that it was asked for on. Its free on another stream is a use
     there: the next owner waits for both.
     """
+
+    # No properties: each buffer that is made asks.
+    is_device_accessible = True
+    is_host_accessible = False
+    is_managed = False
 
     def __init__(
         self, device: Any = 0, *, settings: str | None = None, check: bool | None = None
@@ -100,7 +108,8 @@ class MemoryResource(core.MemoryResource):  # type: ignore[misc]
         """
         starting.start(settings, check)
         self._device: int = device if isinstance(device, int) else device.device_id
-        self._freed = threading.local()
+        #: Another object after each free.
+        self._freed = object()
 
     def allocate(self, size: int, *, stream: Any) -> Any:
         """A buffer of `size` bytes, ready for what `stream` is given from now on.
@@ -110,40 +119,26 @@ class MemoryResource(core.MemoryResource):  # type: ignore[misc]
         Raises:
             MemoryError: There is not enough.
         """
-        address = _native.allocate(size, self._device, _used(stream))
-        last = {"stream": stream} if _TAKES_STREAM else {}
-        self._freed.some = False
+        address = _memory.allocate(size, self._device, stream)
+        freed = self._freed
         try:
-            return core.Buffer.from_handle(address, size, mr=self, **last)
+            if _TAKES_STREAM:
+                return _from_handle(address, size, mr=self, stream=stream)
+            return _from_handle(address, size, mr=self)
         except BaseException:
             # Where a part of the buffer was there already, that has freed the memory, or another
             # buffer went meanwhile: better to lose this one's than to free another's.
-            if not self._freed.some:
+            if self._freed is freed:
                 _native.free(address)
             raise
 
     def deallocate(self, ptr: Any, size: int, *, stream: Any = None) -> None:
         """Takes a buffer's memory back, in the order of `stream`."""
-        self._freed.some = True
+        self._freed = object()
         if stream is None:
             _native.free(int(ptr))
         else:
-            _native.free_on(int(ptr), _used(stream))
-
-    @property
-    def is_device_accessible(self) -> bool:
-        """Yes."""
-        return True
-
-    @property
-    def is_host_accessible(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def is_managed(self) -> bool:
-        """No."""
-        return False
+            _memory.free(int(ptr), stream)
 
     @property
     def device_id(self) -> int:

@@ -89,14 +89,7 @@ def _allocator() -> Callable[[int], Any]:
     allocate, free = _native.cupy_functions()
     # The library is never unloaded, so nothing has to be kept alive.
     malloc = cupy.cuda.CFunctionAllocator(current, allocate, free, None).malloc
-
-    def checked(size: int) -> Any:
-        memory = malloc(size)
-        if memory.ptr or not size:
-            return memory
-        raise _failure(size)
-
-    return checked
+    return _native.CupyAllocator(malloc, _failure).malloc
 
 
 def _current_stream_function() -> int | None:
@@ -114,9 +107,8 @@ def _current_stream_function() -> int | None:
     return address
 
 
-def _failure(size: int) -> Exception:
-    memory, message = _native.cupy_failure() or (False, "regraph gave no memory")
-    return _out_of_memory(size, message) if memory else Error(message)
+def _failure(size: int, short: bool, message: str) -> Exception:
+    return _out_of_memory(size, message) if short else Error(message)
 
 
 def _out_of_memory(size: int, message: str) -> Exception:

@@ -3,10 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
 use regraph::driver::{CaptureId, Driver, StreamHandle};
 use regraph::engine;
-use regraph_plugin::{Error, PoolKey};
+use regraph_plugin::{Error, HostLock, PoolKey};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
@@ -29,18 +31,25 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(capture_paused, module)?)?;
     module.add_function(wrap_pyfunction!(memory_info, module)?)?;
     module.add_function(wrap_pyfunction!(cupy_functions, module)?)?;
-    module.add_function(wrap_pyfunction!(cupy_failure, module)?)
+    module.add_class::<CupyAllocator>()?;
+    module.add_class::<KeptStreams>()
+}
+
+/// The interpreter's lock, which the calling thread has.
+struct Held<'py>(Python<'py>);
+
+impl HostLock for Held<'_> {
+    fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {
+        self.0.detach(call)
+    }
 }
 
 /// Hands out memory on a stream; 0 for no bytes.
 #[pyfunction]
 fn allocate(py: Python<'_>, bytes: u64, device: u32, stream: usize) -> PyResult<u64> {
-    let stream = self::stream(stream);
-    py.detach(|| {
-        let allocator = allocator()?;
-        let asked = || allocator.allocate_on(bytes, device, stream);
-        stacks::remembering(asked).map_err(not_allocated)
-    })
+    let allocator = allocator()?;
+    let asked = || allocator.allocate_on(Held(py), bytes, device, self::stream(stream));
+    stacks::remembering(asked).map_err(not_allocated)
 }
 
 /// Hands out memory to a host that names no stream; 0 for no bytes.
@@ -56,14 +65,13 @@ fn allocate_unordered(py: Python<'_>, bytes: u64, device: u32) -> PyResult<u64> 
 /// Takes memory of any device back.
 #[pyfunction]
 fn free(py: Python<'_>, address: u64) -> PyResult<()> {
-    py.detach(|| allocator()?.free_anywhere(address).map_err(raised))
+    allocator()?.free_on(Held(py), address, None).map_err(raised)
 }
 
 /// Takes memory of any device back, after what a stream holds.
 #[pyfunction]
 fn free_on(py: Python<'_>, address: u64, stream: usize) -> PyResult<()> {
-    let stream = self::stream(stream);
-    py.detach(|| allocator()?.free_on(address, stream).map_err(raised))
+    allocator()?.free_on(Held(py), address, Some(self::stream(stream))).map_err(raised)
 }
 
 /// Says that a stream uses the block at an address until its free.
@@ -143,6 +151,49 @@ fn capture_paused(
     py.detach(|| allocator()?.capture_paused(device, stream, pool, capture).map_err(raised))
 }
 
+/// [`allocate`] and [`free_on`] for streams as objects, which are kept alive while memory is on them.
+#[pyclass(frozen)]
+struct KeptStreams {
+    /// What keeps streams, by their handles.
+    kept: Py<PyDict>,
+    /// Keeps a stream that is not kept, and gives its handle.
+    keep: Py<PyAny>,
+}
+
+#[pymethods]
+impl KeptStreams {
+    #[new]
+    fn new(kept: Py<PyDict>, keep: Py<PyAny>) -> Self {
+        Self { kept, keep }
+    }
+
+    /// Hands out memory on a stream; 0 for no bytes.
+    fn allocate(&self, bytes: u64, device: u32, stream: &Bound<'_, PyAny>) -> PyResult<u64> {
+        allocate(stream.py(), bytes, device, self.handle(stream)?)
+    }
+
+    /// Takes memory back, after what a stream holds.
+    fn free(&self, address: u64, stream: &Bound<'_, PyAny>) -> PyResult<()> {
+        free_on(stream.py(), address, self.handle(stream)?)
+    }
+}
+
+impl KeptStreams {
+    fn handle(&self, stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let py = stream.py();
+        // As the protocol has it: a version and the handle. `keep` knows what else there is.
+        let told = stream.call_method0(intern!(py, "__cuda_stream__")).ok();
+        let handle = told.and_then(|told| told.cast_into::<PyTuple>().ok()?.get_item(1).ok());
+        if let Some(handle) = handle {
+            let number: usize = handle.extract()?;
+            if number <= PER_THREAD || self.kept.bind(py).contains(handle)? {
+                return Ok(number);
+            }
+        }
+        self.keep.bind(py).call1((stream,))?.extract()
+    }
+}
+
 /// The addresses of the functions that CuPy calls: to allocate, to free.
 #[pyfunction]
 fn cupy_functions() -> (usize, usize) {
@@ -158,19 +209,45 @@ type CurrentStream = unsafe extern "C" fn() -> isize;
 
 const NO_STREAM: isize = -1;
 
+/// The default streams, which never end, have this handle and smaller ones.
+const PER_THREAD: usize = 2;
+
 thread_local! {
     /// Why CuPy's latest request in this thread failed.
     static FAILURE: RefCell<Option<Failure>> = const { RefCell::new(None) };
 }
 
-/// Why the thread's latest request of CuPy's failed: whether memory is short, and the message. Takes it.
-#[pyfunction]
-fn cupy_failure() -> Option<(bool, String)> {
-    FAILURE.take().map(|failure| (failure.memory, failure.message))
+/// CuPy's allocator over [`cupy_allocate`], of which CuPy does not look what it got.
+#[pyclass(frozen)]
+struct CupyAllocator {
+    /// `CFunctionAllocator.malloc`.
+    malloc: Py<PyAny>,
+    /// Makes an exception of the size, whether memory is short, and the message.
+    failed: Py<PyAny>,
 }
 
-/// Hands out memory to CuPy on its current stream; null where that fails, and [`cupy_failure`] says why. CuPy
-/// does not look at what it gets, nor for a Python exception: the Python half does.
+#[pymethods]
+impl CupyAllocator {
+    #[new]
+    fn new(malloc: Py<PyAny>, failed: Py<PyAny>) -> Self {
+        Self { malloc, failed }
+    }
+
+    /// Memory of a size in bytes, as CuPy has it.
+    fn malloc<'py>(&self, size: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = size.py();
+        let memory = self.malloc.bind(py).call1((size,))?;
+        match FAILURE.take() {
+            None => Ok(memory),
+            Some(Failure { memory: short, message }) => {
+                Err(PyErr::from_value(self.failed.bind(py).call1((size, short, message))?))
+            }
+        }
+    }
+}
+
+/// Hands out memory to CuPy on its current stream; null where that fails. CuPy does not look at what it gets,
+/// nor for a Python exception: [`CupyAllocator`] does.
 ///
 /// # Safety
 /// As CuPy calls it: with the interpreter's lock, and with the address of a [`CurrentStream`] as `param`.
@@ -192,14 +269,13 @@ unsafe extern "C-unwind" fn cupy_allocate(
     let stream = StreamHandle::from_raw(stream as *mut c_void);
     let allocate = || {
         let allocator = allocator()?;
-        let asked = || allocator.allocate_on(bytes as u64, number(device), stream);
+        let asked = || allocator.allocate_on(Attached, bytes as u64, number(device), stream);
         stacks::remembering(asked).map_err(|error| match error.out_of_memory() {
             Some(report) => Failure { memory: true, message: report.to_string() },
             None => error.into(),
         })
     };
-    let allocated = unlocked(|| guarded(allocate));
-    match allocated {
+    match guarded(allocate) {
         Ok(address) => address as *mut c_void,
         Err(failure) => {
             FAILURE.set(Some(failure));
@@ -213,14 +289,18 @@ unsafe extern "C-unwind" fn cupy_allocate(
 ///
 /// # Safety
 /// As CuPy calls it: with the interpreter's lock, and what [`cupy_allocate`] gave.
-unsafe extern "C-unwind" fn cupy_free(_param: *mut c_void, address: *mut c_void, device: c_int) {
-    let address = address as u64;
-    let free = || Ok(allocator()?.free(address, number(device))?);
-    tell(unlocked(|| guarded(free)));
+unsafe extern "C-unwind" fn cupy_free(_param: *mut c_void, address: *mut c_void, _device: c_int) {
+    tell(guarded(|| Ok(allocator()?.free_on(Attached, address as u64, None)?)));
 }
 
-/// Runs a call without the interpreter's lock, which the thread has: the engine may wait for work, and that
-/// work for a host function of Python's. At the interpreter's end the lock is kept.
-fn unlocked<R: Send>(call: impl Fn() -> R + Sync) -> R {
-    Python::try_attach(|py| py.detach(&call)).unwrap_or_else(call)
+/// The interpreter's lock, which the thread has, in calls that come from C. At the interpreter's end it is kept.
+struct Attached;
+
+impl HostLock for Attached {
+    fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {
+        let mut call = Some(call);
+        let mut run = || call.take().map(|call| call());
+        let done = Python::try_attach(|py| py.detach(&mut run)).flatten();
+        done.or_else(run).expect("the call is run once")
+    }
 }

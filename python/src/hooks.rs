@@ -114,7 +114,7 @@ pub unsafe extern "C" fn regraph_torch_free(
 
 /// Takes memory of any device back.
 extern "C" fn free(address: *mut c_void) {
-    tell(guarded(|| Ok(allocator()?.free_anywhere(address as u64)?)));
+    tell(guarded(|| Ok(allocator()?.free_on((), address as u64, None)?)));
 }
 
 extern "C" fn init(_devices: c_int) {}

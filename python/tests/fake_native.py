@@ -3,7 +3,7 @@
 import itertools
 import json
 import types
-from typing import Any
+from typing import Any, ClassVar
 
 POOLS = ("all", "small_pool", "large_pool")
 VALUES = ("current", "peak", "allocated", "freed")
@@ -112,14 +112,50 @@ def snapshot() -> dict[str, Any]:
     }
 
 
+class CupyAllocator:
+    """As the library's; `failure` is what the latest request failed with."""
+
+    failure: ClassVar[tuple[bool, str] | None] = None
+
+    def __init__(self, malloc: Any, failed: Any) -> None:
+        self._malloc, self._failed = malloc, failed
+
+    def malloc(self, size: int) -> Any:
+        """What CuPy's function gives, unless there is a failure."""
+        memory = self._malloc(size)
+        if self.failure is None:
+            return memory
+        raise self._failed(size, *self.failure)
+
+
+class KeptStreams:
+    """As the library's."""
+
+    native: ClassVar["FakeNative"]
+
+    def __init__(self, kept: dict[int, Any], keep: Any) -> None:
+        self._keep = keep
+
+    def allocate(self, size: int, device: int, stream: Any) -> Any:
+        """Memory on a stream."""
+        return self.native.allocate(size, device, self._keep(stream))
+
+    def free(self, address: int, stream: Any) -> None:
+        """The end of it."""
+        self.native.free_on(address, self._keep(stream))
+
+
 class FakeNative(types.ModuleType):
     """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
 
+    CupyAllocator = CupyAllocator
+    KeptStreams = KeptStreams
     OutOfMemory = OutOfMemory
     Refused = Refused
 
     def __init__(self) -> None:
         super().__init__("regraph._native")
+        KeptStreams.native = self
         self.calls: list[tuple[Any, ...]] = []
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
@@ -128,7 +164,7 @@ class FakeNative(types.ModuleType):
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
-            "capture_finished capture_paused cupy_failure"
+            "capture_finished capture_paused"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
@@ -169,7 +205,7 @@ class FakeNative(types.ModuleType):
         self.answers["capture_begun"] = CAPTURE
         self.answers["name_pool"] = POOL
         self.answers["retire_stream"] = True
-        self.answers["cupy_failure"] = None
+        self.CupyAllocator.failure = None
         self.answers["start"] = self.answers["change_settings"] = []
 
     def names(self) -> list[str]:

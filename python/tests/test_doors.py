@@ -262,11 +262,11 @@ def test_cupy_gets_c_functions_and_its_own_function_for_the_stream(cupy, native)
 def test_cupys_users_get_cupys_own_exception(cupy, native):
     cupy.door.enable()
     cupy.address = 0
-    native.answers["cupy_failure"] = (True, "4 GiB of 80 GiB are free")
+    native.CupyAllocator.failure = True, "4 GiB of 80 GiB are free"
     with pytest.raises(CuPyOutOfMemory, match="allocating 1,000 bytes") as raised:
         cupy.allocator(1000)
     assert getattr(raised.value, "__notes__", ["4 GiB of 80 GiB are free"])[0].startswith("4 GiB")
-    native.answers["cupy_failure"] = (False, "the driver is gone")
+    native.CupyAllocator.failure = False, "the driver is gone"
     with pytest.raises(cupy.door.Error, match="the driver is gone"):
         cupy.allocator(1000)
 
@@ -1011,15 +1011,24 @@ def test_the_c_functions_for_cupy_give_memory_or_say_why_not():
         "current = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: 0)\n"
         "kind = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\n"
         "malloc = ctypes.PYFUNCTYPE(*kind)(allocate)\n"
-        "call = lambda device: malloc(ctypes.cast(current, ctypes.c_void_p), 100, device)\n"
-        "assert call(0) is None\n"
-        "assert native.cupy_failure()[1].startswith('regraph was not started')\n"
-        "assert native.cupy_failure() is None\n"
+        "call = lambda size: malloc(ctypes.cast(current, ctypes.c_void_p), size, device)\n"
+        "failed = lambda size, short, message: ValueError(size, short, message)\n"
+        "allocator = native.CupyAllocator(call, failed)\n"
+        "def told(size):\n"
+        "    try:\n"
+        "        return allocator.malloc(size), None\n"
+        "    except ValueError as error:\n"
+        "        return None, error.args\n"
+        "device = 0\n"
+        "address, (size, short, message) = told(100)\n"
+        "assert (size, short) == (100, False)\n"
+        "assert message.startswith('regraph was not started')\n"
         "native.start(None, True, '')\n"
-        "assert call(99) is None\n"
-        "assert native.cupy_failure() == (False, 'device 99 is out of range')\n"
-        "address = call(0)\n"
-        "assert (address is None) == (native.cupy_failure() is not None)\n"
+        "device = 99\n"
+        "assert told(100) == (None, (100, False, 'device 99 is out of range'))\n"
+        "device = 0\n"
+        "address, why = told(100)\n"
+        "assert (address is None) == (why is not None)\n"
         "if address is not None:\n"
         "    native.free(address)\n"
         "print('done')\n"

@@ -422,6 +422,29 @@ impl<D: Driver> Engine<D> {
         self.request(allocate, last_resort)
     }
 
+    /// Like [`Engine::allocate`], where that waits for no work and for no other thread: a block outside
+    /// captures that the stream has given back before. `None`, and nothing done, for everything else; that is
+    /// what [`Engine::allocate`] is for. For hosts that come with a lock held.
+    #[inline]
+    pub fn allocate_at_once(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+    ) -> Option<Block> {
+        let Request { pool, stream, requested, bytes, frames, .. } =
+            self.ask(pool, bytes, stream.as_stream()).ok()?;
+        if is_poisoned(&self.state) || !self.config.settings.caching {
+            return None;
+        }
+        let mut cache = self.caches.outside_at_once(stream)?;
+        let sizes = (bytes, requested);
+        match cache.take(&self.driver, (pool, stream), sizes, frames, true) {
+            Taken::Block { block, .. } => Some(block),
+            Taken::Nothing => None,
+        }
+    }
+
     /// A request for memory, with the size that the block is to have.
     #[inline]
     fn ask(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Request, Error> {
@@ -443,7 +466,7 @@ impl<D: Driver> Engine<D> {
         let &Request { pool, stream, bytes, requested, ref frames, .. } = request;
         let Some(mut cache) = self.cache_of(stream)? else { return Ok(None) };
         let sizes = (bytes, requested);
-        let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone());
+        let taken = cache.take(&self.driver, (pool, stream), sizes, frames.clone(), false);
         let Taken::Block { block, may_peak } = taken else { return Ok(None) };
         if may_peak && !cache.allow(&mut self.caches.peaks()) {
             drop(cache);

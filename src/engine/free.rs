@@ -468,13 +468,27 @@ impl<D: Driver> Engine<D> {
         self.free(block)
     }
 
+    /// Like [`Engine::free`], or [`Engine::free_from`] with a stream, where that waits for no work and for no
+    /// other thread: the block's stream may have it back at once. False, and nothing done, for everything
+    /// else; that is what those are for. For hosts that come with a lock held.
+    #[inline]
+    pub fn free_at_once(&self, block: BlockId, from: Option<StreamHandle>) -> bool {
+        let cache = match block.engine == self.number {
+            true => self.caches.get_at_once(block.cache),
+            false => None,
+        };
+        cache.is_some_and(|mut cache| {
+            matches!(cache.give(&self.driver, block, from, true), Given::Done { .. })
+        })
+    }
+
     /// Frees a block that a stream cache handed out, if the stream cache may keep it; else it is not freed.
     #[inline]
     fn free_in_cache(&self, block: BlockId) -> Option<Result<(), Error>> {
         // Made where it is needed: to drop an error costs more than the rest of this.
         let unknown = || Some(Err(Error::UnknownBlock { call: "free", block: block.number() }));
         let Some(mut cache) = self.caches.get(block.cache) else { return unknown() };
-        match cache.give(&self.driver, block) {
+        match cache.give(&self.driver, block, None, false) {
             Given::Done { may_peak } => {
                 if may_peak && !cache.allow(&mut self.caches.peaks()) {
                     drop(cache);

@@ -380,6 +380,22 @@ impl CacheCounter {
             && live.requested <= ceiling.requested
     }
 
+    /// Whether such a block can be handed out without a new peak.
+    #[inline]
+    pub(super) fn can_take(&self, bytes: u64, requested: u64) -> bool {
+        let Self { live, ceiling, .. } = self;
+        live.count < ceiling.count
+            && live.bytes + bytes <= ceiling.bytes
+            && live.requested + requested <= ceiling.requested
+    }
+
+    /// Whether such a block can be cached without a new peak of what is.
+    #[inline]
+    pub(super) fn can_give(&self, bytes: u64) -> bool {
+        let Self { live, floor, .. } = self;
+        live.count > floor.count && live.bytes >= floor.bytes + bytes
+    }
+
     /// A block is cached. False where there may be a new peak of what is.
     #[inline]
     pub(super) fn give(&mut self, bytes: u64, requested: u64) -> bool {

@@ -177,7 +177,8 @@ impl StreamCache {
         self.number
     }
 
-    /// Hands out a block that the stream gave back, if there is one of this size.
+    /// Hands out a block that the stream gave back, if there is one of this size. With `within` only what is
+    /// no new peak.
     #[inline]
     pub(super) fn take<D: Driver + ?Sized>(
         &mut self,
@@ -185,6 +186,7 @@ impl StreamCache {
         (pool, stream): (PoolId, StreamHandle),
         (bytes, requested): (u64, u64),
         frames: Option<Arc<Frames>>,
+        within: bool,
     ) -> Taken {
         let Some(number) = self.bucket(Key { stream, pool: pool.name(), bytes }) else {
             return Taken::Nothing;
@@ -195,11 +197,14 @@ impl StreamCache {
             // The engine is to learn that the stream has passed to another thread.
             return Taken::Nothing;
         }
+        let count = bucket.count;
+        if within && self.counts && !self.counted[count].can_take(bytes, requested) {
+            return Taken::Nothing;
+        }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Taken::Nothing;
         }
         bucket.cached.pop();
-        let count = bucket.count;
         self.next += 1;
         let id = self.id(slot, self.next);
         let row = &mut self.rows[slot as usize];
@@ -217,9 +222,16 @@ impl StreamCache {
         Taken::Block { block, may_peak: !within }
     }
 
-    /// Takes a block back, if nothing but its own stream's order decides who may have it next.
+    /// Takes a block back, if nothing but its own stream's order decides who may have it next. With `within`
+    /// only where that is no new peak; with `from` only if that is its stream.
     #[inline]
-    pub(super) fn give<D: Driver + ?Sized>(&mut self, driver: &D, id: BlockId) -> Given {
+    pub(super) fn give<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        id: BlockId,
+        from: Option<StreamHandle>,
+        within: bool,
+    ) -> Given {
         let Some(row) = self.rows.get_mut(id.slot as usize) else { return Given::Unknown };
         if row.state != RowState::Live || id.number != name(self.number, row.number) {
             return Given::Unknown;
@@ -229,6 +241,13 @@ impl StreamCache {
         }
         let bucket = &mut self.buckets[row.bucket as usize];
         let Key { stream, bytes, .. } = bucket.key;
+        if from.is_some_and(|from| from != stream) {
+            return Given::Undecided;
+        }
+        let count = bucket.count;
+        if within && self.counts && !self.counted[count].can_give(bytes) {
+            return Given::Undecided;
+        }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
             return Given::Undecided;
         }
@@ -244,7 +263,6 @@ impl StreamCache {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(Action::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let count = bucket.count;
         let within = !self.counts || self.counted[count].give(bytes, row.requested);
         Given::Done { may_peak: !within }
     }
@@ -611,6 +629,20 @@ impl StreamCaches {
         (!captures).then(|| self.lock(number))
     }
 
+    /// The same, unless another thread holds it.
+    #[inline]
+    pub(super) fn outside_at_once(
+        &self,
+        stream: StreamHandle,
+    ) -> Option<MutexGuard<'_, StreamCache>> {
+        let number = number(stream);
+        let captures = self.capturing[number as usize].load(Ordering::Relaxed) == stream.bits();
+        if captures {
+            return None;
+        }
+        self.get_at_once(number)
+    }
+
     /// Notes that a stream was seen in a capture.
     pub(super) fn set_capturing(&self, stream: StreamHandle) {
         self.capturing[number(stream) as usize].store(stream.bits(), Ordering::Relaxed);
@@ -625,6 +657,13 @@ impl StreamCaches {
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<MutexGuard<'_, StreamCache>> {
         ((number as usize) < CACHES).then(|| self.lock(number))
+    }
+
+    /// The same, unless another thread holds it.
+    #[inline]
+    pub(super) fn get_at_once(&self, number: u32) -> Option<MutexGuard<'_, StreamCache>> {
+        // One that a thread panicked in is left to calls that tell of it.
+        self.rows.get(number as usize)?.0.try_lock().ok()
     }
 
     /// Every stream cache, in order, each locked when it is reached.

@@ -1,12 +1,13 @@
 //! The plug-in, called as hosts other than PyTorch call it: memory for hosts that name no stream, frees in
 //! a stream's order, and captures that are announced by the stream alone.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::common::remove_last_edge;
 use regraph::driver::{CaptureMode, DriverError, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
-use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_plugin::{Error, HostLock, Plugin, PoolKey};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -149,35 +150,35 @@ fn a_free_beside_a_capture_of_a_blocking_stream_waits_for_its_end() {
 fn the_per_thread_default_stream_gets_memory_without_order() {
     let h = host();
     assert!(h.plugin.allocate(SIZE, 0, PER_THREAD).is_err());
-    let block = h.plugin.allocate_on(SIZE, 0, PER_THREAD).unwrap();
+    let block = h.plugin.allocate_on((), SIZE, 0, PER_THREAD).unwrap();
     h.launch(PER_THREAD);
-    h.plugin.free_on(block, PER_THREAD).unwrap();
-    assert_ne!(h.plugin.allocate_on(SIZE, 0, PER_THREAD).unwrap(), block);
+    h.plugin.free_on((), block, Some(PER_THREAD)).unwrap();
+    assert_ne!(h.plugin.allocate_on((), SIZE, 0, PER_THREAD).unwrap(), block);
     h.driver.begin_capture(PER_THREAD, CaptureMode::Relaxed).unwrap();
     assert!(matches!(
-        h.plugin.allocate_on(SIZE, 0, PER_THREAD),
+        h.plugin.allocate_on((), SIZE, 0, PER_THREAD),
         Err(Error::Engine(engine::Error::PerThreadStream { .. }))
     ));
     h.driver.end_capture(PER_THREAD).unwrap();
     let (stream, other) = (h.stream(), h.stream());
-    let block = h.plugin.allocate_on(SIZE, 0, stream).unwrap();
+    let block = h.plugin.allocate_on((), SIZE, 0, stream).unwrap();
     h.launch(stream);
-    h.plugin.free_on(block, stream).unwrap();
-    assert_eq!(h.plugin.allocate_on(SIZE, 0, stream).unwrap(), block);
-    assert_ne!(h.plugin.allocate_on(SIZE, 0, other).unwrap(), block);
+    h.plugin.free_on((), block, Some(stream)).unwrap();
+    assert_eq!(h.plugin.allocate_on((), SIZE, 0, stream).unwrap(), block);
+    assert_ne!(h.plugin.allocate_on((), SIZE, 0, other).unwrap(), block);
 }
 
 #[test]
 fn a_free_on_another_stream_is_a_use_there() {
     let h = host();
     let (own, other) = (h.stream(), h.stream());
-    h.plugin.free_on(0, other).unwrap();
+    h.plugin.free_on((), 0, Some(other)).unwrap();
     let block = h.allocate(own);
     h.launch(other);
-    h.plugin.free_on(block, other).unwrap();
+    h.plugin.free_on((), block, Some(other)).unwrap();
     assert_ne!(h.allocate(own), block);
     assert_ne!(h.allocate(other), block);
-    assert!(matches!(h.plugin.free_on(block, own), Err(Error::UnknownAddress { .. })));
+    assert!(matches!(h.plugin.free_on((), block, Some(own)), Err(Error::UnknownAddress { .. })));
 }
 
 #[test]
@@ -333,4 +334,92 @@ fn a_stream_ends_when_nothing_asks_about_it_any_more() {
     let beside = [h.allocate(other), h.allocate(other)];
     assert!(!beside.contains(&kept) && !beside.contains(&freed));
     h.empty();
+}
+
+/// A lock of the host's, which counts how often it was let go.
+#[derive(Clone, Copy)]
+struct Lock<'a>(&'a Cell<u32>);
+
+impl HostLock for Lock<'_> {
+    fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {
+        self.0.set(self.0.get() + 1);
+        call()
+    }
+}
+
+#[test]
+fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
+    let h = host();
+    let (own, other) = (h.stream(), h.stream());
+    let count = Cell::new(0);
+    let let_go = || count.replace(0);
+    let allocate = |stream| h.plugin.allocate_on(Lock(&count), SIZE, 0, stream).unwrap();
+    let free = |block, stream| h.plugin.free_on(Lock(&count), block, stream).unwrap();
+    // The device's first request; then peaks of what is cached and handed out are made exact.
+    let block = allocate(own);
+    free(block, None);
+    free(allocate(own), None);
+    assert!((2..=4).contains(&let_go()));
+    for from in [None, Some(own)] {
+        assert_eq!(allocate(own), block);
+        free(block, from);
+        assert_eq!(let_go(), 0);
+    }
+    // Another stream's use needs an event; another stream's request a place.
+    assert_eq!(allocate(own), block);
+    h.launch(other);
+    free(block, Some(other));
+    allocate(other);
+    assert_eq!(let_go(), 2);
+    // A block goes before a capture and comes back in it, and the other way.
+    let (key, before) = (h.plugin.name_pool(), allocate(own));
+    free(allocate(own), None);
+    let_go();
+    h.begin(own, key);
+    free(before, None);
+    let inside = allocate(own);
+    assert_eq!(let_go(), 2);
+    h.end(own, key);
+    free(inside, None);
+    assert_eq!(let_go(), 1);
+    h.plugin.release_pool(0, key).unwrap();
+    assert!(matches!(
+        h.plugin.free_on(Lock(&count), inside, None),
+        Err(Error::UnknownAddress { .. })
+    ));
+}
+
+#[test]
+fn figures_count_what_is_done_with_a_hosts_lock_held() {
+    arbtest::arbtest(|u| {
+        let h = host();
+        let streams = [h.stream(), h.stream()];
+        let (count, mut calls) = (Cell::new(0), 0);
+        let (mut live, mut now, mut peak) = (Vec::new(), 0, 0);
+        while !u.is_empty() && calls < 200 {
+            calls += 1;
+            let stream = *u.choose(&streams)?;
+            if live.is_empty() || u.ratio(1, 2)? {
+                let bytes = *u.choose(&[512, 4096, 3 * MIB])?;
+                let block = h.plugin.allocate_on(Lock(&count), bytes, 0, stream).unwrap();
+                live.push((block, bytes, stream));
+                now += bytes;
+                peak = peak.max(now);
+            } else {
+                let (block, bytes, own) = live.swap_remove(u.choose_index(live.len())?);
+                let from = *u.choose(&[None, Some(own), Some(stream)])?;
+                h.plugin.free_on(Lock(&count), block, from).unwrap();
+                now -= bytes;
+            }
+            if u.ratio(1, 8)? {
+                h.driver.complete_all();
+            }
+        }
+        if calls > 0 {
+            let told = h.plugin.statistics(0).unwrap();
+            let told = &told["requested_bytes"]["all"];
+            assert_eq!((told["current"].as_u64(), told["peak"].as_u64()), (Some(now), Some(peak)));
+        }
+        Ok(())
+    });
 }

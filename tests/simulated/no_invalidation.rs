@@ -236,10 +236,10 @@ fn steps() -> BTreeMap<&'static str, Step> {
             if let Ok(block) = h.plugin.allocate_unordered(4 * MIB, 0) {
                 drop(h.plugin.free(block, 0));
             }
-            drop(h.plugin.allocate_on(4 * MIB, 0, StreamHandle::from_bits(2)));
+            drop(h.plugin.allocate_on((), 4 * MIB, 0, StreamHandle::from_bits(2)));
         }),
-        ("free_on of the capture", |h| drop(h.plugin.free_on(h.blocks[0], h.own))),
-        ("free_on of eager work", |h| drop(h.plugin.free_on(h.blocks[1], h.own))),
+        ("free_on of the capture", |h| drop(h.plugin.free_on((), h.blocks[0], Some(h.own)))),
+        ("free_on of eager work", |h| drop(h.plugin.free_on((), h.blocks[1], Some(h.own)))),
         ("another capture, announced by its stream", |h| {
             let (other, key) = (h.driver.create_stream().unwrap(), h.plugin.name_pool());
             h.driver.begin_capture(other, h.variant.mode).unwrap();

@@ -1,8 +1,10 @@
 //! What hosts other than PyTorch need: frees in a stream's order, memory for hosts that name no stream,
 //! and captures that are announced by the stream alone.
 
+use std::sync::OnceLock;
+
 use regraph::driver::{CaptureId, Driver, HostApi, StreamHandle};
-use regraph::engine::{self, PoolConfig, Spare};
+use regraph::engine::{self, BlockId, PoolConfig, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
@@ -17,14 +19,49 @@ const PER_THREAD: StreamHandle = StreamHandle::from_bits(2);
 /// in either half.
 const NAMED_HERE: u64 = 1 << 63;
 
+/// A lock of the host's that a call comes with, such as that of Python's interpreter. What the engine has at
+/// hand it gives and takes with the lock held. Whatever may wait, for work or for another thread, it does
+/// without: work may run functions of the host's that need the lock.
+pub trait HostLock {
+    /// Runs a call without the lock.
+    fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R;
+}
+
+/// No lock.
+impl HostLock for () {
+    fn unlocked<R: Send>(self, call: impl FnOnce() -> R + Send) -> R {
+        call()
+    }
+}
+
 impl<D: Driver + HostApi> Plugin<D> {
-    /// As [`Plugin::allocate`], for any stream that a host may name. The per-thread default stream is
+    /// As [`Plugin::allocate`], for any stream that a host may name, with a lock of the host's held. The per-thread default stream is
     /// another stream in each thread, so its requests get what [`Plugin::allocate_unordered`] gives.
     ///
     /// # Errors
     /// Those of both; [`engine::Error::PerThreadStream`] while the calling thread captures on its default
     /// stream, whose graph would not own the memory.
-    pub fn allocate_on(&self, bytes: u64, device: u32, stream: StreamHandle) -> Result<u64, Error> {
+    #[inline]
+    pub fn allocate_on(
+        &self,
+        held: impl HostLock,
+        bytes: u64,
+        device: u32,
+        stream: StreamHandle,
+    ) -> Result<u64, Error> {
+        let there = self.devices.get(device as usize).and_then(OnceLock::get);
+        if let Some(address) = there.and_then(|there| there.allocate_at_once(bytes, stream)) {
+            return Ok(address);
+        }
+        held.unlocked(|| self.allocate_waiting(bytes, device, stream))
+    }
+
+    fn allocate_waiting(
+        &self,
+        bytes: u64,
+        device: u32,
+        stream: StreamHandle,
+    ) -> Result<u64, Error> {
         if stream != PER_THREAD {
             return self.allocate(bytes, device, stream);
         }
@@ -60,19 +97,44 @@ impl<D: Driver + HostApi> Plugin<D> {
         }
     }
 
-    /// Takes memory of any device back in the order of `stream`: after what that stream holds, beside what
-    /// the block's own holds. See [`Engine::free_from`](engine::Engine::free_from).
+    /// Takes memory of any device back, with a lock of the host's held. With a stream that is in its order:
+    /// after what that stream holds, beside what the block's own holds. See
+    /// [`Engine::free_from`](engine::Engine::free_from).
     ///
     /// # Errors
     /// [`Error::UnknownAddress`] where no live block begins there.
-    pub fn free_on(&self, address: u64, stream: StreamHandle) -> Result<(), Error> {
+    #[inline]
+    pub fn free_on(
+        &self,
+        held: impl HostLock,
+        address: u64,
+        stream: Option<StreamHandle>,
+    ) -> Result<(), Error> {
         if address == 0 {
             return Ok(());
         }
         // The legacy stream waits for what the calling thread's default stream holds.
-        let stream = if stream == PER_THREAD { LEGACY } else { stream };
-        self.record_stream(address, stream)?;
-        self.free_anywhere(address)
+        let stream = stream.map(|stream| if stream == PER_THREAD { LEGACY } else { stream });
+        if self.watch.is_on() {
+            return held.unlocked(|| {
+                self.devices().for_each(|device| device.tell_free(address));
+                let (device, block) = self.take_out(address)?;
+                device.free_block(block, stream)
+            });
+        }
+        let (device, block) = self.take_out(address)?;
+        match device.engine.free_at_once(block, stream) {
+            true => Ok(()),
+            false => held.unlocked(|| device.free_block(block, stream)),
+        }
+    }
+
+    /// Takes a block out of the table before the engine frees it: another thread may get the address the
+    /// moment it is free.
+    #[inline]
+    fn take_out(&self, address: u64) -> Result<(&Device<D>, BlockId), Error> {
+        let found = self.devices().find_map(|it| Some((it, it.blocks.remove(address)?)));
+        found.ok_or(Error::UnknownAddress { call: "free", address })
     }
 
     /// Tells that a stream is about to be destroyed. A capture of it whose end was never told is forgotten. See
@@ -171,6 +233,13 @@ impl<D: Driver + HostApi> Plugin<D> {
 }
 
 impl<D: Driver + HostApi> Device<D> {
+    fn free_block(&self, block: BlockId, stream: Option<StreamHandle>) -> Result<(), Error> {
+        match stream {
+            Some(stream) => Ok(self.engine.free_from(block, stream)?),
+            None => Ok(self.engine.free(block)?),
+        }
+    }
+
     /// A stream on which nothing ever runs.
     fn idle_stream(&self) -> Result<StreamHandle, Error> {
         if let Some(&stream) = self.idle.get() {

@@ -40,6 +40,7 @@ use std::sync::{Arc, OnceLock};
 pub use checkpoints::Restored;
 pub use error::Error;
 pub use history::{LiveBlock, FIGURES};
+pub use hosts::HostLock;
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
@@ -142,22 +143,6 @@ impl<D: Driver + HostApi> Plugin<D> {
             return Ok(());
         }
         self.known(device, address)?.free(address)
-    }
-
-    /// Takes memory of any device back. See [`Engine::free`].
-    ///
-    /// # Errors
-    /// [`Error::UnknownAddress`] where no live block begins there.
-    pub fn free_anywhere(&self, address: u64) -> Result<(), Error> {
-        if address == 0 {
-            return Ok(());
-        }
-        for device in self.devices() {
-            if let Some(block) = device.blocks.remove(address) {
-                return Ok(device.engine.free(block)?);
-            }
-        }
-        Err(Error::UnknownAddress { call: "free", address })
     }
 
     /// Says that a stream uses the block at an address. See [`Engine::record_stream`].

@@ -202,6 +202,12 @@ impl Routes {
         of_streams.rev().map(|it| Some((it.capture?, it.route.pool))).collect()
     }
 
+    /// Whether no route takes anything that the calling thread asks for.
+    #[inline]
+    pub(super) fn take_nothing(&self) -> bool {
+        OWN_COUNT.get() == 0 && self.take_no_streams()
+    }
+
     /// Whether no route takes streams: those of captures do.
     #[inline]
     pub(super) fn take_no_streams(&self) -> bool {
