@@ -46,6 +46,12 @@ const EXAMPLES: &[Example] = &[
         prints: &[],
         device: false,
     },
+    Example {
+        name: "server",
+        arguments: &[],
+        prints: &["of 20 captures", "Every answer is right."],
+        device: true,
+    },
 ];
 
 /// Where cargo puts examples: beside the folder of this test's program.
@@ -132,7 +138,7 @@ fn examples_run_on_a_gpu() {
 /// The options of examples that can do without a GPU where there is one.
 #[test]
 fn examples_can_be_simulated() {
-    for name in ["batch_sizes", "graphed_callables", "memory_cap"] {
+    for name in ["batch_sizes", "graphed_callables", "memory_cap", "server"] {
         let printed = run(name, &["--simulated"], true);
         assert!(printed.starts_with("Simulated."), "{name}: {printed}");
     }
