@@ -448,6 +448,32 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
+    /// A graph cannot be launched while blocks live in memory of its pool that is lent: it would overwrite
+    /// them. Nothing was launched.
+    #[error(
+        "launch: blocks live in memory that graphs of {pool} use and have lent, and would be overwritten: {}; \
+         free them first",
+        listed(.blocks)
+    )]
+    BlocksLent {
+        /// The pool.
+        pool: PoolLabel,
+        /// The blocks, in order of addresses.
+        blocks: Vec<Leak>,
+    },
+    /// A graph cannot be launched, since no event could be recorded behind work on memory that its pool has
+    /// lent. Nothing was launched.
+    #[error(
+        "launch: {stream} has used memory that {pool} has lent, and what it has done cannot be marked now \
+         (it captures, or belongs to another thread); launch when that has marked it, or wait for the device first \
+         (Engine::wait_for_device)"
+    )]
+    LentWork {
+        /// The pool.
+        pool: PoolLabel,
+        /// The stream.
+        stream: StreamHandle,
+    },
     /// No event could be recorded behind a launch and the device could not be waited for, so it is
     /// unknown when the pool's graphs have finished.
     #[error(

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::config::Flaw;
 use super::explain::View;
 use super::history::{Action, Frames};
+use super::lending::Lent;
 use super::live_blocks::{Home, LiveBlock, Origin};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
@@ -255,7 +256,7 @@ impl<D: Driver> Locked<'_, D> {
         run(pools, captures.get(slot).proof.proof(stream))
     }
 
-    fn hand_out(
+    pub(super) fn hand_out(
         &mut self,
         request: &Request,
         heap: u32,
@@ -283,7 +284,13 @@ impl<D: Driver> Locked<'_, D> {
                 capture_state.write_journal(entry);
                 Some(home)
             }
-            Requester::Outside { .. } => None,
+            Requester::Outside { .. } | Requester::Lent { .. } => None,
+        };
+        let borrows = match requester {
+            Requester::Lent { kept, .. } => {
+                Some(if kept { Lent::AllFree } else { Lent::Temporary })
+            }
+            _ => None,
         };
         let standing = Entry::Standing { block: number, address, bytes };
         self.state.write_journals(pool, mine.map(|home| home.slot), standing);
@@ -293,8 +300,12 @@ impl<D: Driver> Locked<'_, D> {
         let borrowed = pool != request.pool;
         // A stream cache would keep its requests from who learns of them.
         let learning = self.state.lessons.is_listening();
-        let leased = mine.is_none() && caches && !borrowed && !learning;
+        let leased = mine.is_none() && caches && !borrowed && !learning && borrows.is_none();
         row.add_block();
+        let lent = borrows.filter(|_| !self.config.lacks(Flaw::LentReturn));
+        if lent.is_some() {
+            row.add_lent(bytes);
+        }
         if leased {
             self.state.count_left_over((pool, heap), self.config.statistics);
         } else {
@@ -307,8 +318,9 @@ impl<D: Driver> Locked<'_, D> {
         }
         let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
-            graphs,
+            graphs: graphs && lent == borrows,
             leased,
+            lent,
             borrowed: borrowed && !self.config.lacks(Flaw::RestoredBorrowed),
             frames: frames.clone().filter(|_| !leased),
             ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
@@ -447,7 +459,12 @@ impl<D: Driver> Engine<D> {
 
     /// A request for memory, with the size that the block is to have.
     #[inline]
-    fn ask(&self, pool: PoolId, bytes: u64, stream: StreamHandle) -> Result<Request, Error> {
+    pub(super) fn ask(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Request, Error> {
         if bytes == 0 {
             return Err(Error::ZeroBytes { call: CALL });
         }

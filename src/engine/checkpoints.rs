@@ -355,7 +355,12 @@ impl<D: Driver> Locked<'_, D> {
         let (address, _) = self.state.pools.extent(heap, range);
         let place = (address, requested);
         self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
-        self.state.pools.heap_mut(heap).free_idle(range, (graphs || has_graphs) && keeps, number);
+        let graphs = (graphs || has_graphs) && keeps;
+        let heap = self.state.pools.heap_mut(heap);
+        if graphs {
+            heap.keep(range);
+        }
+        heap.free_idle(range, graphs, number);
         Block { id, address, bytes: requested }
     }
 

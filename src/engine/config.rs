@@ -197,6 +197,18 @@ pub enum Flaw {
     Events,
     /// What a pool lends is free for every stream, on whichever stream it was freed.
     Lending,
+    /// A graph is launched though blocks live in memory of its pool that is lent.
+    LentBlocks,
+    /// A launch does not come after work on memory that was lent.
+    LentWork,
+    /// Work on memory that is lent does not come after the latest launch.
+    LentEarly,
+    /// What graphs find again at their launch is lent too.
+    LentKept,
+    /// What one stream gives back of what is lent is free for every stream.
+    LentOrder,
+    /// What was lent is free for all work outside captures when it is given back.
+    LentReturn,
     /// Pools whose blocks have segments of their own cut them all the same.
     WholeBlocks,
     /// A pool is compacted though live blocks lose what they hold.

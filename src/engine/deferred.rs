@@ -39,6 +39,8 @@ pub(super) struct Deferred {
     pub(super) captures: SmallVec<[CaptureId; 2]>,
     /// Whether a graph of the pool uses the memory.
     pub(super) graphs: bool,
+    /// Whether it is graphs' memory that was lent.
+    pub(super) lent: bool,
     /// Whether one of its streams may have been in a capture that was not announced, so that its
     /// graph may use the memory.
     pub(super) captured: bool,
@@ -73,6 +75,7 @@ impl Deferred {
             positions: SmallVec::new(),
             captures: SmallVec::new(),
             graphs,
+            lent: false,
             captured: false,
             unclear: false,
             looked: false,
@@ -148,6 +151,16 @@ impl Deferred {
         });
         positions.retain(|&mut mark| !timelines.is_reached(mark));
         self.streams.is_empty() && self.positions.is_empty() && self.captures.is_empty()
+    }
+
+    /// Whether a graph uses the memory, or may.
+    fn is_of_graphs(&self) -> bool {
+        self.graphs || self.captured || self.unclear
+    }
+
+    /// Whether it was lent, and no graph used it meanwhile.
+    fn is_lent(&self) -> bool {
+        self.lent && !self.captured && !self.unclear && self.users.is_empty()
     }
 
     /// The mark that it waits for, where it waits for marks alone.
@@ -253,7 +266,7 @@ impl State {
         if let Some(asked) = waiting.asked.take() {
             self.record_completed(address, asked, waiting.pool);
         }
-        let graphs = waiting.graphs || waiting.captured || waiting.unclear;
+        let graphs = waiting.is_of_graphs();
         match (below, above) {
             (true, Some(range)) => {
                 // Records of captures to come know each by its own number.
@@ -328,8 +341,8 @@ impl<D: Driver> Locked<'_, D> {
             waiting = again;
         }
         if free {
-            let graphs = waiting.graphs || waiting.captured || waiting.unclear;
-            let may_order = !graphs && self.state.may_order(waiting.pool);
+            let orders = !waiting.is_of_graphs() || waiting.is_lent();
+            let may_order = orders && self.state.may_order(waiting.pool);
             if let Some(own) = waiting.own.take_if(|_| !may_order) {
                 // A graph uses it, or a capture has begun in the pool since: what other streams take
                 // from now on must come after the block's own stream too.
@@ -353,21 +366,20 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Frees a range that waits for nothing any more.
     fn release_waiting(&mut self, waiting: Deferred) {
-        let Deferred { pool, heap, range, number, asked, .. } = waiting;
-        let graphs = waiting.graphs || waiting.captured || waiting.unclear;
+        let (graphs, lent) = (waiting.is_of_graphs(), waiting.is_lent());
+        let Deferred { pool, heap, range, number, asked, own, .. } = waiting;
         if let Some(asked) = asked {
             let (address, _) = self.state.pools.extent(heap, range);
             self.state.record_completed(address, asked, pool);
         }
-        match waiting.own {
-            Some(own) => self.state.pools.heap_mut(heap).free_stream_ordered(
-                range,
-                own.timeline,
-                own.position,
-            ),
+        match own {
+            Some(own) => {
+                let mark = (own.timeline, own.position);
+                self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, lent);
+            }
             None => {
                 match self.state.pools.find_heap_mut(heap) {
-                    Some(heap) => heap.free_held(range, graphs),
+                    Some(heap) => heap.free_held(range, graphs, lent),
                     None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
                 }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
@@ -386,13 +398,13 @@ impl<D: Driver> Locked<'_, D> {
                 continue;
             }
             self.state.touch(heap);
-            for (range, timeline, position) in held {
+            for (range, (timeline, position), lent) in held {
                 self.state.timelines.fence(self.driver, timeline);
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
-                let waiting = Deferred::new((pool, heap), range, number, false);
+                let waiting = Deferred::new((pool, heap), range, number, lent);
                 let positions = [mark].into_iter().collect();
-                self.state.deferred.add(Deferred { positions, ..waiting });
+                self.state.deferred.add(Deferred { positions, lent, ..waiting });
             }
         }
     }

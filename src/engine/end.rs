@@ -337,7 +337,9 @@ impl<D: Driver> Locked<'_, D> {
         for waiting in self.state.deferred.iter_mut() {
             let users = waiting.users.len();
             waiting.users.retain(|&mut capture| capture != id);
-            waiting.graphs |= accepted && waiting.users.len() < users;
+            let uses = accepted && waiting.users.len() < users;
+            waiting.graphs |= uses;
+            waiting.lent &= !uses;
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
@@ -415,14 +417,18 @@ impl<D: Driver> Locked<'_, D> {
         }
         for waiting in self.state.deferred.iter_mut().filter(|waiting| waiting.pool == pool) {
             waiting.graphs = false;
+            waiting.lent = false;
             // One with a stream that captures may be in use in a capture that was not announced.
             waiting.captured &= !waiting.streams.is_empty();
             waiting.unclear &= !waiting.streams.is_empty();
         }
-        let live = self.state.pools.get(pool).map_or(0, |row| row.blocks());
+        let Some(row) = self.state.pools.get_mut(pool) else { return };
+        row.end_lending();
+        let live = row.blocks();
         let blocks = self.state.blocks.iter_mut().filter(|block| block.pool == pool);
         for block in blocks.take(live) {
             block.graphs = false;
+            block.lent = None;
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;
             }

@@ -210,9 +210,9 @@ impl<D: Driver> Locked<'_, D> {
                         let outside = matches!(view, View::Requester(Requester::Outside { .. }));
                         (graphs && outside).then_some(Refusal::UsedByGraph)
                     }
-                    RangeState::StreamOrdered { timeline } => match view {
+                    RangeState::StreamOrdered { timeline, lent } => match view {
                         View::Requester(Requester::Outside { timeline: asks })
-                            if asks == Some(timeline) =>
+                            if asks == Some(timeline) && !lent =>
                         {
                             None
                         }

@@ -60,6 +60,7 @@ impl State {
             pool.remove_block();
         }
         self.count_out((block.pool, block.heap), (block.bytes, block.requested), counts);
+        self.note_lent_gone(block);
     }
 
     /// A younger capture into the block's pool that is under way: it may be the body of a
@@ -204,11 +205,17 @@ impl<D: Driver> Locked<'_, D> {
         // One whose capture is ruined waits as any other.
         let Ok(Some(index)) = self.look_in(slot, stream) else { return };
         match self.state.pools.find_heap_mut(heap) {
-            Some(heap) if !heap.is_uncached() => heap.forget_markers(range),
+            Some(heap) if !heap.is_uncached() => {
+                heap.forget_markers(range);
+                // It is filled before each launch, or read behind another's.
+                heap.keep(range);
+            }
             _ => return,
         }
         self.state.capture(slot).write_journal(Entry::Input { block: number, stream });
         block.graphs |= matches!(block.origin, Origin::Graph);
+        // The graph's from now on, as any block of the capture.
+        block.lent = None;
         block.origin = Origin::Capture(Home { slot, stream: index, since: Moment::default() });
         if self.config.lacks(Flaw::InputMarkers) {
             block.last =
@@ -529,12 +536,14 @@ impl<D: Driver> Locked<'_, D> {
     /// under way in its pool if a graph uses it.
     pub(super) fn free_outside(&mut self, block: LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, graphs, origin, uses, .. } = block;
-        let LiveBlock { bytes, requested, frames, gone, leased, .. } = block;
+        let LiveBlock { bytes, requested, frames, gone, leased, lent, .. } = block;
         let graph = matches!(origin, Origin::Graph);
         let graphs = graphs || graph;
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();
-        let eager = matches!(origin, Origin::Outside) && !graphs && self.state.may_order(pool);
+        let eager = matches!(origin, Origin::Outside)
+            && (!graphs || lent.is_some())
+            && self.state.may_order(pool);
         let own = if eager && gone.is_none() { self.own_mark(stream) } else { None };
         if own.is_none() && gone.is_none() {
             streams.insert(0, stream);
@@ -547,7 +556,8 @@ impl<D: Driver> Locked<'_, D> {
             self.state.record_event_from(action, place, Some(stream), pool, frames);
         }
         if let Some(own) = now {
-            self.state.pools.heap_mut(heap).free_stream_ordered(range, own.timeline, own.position);
+            let mark = (own.timeline, own.position);
+            self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, lent.is_some());
             let counts = self.config.statistics;
             match leased {
                 // Its stream cache counted it.
@@ -571,6 +581,7 @@ impl<D: Driver> Locked<'_, D> {
             positions: gone.into_iter().map(|gone| *gone).collect(),
             captures,
             own,
+            lent: lent.is_some(),
             asked: Some(Asked { requested, stream, frames }),
             ..waiting
         });
@@ -588,8 +599,8 @@ impl<D: Driver> Locked<'_, D> {
         let timeline = self.state.timelines.of(stream);
         let mark = Position { timeline, position: self.state.timelines.now(timeline) };
         if self.state.may_order(pool) {
-            let Position { timeline, position } = mark;
-            self.state.pools.heap_mut(heap).free_stream_ordered(range, timeline, position);
+            let mark = (timeline, mark.position);
+            self.state.pools.heap_mut(heap).free_stream_ordered(range, mark, false);
             self.state.count_left_over((pool, heap), self.config.statistics);
             return;
         }

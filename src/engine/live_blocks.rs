@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::history::Frames;
+use super::lending::Lent;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
@@ -76,6 +77,8 @@ pub(super) struct LiveBlock {
     pub(super) leased: bool,
     /// Whether it was asked of another pool, which borrows here.
     pub(super) borrowed: bool,
+    /// What it was had of, if it lies in memory of the pool's graphs that is lent between their launches.
+    pub(super) lent: Option<Lent>,
     /// Whether a restoration brought it back: the streams that were recorded for it before are forgotten.
     pub(super) restored: bool,
     /// Who asked for it, where that is recorded.
@@ -107,6 +110,7 @@ impl LiveBlock {
             gone: None,
             leased: false,
             borrowed: false,
+            lent: None,
             restored: false,
             frames: None,
         }

@@ -193,6 +193,7 @@ impl<D: Driver> Engine<D> {
     /// [`Error::UnknownPool`].
     pub fn pool_statistics(&self, pool: PoolId) -> Result<PoolStatistics, Error> {
         let all = self.statistics_of(pool)?.all;
+        let (_, lent) = self.lock()?.pool(pool, "pool_statistics")?.lent();
         Ok(PoolStatistics {
             reserved: all.reserved_bytes.current,
             suspended: all.suspended_bytes.current,
@@ -201,6 +202,7 @@ impl<D: Driver> Engine<D> {
             requested: all.requested_bytes.current,
             active: all.active_bytes.current,
             blocks: all.allocation.current as usize,
+            lent,
         })
     }
 
@@ -313,6 +315,11 @@ impl State {
     /// The live blocks in a pool that were asked of others, which borrow there.
     pub(super) fn borrowed(&self, pool: PoolId) -> Vec<Leak> {
         self.live(|block| block.pool == pool && block.borrowed)
+    }
+
+    /// The live blocks of a pool in memory that is lent.
+    pub(super) fn lent_blocks(&self, pool: PoolId) -> Vec<Leak> {
+        self.live(|block| block.pool == pool && block.lent.is_some())
     }
 
     /// The live blocks that are wanted, in order of addresses.

@@ -29,7 +29,8 @@
 //! `live_blocks`, `deferred`, `streams`, `accounts`; `Locked` has the order of calls.
 //! `sharing` is about memory that other processes and devices map.
 //! `lifecycle`, `suspend` and `checkpoints` are about whole pools, `memory` and `reclaim` about all memory,
-//! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool.
+//! `explain`, `snapshot` and `history` tell about it; `spare` says who may have what is free in a pool,
+//! `lending` what its graphs use between their launches.
 
 mod accounts;
 mod allocate;
@@ -45,6 +46,7 @@ mod free;
 mod history;
 mod layout;
 mod learning;
+mod lending;
 mod lifecycle;
 mod live_blocks;
 mod memory;
@@ -79,6 +81,7 @@ pub use config::{Config, PoolConfig};
 pub use explain::{FreeRange, Refusal, WaitReason};
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
+pub use lending::Lent;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
 pub use oom::{OutOfMemory, Purpose};

@@ -72,6 +72,19 @@ pub(super) struct Pool {
     settling: SmallVec<[Position; 2]>,
     /// Who keeps what its live blocks hold while its memory is away, by number.
     asleep: Option<u64>,
+    /// What is lent of its graphs' memory.
+    lending: Lending,
+}
+
+/// What a pool lends of its graphs' memory between their launches.
+#[derive(Debug, Default)]
+struct Lending {
+    /// Live blocks in it: how many, and their bytes.
+    live: (usize, u64),
+    /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
+    behind: SmallVec<[Position; 2]>,
+    /// Whether a launch has come after all of that since anything was lent.
+    passed: bool,
 }
 
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
@@ -130,7 +143,7 @@ impl Pool {
     pub(super) fn homes(&self, bytes: u64, requester: Requester) -> Homes {
         let [small, large] = self.heaps();
         match requester {
-            Requester::Capture { .. } if self.grows_in_place => {
+            Requester::Capture { .. } | Requester::Lent { .. } if self.grows_in_place => {
                 Homes { first: large, second: Some(small), grows: large }
             }
             _ => {
@@ -213,6 +226,51 @@ impl Pool {
         }
     }
 
+    /// Live blocks in memory that is lent: how many, and their bytes.
+    pub(super) fn lent(&self) -> (usize, u64) {
+        self.lending.live
+    }
+
+    pub(super) fn add_lent(&mut self, bytes: u64) {
+        self.lending.live.0 += 1;
+        self.lending.live.1 += bytes;
+    }
+
+    pub(super) fn remove_lent(&mut self, bytes: u64) {
+        self.lending.live.0 -= 1;
+        self.lending.live.1 -= bytes;
+    }
+
+    /// What the next launch of a graph comes after: all that has used memory which was lent.
+    pub(super) fn borrowers(&self) -> &[Position] {
+        &self.lending.behind
+    }
+
+    /// Makes the next launch of a graph come after a mark.
+    pub(super) fn launch_behind(&mut self, mark: Position) {
+        let behind = &mut self.lending.behind;
+        match behind.iter_mut().find(|it| it.timeline == mark.timeline) {
+            Some(known) => known.position = known.position.max(mark.position),
+            None => behind.push(mark),
+        }
+    }
+
+    /// A launch has come after all of these marks.
+    pub(super) fn forget_borrowers(&mut self) {
+        self.lending.behind.clear();
+        self.lending.passed = true;
+    }
+
+    /// Whether a launch has come after all that was lent and freed, since this was last asked.
+    pub(super) fn take_passed(&mut self) -> bool {
+        std::mem::take(&mut self.lending.passed)
+    }
+
+    /// Nothing is lent any more: the pool has no graph.
+    pub(super) fn end_lending(&mut self) {
+        self.lending = Lending::default();
+    }
+
     /// Places that are in blocks, leased ones included.
     pub(super) fn blocks(&self) -> usize {
         self.blocks
@@ -280,6 +338,7 @@ impl Pools {
             spare: Spare::default(),
             settling: SmallVec::new(),
             asleep: None,
+            lending: Lending::default(),
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();

@@ -139,6 +139,9 @@ pub struct PoolStatistics {
     pub active: u64,
     /// Blocks that have not been freed.
     pub blocks: usize,
+    /// In blocks that have not been freed, in memory of graphs that is lent between their launches
+    /// ([`Engine::lend`](super::Engine::lend)); a part of `allocated`.
+    pub lent: u64,
 }
 
 /// What came of giving memory back. All in bytes.

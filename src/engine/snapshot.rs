@@ -156,7 +156,7 @@ impl State {
                 let text = reason.to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
-            RangeState::StreamOrdered { timeline } => {
+            RangeState::StreamOrdered { timeline, .. } => {
                 let owner = self.timelines.stream(timeline);
                 let reason = super::Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])

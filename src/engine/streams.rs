@@ -290,6 +290,30 @@ impl Timelines {
         self.record(driver, timeline).then_some(Position { timeline, position })
     }
 
+    /// Makes what a stream is given from now on come after a mark; false where no event can be recorded behind
+    /// that now.
+    pub(super) fn lead<D: HostApi>(
+        &mut self,
+        driver: &D,
+        stream: StreamHandle,
+        mark: Position,
+    ) -> driver::Result<bool> {
+        if self.is_reached(mark) {
+            return Ok(true);
+        }
+        let Timeline { open, retired, .. } = self.rows[mark.timeline.index()];
+        if mark.position == open && !retired && !self.record(driver, mark.timeline) {
+            // Owed from now on, so that a wait for the device covers it.
+            self.fence(driver, mark.timeline);
+        }
+        let fences = &self.rows[mark.timeline.index()].fences;
+        let Some(&(_, event)) = fences.iter().find(|fence| fence.0 >= mark.position) else {
+            return Ok(false);
+        };
+        driver.wait_for_event(stream, event)?;
+        Ok(true)
+    }
+
     /// The same of a stream outside captures. Where no event can be recorded now, its timeline owes one.
     pub(super) fn mark_or_owe<D: Driver + ?Sized>(
         &mut self,

@@ -69,7 +69,8 @@ impl<D: HostApi> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::PoolSuspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`]:
+    /// [`Error::PoolSuspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`];
+    /// [`Error::BlocksLent`] and [`Error::LentWork`] of a pool that lends ([`Pool::lend`](super::Pool::lend)):
     /// then nothing was launched. What `launch` says. The driver's, where no event could be recorded
     /// behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(
@@ -87,6 +88,7 @@ impl<D: HostApi> Lease<D> {
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
         for ((pool, _), order) in self.pools.iter().zip(&orders) {
             order.follow(pool.engine(), pool.id(), launched)?;
+            order.follow_lent(pool.engine(), pool.id(), launched)?;
         }
         let mut marks = Marks { lease: self, orders, launched, pending: true };
         let result = launch(stream);
@@ -133,7 +135,11 @@ impl<D: HostApi> Marks<'_, D> {
         self.pending = false;
         let mut marked = Ok(());
         for (pool, order) in self.lease.pools().zip(&mut self.orders) {
-            marked = marked.and(order.mark(pool.engine(), self.launched));
+            let done = order.mark(pool.engine(), self.launched);
+            if done.is_ok() {
+                order.forget_lent(pool.engine(), pool.id());
+            }
+            marked = marked.and(done);
         }
         marked
     }

@@ -7,6 +7,7 @@
 //! * [`Memory`]: a block that is freed when it is dropped.
 //! * [`Capture`]: a capture under way. Dropped before its end, it leaves nothing behind.
 //! * [`Judging`]: one that is over and whose verdict is still to come.
+//! * [`Lending`]: work outside captures borrows what a pool's graphs do not keep between launches.
 //! * [`Pool::capture_twice`]: two captures, the second one close to the least memory.
 //! * [`Graph`]: an executable graph with the [`Lease`] on its memory: no other work gets that while the
 //!   graph lives or runs.
@@ -41,6 +42,7 @@ mod capture;
 mod graph;
 mod judging;
 mod lease;
+mod lending;
 mod memory;
 mod order;
 mod pool;
@@ -53,6 +55,7 @@ pub use capture::Capture;
 pub use graph::Graph;
 pub use judging::Judging;
 pub use lease::Lease;
+pub use lending::Lending;
 pub use memory::Memory;
 pub(crate) use order::Event;
 pub use pool::Pool;

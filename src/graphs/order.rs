@@ -72,6 +72,10 @@ pub(super) struct Order<D: HostApi> {
     last: Option<(Launched, Arc<Event<D>>)>,
     /// Whether a launch was not marked, so that the event does not stand behind everything.
     lost: bool,
+    /// How many launches there were, and what counts as one.
+    launches: u64,
+    /// Whether anything was lent since the last launch.
+    pub(super) lends: bool,
     /// Whether the pool has no memory at present.
     pub(super) suspended: bool,
     /// Graphs that were dropped while they may have been running.
@@ -80,7 +84,14 @@ pub(super) struct Order<D: HostApi> {
 
 impl<D: HostApi> Default for Order<D> {
     fn default() -> Self {
-        Self { last: None, lost: false, suspended: false, retired: Vec::new() }
+        Self {
+            last: None,
+            lost: false,
+            launches: 0,
+            lends: false,
+            suspended: false,
+            retired: Vec::new(),
+        }
     }
 }
 
@@ -92,17 +103,49 @@ impl<D: HostApi> Order<D> {
         pool: PoolId,
         stream: Launched,
     ) -> Result<(), Error> {
+        self.must_launch(engine, pool)?;
+        match &self.last {
+            Some((last, event)) if *last != stream => {
+                Ok(engine.driver().wait_for_event(stream.stream, event.handle)?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a pool that has no memory, or whose order is lost.
+    pub(super) fn must_launch(&self, engine: &Engine<D>, pool: PoolId) -> Result<(), Error> {
         if self.suspended {
             return Err(Error::PoolSuspended { call: "launch", pool: engine.label(pool) });
         }
         if self.lost {
             return Err(Error::OrderLost { pool });
         }
-        match &self.last {
-            Some((last, event)) if *last != stream => {
-                Ok(engine.driver().wait_for_event(stream.stream, event.handle)?)
-            }
-            _ => Ok(()),
+        Ok(())
+    }
+
+    /// A number that changes with each launch.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
+    }
+
+    /// Makes a launch on `stream` come after all work on memory that was lent.
+    pub(super) fn follow_lent(
+        &self,
+        engine: &Engine<D>,
+        pool: PoolId,
+        stream: Launched,
+    ) -> Result<(), Error> {
+        match self.lends {
+            true => engine.follow_lent(pool, stream.stream),
+            false => Ok(()),
+        }
+    }
+
+    /// A launch that was marked came after all work on memory that was lent: so will those after it.
+    pub(super) fn forget_lent(&mut self, engine: &Engine<D>, pool: PoolId) {
+        if self.lends {
+            // Where the engine cannot be asked, the next launch comes after the same once more.
+            self.lends = engine.forget_borrowers(pool).is_err();
         }
     }
 
@@ -132,6 +175,7 @@ impl<D: HostApi> Order<D> {
         engine: &Arc<Engine<D>>,
         stream: Launched,
     ) -> Result<(), DriverError> {
+        self.launches += 1;
         let marked = self.record(engine, stream);
         if marked.is_err() {
             self.last = None;

@@ -56,6 +56,7 @@ impl Heap {
 fn uses_graphs(state: State) -> bool {
     match state {
         State::Idle { graphs, .. } | State::Pending { graphs, .. } => graphs,
+        State::StreamOrdered { lent, .. } => lent,
         _ => false,
     }
 }

@@ -115,7 +115,10 @@ impl Heap {
                     graphs |= used;
                     self.unlist(at);
                 }
-                State::StreamOrdered { .. } => self.unlist(at),
+                State::StreamOrdered { lent, .. } => {
+                    graphs |= lent;
+                    self.unlist(at);
+                }
                 state => unreachable!("a block that is given back leaves no such range: {state:?}"),
             }
             lower = None;
@@ -145,7 +148,7 @@ impl Heap {
         self.ranges[rest].since = since;
         self.ranges[rest].position = position;
         match state {
-            State::StreamOrdered { timeline } => self.ordered[timeline.index()] += 1,
+            State::StreamOrdered { timeline, .. } => self.ordered[timeline.index()] += 1,
             State::Waiting => self.waiting.0 += 1,
             _ => {}
         }

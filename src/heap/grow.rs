@@ -225,7 +225,7 @@ impl Heap {
         let whole = missing == range.bytes;
         self.segment(segment).map(driver, address, missing)?;
         self.note_change(mapping(address, missing));
-        let idle = State::Idle { graphs: false, closed: false };
+        let idle = State::Idle { graphs: false, closed: false, kept: false };
         let id = if whole {
             self.forget_hole(hole);
             self.ranges.set_state(hole, idle);
@@ -246,7 +246,7 @@ impl Heap {
     /// Enters bytes that came into use behind a segment's last range.
     pub(super) fn append(&mut self, segment: SegmentId, bytes: u64) -> RangeId {
         let &Segment { address, mapped, last, .. } = &*self.segment(segment);
-        let state = State::Idle { graphs: false, closed: false };
+        let state = State::Idle { graphs: false, closed: false, kept: false };
         let start = address + mapped - bytes;
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);

@@ -6,7 +6,7 @@
 //! * [`place`]: where a block goes; with [`takeable`] and [`carve`].
 //! * [`stream_ordered`]: what streams gave back outside captures.
 //! * [`laid`]: a block at a place that a layout has chosen; [`claim`]: blocks at those of a checkpoint.
-//! * [`open`]: what graphs left, opened to captures bit by bit.
+//! * [`open`]: what graphs left, opened to captures bit by bit; [`kept`]: what of it they find again.
 //! * [`planned`]: a heap by itself, of blocks whose memory comes at the end of their capture.
 //! * [`grow`]: more memory from the driver; [`premapped`]: some of it ahead; [`give_back`]: less;
 //!   [`suspend`]: none for a while; [`sharing`]: for other processes and devices too.
@@ -20,6 +20,7 @@ mod carve;
 mod claim;
 mod give_back;
 mod grow;
+mod kept;
 mod laid;
 mod markers;
 mod open;
@@ -53,6 +54,7 @@ use std::sync::Arc;
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::driver::{Driver, DriverError, MemoryHandle, Source};
 use crate::journal::BlockNumber;
+use kept::Kept;
 use place::Vain;
 use range::{Range, Ranges, SegmentId};
 use runs::Runs;
@@ -115,6 +117,8 @@ pub(crate) struct Heap {
     runs: Runs,
     /// Whether some idle ranges may be closed.
     has_closed: bool,
+    /// What graphs keep between launches of what is free, or has been.
+    kept: Kept,
     /// How many ranges each timeline has ordered; rows appear as they are needed.
     ordered: Vec<usize>,
     /// By stream or timeline: what its searches that gave up came to.
@@ -166,6 +170,7 @@ impl Heap {
             holes: Vec::new(),
             runs: Runs::default(),
             has_closed: false,
+            kept: Kept::default(),
             ordered: Vec::new(),
             vain: Vec::new(),
             orphans: Vec::new(),
@@ -214,7 +219,7 @@ impl Heap {
     /// The idle ranges that a test picks.
     fn idle(&self, picks: impl Fn(bool, bool) -> bool) -> Vec<RangeId> {
         let idle = self.free_ids().filter(|&id| match self.ranges[id].state {
-            State::Idle { graphs, closed } => picks(graphs, closed),
+            State::Idle { graphs, closed, .. } => picks(graphs, closed),
             _ => false,
         });
         idle.collect()
@@ -245,7 +250,7 @@ impl Heap {
             let range = &self.ranges[id];
             let takes = match range.state {
                 State::Idle { graphs, .. } => !graphs,
-                State::StreamOrdered { .. } => true,
+                State::StreamOrdered { lent, .. } => !lent,
                 _ => false,
             };
             let joins = takes && range.address == end && range.previous.is_some();
@@ -409,8 +414,12 @@ impl Heap {
         self.hold(id);
     }
 
-    /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back.
-    pub(crate) fn free_held(&mut self, id: RangeId, graphs: bool) {
+    /// Makes a range free that [`Heap::free_later`] or [`Heap::end_capture`] held back. Graphs keep what they
+    /// use of it, but for what was only `lent`.
+    pub(crate) fn free_held(&mut self, id: RangeId, graphs: bool, lent: bool) {
+        if graphs && !lent {
+            self.keep(id);
+        }
         self.settle_outside(id, graphs);
     }
 
@@ -448,6 +457,8 @@ impl Heap {
     /// The pool has no graph any more: work outside captures may take what they used too.
     pub(crate) fn forget_graphs(&mut self) {
         self.open_all();
+        self.forget_kept();
+        self.end_lending();
         for id in self.idle(|graphs, _| graphs) {
             self.unlist(id);
             self.settle(id, false);
@@ -498,23 +509,26 @@ impl Heap {
 
     /// Makes an unlisted range idle and merges it with idle neighbours of its kind.
     fn settle(&mut self, id: RangeId, graphs: bool) {
-        self.settle_as(id, State::Idle { graphs, closed: false });
+        self.settle_as(id, graphs, false);
     }
 
     /// The same for one that work outside captures used: beside closed memory it is closed too, so that
     /// whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, graphs: bool) {
         let Range { previous, next, .. } = self.ranges[id];
-        let closed = State::Idle { graphs, closed: true };
-        let is_closed = |id: RangeId| self.ranges[id].state == closed;
+        let is_closed = |id: RangeId| matches!(self.ranges[id].state, State::Idle { graphs: of, closed: true, .. } if of == graphs);
         let closed = previous.is_some_and(is_closed) || next.is_some_and(is_closed);
-        self.settle_as(id, State::Idle { graphs, closed });
+        self.settle_as(id, graphs, closed);
     }
 
-    fn settle_as(&mut self, id: RangeId, idle: State) {
+    fn settle_as(&mut self, id: RangeId, graphs: bool, closed: bool) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
-        self.ranges.set_state(id, idle);
+        let Range { address, .. } = self.ranges[id];
+        if graphs && self.is_kept((address, self.ranges[id].end())) {
+            return self.settle_cut(id, closed);
+        }
+        self.ranges.set_state(id, State::Idle { graphs, closed, kept: false });
         self.ranges[id].since = self.clock;
         self.list(id);
         self.merge(id);
@@ -542,7 +556,7 @@ impl Heap {
     fn list(&mut self, id: RangeId) {
         let Range { address, bytes, previous, next, state, .. } = self.ranges[id];
         self.add_run(id, (address, bytes), (previous, next));
-        if let State::StreamOrdered { timeline } = state {
+        if let State::StreamOrdered { timeline, .. } = state {
             if self.ordered.len() <= timeline.index() {
                 self.ordered.resize(timeline.index() + 1, 0);
             }
@@ -572,7 +586,7 @@ impl Heap {
     /// Counts a free range out of its kind.
     #[inline]
     fn note_taken(&mut self, state: State) {
-        if let State::StreamOrdered { timeline } = state {
+        if let State::StreamOrdered { timeline, .. } = state {
             self.ordered[timeline.index()] -= 1;
         }
     }

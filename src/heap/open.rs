@@ -55,8 +55,8 @@ impl Heap {
     }
 
     fn set_closed(&mut self, id: RangeId, closed: bool) {
-        if let State::Idle { graphs, .. } = self.ranges[id].state {
-            self.ranges.set_state(id, State::Idle { graphs, closed });
+        if let State::Idle { graphs, kept, .. } = self.ranges[id].state {
+            self.ranges.set_state(id, State::Idle { graphs, closed, kept });
         }
     }
 
@@ -113,19 +113,19 @@ impl Heap {
         let mut at = Some(first);
         while let Some(id) = at.filter(|&id| self.is_closed(id) && self.ranges[id].address < end) {
             let Range { address, bytes, next, .. } = self.ranges[id];
-            let State::Idle { graphs, .. } = self.ranges[id].state else { return };
+            let State::Idle { graphs, kept, .. } = self.ranges[id].state else { return };
             let opened = bytes.min(end - address);
             if opened < bytes {
                 self.ranges[id].bytes = opened;
                 let rest = (address + opened, bytes - opened);
-                let state = State::Idle { graphs, closed: true };
+                let state = State::Idle { graphs, closed: true, kept };
                 let rest = self.ranges.insert(rest, segment, (Some(id), next), state);
                 self.ranges[rest].since = self.ranges[id].since;
                 if next.is_none() {
                     self.segment(segment).last = Some(rest);
                 }
             }
-            self.ranges.set_state(id, State::Idle { graphs, closed: false });
+            self.ranges.set_state(id, State::Idle { graphs, closed: false, kept });
             at = next;
         }
     }

@@ -34,6 +34,9 @@ pub(crate) enum Requester {
     Capture { capture: CaptureSlot, stream: StreamIndex, share: bool },
     /// Work outside captures: only what no graph uses, and what its own timeline gave back.
     Outside { timeline: Option<TimelineId> },
+    /// Work outside captures that borrows: only what graphs use, and what its own timeline gave back of it. With
+    /// `kept` also what they keep between launches.
+    Lent { timeline: TimelineId, kept: bool },
 }
 
 /// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
@@ -79,6 +82,9 @@ impl Heap {
         }
         self.clock += 1;
         if self.plan.whole {
+            if let Requester::Lent { .. } = requester {
+                return None;
+            }
             let whole = self.tightest_whole(bytes, requester, proof)?;
             return Some(self.carve(whole, self.ranges[whole].bytes));
         }
@@ -95,7 +101,12 @@ impl Heap {
                 let own = Some(stream);
                 self.search(0, bytes, tries, |range| self.takes_inside(range, capture, own, proof))
             }
-            Requester::Outside { timeline } => self.search_tight(bytes, tries, timeline),
+            Requester::Outside { timeline } => {
+                self.search_tight(bytes, tries, |range| self.takes_outside(range, timeline))
+            }
+            Requester::Lent { timeline, kept } => {
+                self.search_tight(bytes, tries, |range| self.takes_lent(range, timeline, kept))
+            }
         };
         let (first, run) = match found? {
             Search::Found(first, run) => (first, run),
@@ -126,14 +137,13 @@ impl Heap {
         &self,
         bytes: u64,
         mut tries: usize,
-        timeline: Option<TimelineId>,
+        takes: impl Fn(&Range) -> Option<bool>,
     ) -> Option<Search> {
         let (mut runs, mut tightest) = (COMPARED, u64::MAX);
-        let takes = |range: &Range| self.takes_outside(range, timeline);
         let mut found = None;
         self.runs.find(bytes, 0, |at, run| {
             if run.bytes < tightest {
-                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, takes)? {
+                match self.search_run(at, (run.first, run.bytes), bytes, &mut tries, &takes)? {
                     Search::GaveUp(last) => {
                         found.get_or_insert(Search::GaveUp(last));
                         return Some(());
@@ -245,7 +255,7 @@ impl Heap {
             let Range { bytes: held, state, .. } = self.ranges[id];
             let takes = match state {
                 State::Idle { graphs, .. } => !graphs,
-                State::StreamOrdered { timeline: of } => timeline == Some(of),
+                State::StreamOrdered { timeline: of, lent: false } => timeline == Some(of),
                 _ => false,
             };
             takes && held >= bytes && held < bytes + slack
@@ -259,5 +269,6 @@ fn number(requester: Requester) -> Option<usize> {
     match requester {
         Requester::Capture { stream, .. } => Some(stream.index()),
         Requester::Outside { timeline } => Some(timeline?.index()),
+        Requester::Lent { timeline, .. } => Some(timeline.index()),
     }
 }

@@ -225,7 +225,7 @@ impl Heap {
         let (start, last) = (row.address + row.mapped - bytes, row.last);
         self.premapped -= bytes;
         self.exact = true;
-        let state = State::Idle { graphs: false, closed: false };
+        let state = State::Idle { graphs: false, closed: false, kept: false };
         let id = self.ranges.insert((start, bytes), segment, (last, None), state);
         self.segment(segment).last = Some(id);
         self.ranges[id].since = self.clock;

@@ -53,10 +53,16 @@ pub(crate) enum State {
         graphs: bool,
         /// Whether captures leave it alone until they would need more memory.
         closed: bool,
+        /// Whether graphs may find something here that they did not write ([`kept`](super::kept)).
+        kept: bool,
     },
     /// Free for work that this timeline submits from now on: it comes after all that used the range.
     /// For all streams once the timeline has completed the range's position.
-    StreamOrdered { timeline: TimelineId },
+    StreamOrdered {
+        timeline: TimelineId,
+        /// Whether it is graphs' memory that was lent.
+        lent: bool,
+    },
     /// Free for a stream of a capture that proves the range's free markers; there is at least one.
     Pending {
         /// The capture whose nodes the markers are.

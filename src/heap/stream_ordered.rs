@@ -5,16 +5,24 @@ use super::Heap;
 
 impl Heap {
     /// Frees an allocated range, or one that [`Heap::free_later`] held back, for what a timeline submits
-    /// from now on, and for all streams once the timeline has completed the position.
-    pub(crate) fn free_stream_ordered(&mut self, id: RangeId, timeline: TimelineId, position: u64) {
+    /// from now on, and for all streams once the timeline has completed the position; what was `lent` for work
+    /// that borrows, and for graphs.
+    pub(crate) fn free_stream_ordered(
+        &mut self,
+        id: RangeId,
+        (timeline, position): (TimelineId, u64),
+        lent: bool,
+    ) {
         self.leave(id);
         self.ranges.set_markers(id, &[]);
         let Range { bytes: freed, previous, next, .. } = self.ranges[id];
-        let above = next.and_then(|next| Some((next, self.mergeable(next, timeline, freed)?)));
-        let below = previous.and_then(|it| Some((it, self.mergeable(it, timeline, freed)?)));
+        let above =
+            next.and_then(|next| Some((next, self.mergeable(next, (timeline, lent), freed)?)));
+        let below =
+            previous.and_then(|it| Some((it, self.mergeable(it, (timeline, lent), freed)?)));
         let others = above.into_iter().chain(below);
         let position = others.map(|(_, other)| other).fold(position, u64::max);
-        self.ranges.set_state(id, State::StreamOrdered { timeline });
+        self.ranges.set_state(id, State::StreamOrdered { timeline, lent });
         self.ranges[id].position = position;
         self.list(id);
         if let Some((next, _)) = above {
@@ -24,21 +32,28 @@ impl Heap {
         if let Some((previous, _)) = below {
             // The lower one goes on; the upper one's row may be in the middle of a free.
             self.note_taken(self.ranges[previous].state);
-            self.ranges.set_state(previous, State::StreamOrdered { timeline });
+            self.ranges.set_state(previous, State::StreamOrdered { timeline, lent });
             self.ranges[previous].position = position;
             self.absorb_next(previous, id);
         }
     }
 
     /// The position that a free range asks for, if a timeline's stream-ordered ranges may take it in.
-    fn mergeable(&self, id: RangeId, timeline: TimelineId, freed: u64) -> Option<u64> {
+    fn mergeable(
+        &self,
+        id: RangeId,
+        (timeline, lent): (TimelineId, bool),
+        freed: u64,
+    ) -> Option<u64> {
         match self.ranges[id].state {
-            State::StreamOrdered { timeline: other } if other == timeline => {
+            State::StreamOrdered { timeline: other, lent: of }
+                if (other, of) == (timeline, lent) =>
+            {
                 Some(self.ranges[id].position)
             }
             // It is free for all streams, and will be again; until then a whole range is worth more
             // to its timeline than a small one to others.
-            State::Idle { graphs: false, .. } if self.ranges[id].bytes <= freed => Some(0),
+            State::Idle { graphs: false, .. } if !lent && self.ranges[id].bytes <= freed => Some(0),
             _ => None,
         }
     }
@@ -50,17 +65,33 @@ impl Heap {
             return false;
         }
         let done = |&id: &RangeId| match self.ranges[id] {
-            Range { state: State::StreamOrdered { timeline }, position, .. } => {
+            Range { state: State::StreamOrdered { timeline, .. }, position, .. } => {
                 position <= completed(timeline)
             }
             _ => false,
         };
         let done: Vec<RangeId> = self.free_ids().filter(done).collect();
         for &id in &done {
+            let lent = matches!(self.ranges[id].state, State::StreamOrdered { lent: true, .. });
             self.unlist(id);
-            self.settle_outside(id, false);
+            self.settle_outside(id, lent);
         }
         !done.is_empty()
+    }
+
+    /// Makes all that was lent and freed the graphs' again: a launch has come after what streams did with it.
+    pub(crate) fn free_lent(&mut self) {
+        if self.stream_ordered_ranges() == 0 {
+            return;
+        }
+        let lent = |&id: &RangeId| {
+            matches!(self.ranges[id].state, State::StreamOrdered { lent: true, .. })
+        };
+        let lent: Vec<RangeId> = self.free_ids().filter(lent).collect();
+        for id in lent {
+            self.unlist(id);
+            self.settle_outside(id, true);
+        }
     }
 
     /// Whether a timeline has stream-ordered ranges.
@@ -71,7 +102,7 @@ impl Heap {
     /// What timelines have ordered: for each such range its timeline, and what that must have completed.
     pub(crate) fn ordered_positions(&self) -> impl Iterator<Item = (TimelineId, u64)> + '_ {
         self.free_ids().filter_map(|id| match self.ranges[id] {
-            Range { state: State::StreamOrdered { timeline }, position, .. } => {
+            Range { state: State::StreamOrdered { timeline, .. }, position, .. } => {
                 Some((timeline, position))
             }
             _ => None,
@@ -92,9 +123,22 @@ impl Heap {
         self.ordered.iter().sum()
     }
 
+    /// Nothing is lent any more, for the pool has no graph: what was is its streams' own.
+    pub(super) fn end_lending(&mut self) {
+        if self.stream_ordered_ranges() == 0 {
+            return;
+        }
+        let ids: Vec<RangeId> = self.free_ids().collect();
+        for id in ids {
+            if let State::StreamOrdered { timeline, lent: true } = self.ranges[id].state {
+                self.ranges.set_state(id, State::StreamOrdered { timeline, lent: false });
+            }
+        }
+    }
+
     /// Takes all stream-ordered ranges out of use, as [`Heap::free_later`] does, and returns them with
-    /// what they wait for.
-    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, TimelineId, u64)> {
+    /// what they wait for and whether they were lent.
+    pub(crate) fn hold_stream_ordered(&mut self) -> Vec<(RangeId, (TimelineId, u64), bool)> {
         let mut held = Vec::new();
         if self.stream_ordered_ranges() == 0 {
             return held;
@@ -102,10 +146,10 @@ impl Heap {
         let ids: Vec<RangeId> = self.free_ids().collect();
         for id in ids {
             let Range { state, position, .. } = self.ranges[id];
-            let State::StreamOrdered { timeline } = state else { continue };
+            let State::StreamOrdered { timeline, lent } = state else { continue };
             self.unlist(id);
             self.hold(id);
-            held.push((id, timeline, position));
+            held.push((id, (timeline, position), lent));
         }
         held
     }

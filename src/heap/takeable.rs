@@ -24,6 +24,7 @@ impl Heap {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
             }
             Requester::Outside { timeline } => self.takes_outside(range, timeline),
+            Requester::Lent { timeline, kept } => self.takes_lent(range, timeline, kept),
         }
     }
 
@@ -56,8 +57,26 @@ impl Heap {
     ) -> Option<bool> {
         match range.state {
             State::Idle { graphs, .. } => Some(!graphs && self.may_split(range.bytes)),
-            State::StreamOrdered { timeline: of } => {
+            State::StreamOrdered { timeline: of, lent: false } => {
                 Some(timeline == Some(of) && self.may_split(range.bytes))
+            }
+            state => state.is_free().then_some(false),
+        }
+    }
+
+    /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
+    /// before all that come: what these do not keep, or with `kept` all that they use.
+    #[inline]
+    pub(super) fn takes_lent(
+        &self,
+        range: &Range,
+        timeline: TimelineId,
+        kept: bool,
+    ) -> Option<bool> {
+        match range.state {
+            State::Idle { graphs, kept: keeps, .. } => Some(graphs && (kept || !keeps)),
+            State::StreamOrdered { timeline: of, lent: true } => {
+                Some(of == timeline && (kept || !self.is_kept((range.address, range.end()))))
             }
             state => state.is_free().then_some(false),
         }

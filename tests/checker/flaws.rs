@@ -528,6 +528,28 @@ fn a_search_finds_every_flaw_of_named_pools() {
     }
 }
 
+/// The same of graphs whose pool lends what they do not keep.
+#[test]
+fn a_search_finds_every_flaw_of_lending() {
+    let mut next = bytes();
+    for flaw in [
+        Flaw::LentBlocks,
+        Flaw::LentWork,
+        Flaw::LentEarly,
+        Flaw::LentKept,
+        Flaw::LentOrder,
+        Flaw::LentReturn,
+    ] {
+        let found = (0..400).find(|_| {
+            let program: Vec<u8> = (0..600).map(|_| next()).collect();
+            regraph_testing::lending(&program);
+            regraph_testing::flawed_lending(&program, flaw)
+        });
+        assert!(found.is_some(), "{flaw:?} was not found");
+        println!("{flaw:?} after {}", found.unwrap());
+    }
+}
+
 /// Random programs until the checker refuses a compaction.
 #[test]
 fn a_search_finds_every_flaw_of_compactions() {

@@ -4,6 +4,7 @@
 mod attempts;
 mod eager_programs;
 mod fuzz_smoke;
+mod lending;
 mod many_graphs;
 mod named_pools;
 mod property;

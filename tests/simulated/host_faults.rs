@@ -38,6 +38,12 @@ fn program(driver: &Sim, pool: &Pool<Sim>, streams: [StreamHandle; 2]) -> Result
         graphs.push(graph);
         outputs.push(output);
     }
+    // What the graphs do not keep is borrowed between launches, and used on another stream as well.
+    let borrowed = pool.lend(t)?.allocate(2 * MIB)?;
+    launch(t)?;
+    borrowed.record_stream(s)?;
+    drop(borrowed);
+    graphs[0].launch(s)?;
     let outside = pool.allocate(5 * MIB, t)?;
     launch(t)?;
     drop(outside);

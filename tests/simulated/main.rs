@@ -21,6 +21,7 @@ mod hard_cases;
 mod host_faults;
 mod hosts;
 mod inputs;
+mod lending;
 mod lifecycle;
 mod mapping_times;
 mod named_pools;

@@ -3,6 +3,7 @@
 mod eager;
 mod engine;
 mod given;
+mod lending;
 mod many;
 mod named;
 mod readers;
@@ -10,6 +11,7 @@ mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
+pub use lending::{flawed_lending, lending, run_lending};
 pub use many::{flawed_many_graphs, many_graphs, ManyGraphs, Shape, PAGE};
 pub use named::{flawed_named, named};
 pub use readers::{

@@ -10,11 +10,13 @@
 //! * [`callables`]: shapes, parts and pools of callables;
 //! * [`captures`]: how captures end, well or not;
 //! * [`launches`]: graphs of one pool, launched on many streams;
+//! * [`lending`]: work outside captures in what graphs do not keep between launches;
 //! * [`lives`]: outputs, graphs and pools that go while work runs.
 
 mod callables;
 mod captures;
 mod launches;
+mod lending;
 mod lives;
 
 use std::sync::Arc;

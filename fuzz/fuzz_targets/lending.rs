@@ -1,0 +1,8 @@
+//! Random programs whose pools lend what graphs do not keep.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    regraph_testing::lending(data);
+});

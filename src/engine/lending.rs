@@ -1,0 +1,228 @@
+//! Memory of graphs for work outside captures, between their launches.
+//!
+//! What a pool's graphs do not keep ([`kept`](crate::heap)) is nothing while none of them runs. A block that is
+//! *lent* lies there. Its host promises that its stream comes after the latest launch when it is handed out, and
+//! asks before the next one: that is refused while such a block lives, and comes after all that has used one.
+//! [`graphs::Pool`](crate::graphs::Pool) keeps that promise for its host.
+
+use super::allocate::{Request, POLLED};
+use super::config::Flaw;
+use super::live_blocks::LiveBlock;
+use super::names::PoolId;
+use super::report::Block;
+use super::state::{Locked, State};
+use super::streams::Position;
+use super::{one_stream, Engine, Error};
+use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
+use crate::heap::Requester;
+
+const CALL: &str = "lend";
+
+/// Which of its graphs' memory a pool lends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lent {
+    /// What blocks alone have lain on that were allocated and freed in one capture: each launch writes it
+    /// anew.
+    Temporary,
+    /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
+    /// written again first: neither outputs that were freed nor inputs that a capture freed. And a block that
+    /// lives when a capture into the pool begins is no longer lent: it is as an output of that capture, which
+    /// graphs that were captured before may overwrite.
+    AllFree,
+}
+
+impl<D: Driver> Engine<D> {
+    /// Hands out a block of at least `bytes` to `stream`, outside captures, in memory that graphs of the pool
+    /// use: what these do not keep between launches. `None` where there is no such place, the stream captures or a
+    /// capture into the pool is under way. The pool never grows for it, and memory that captures get at their end,
+    /// as planned, is not lent.
+    ///
+    /// **The host promises** that what the stream is given from now on comes after all launches of the pool's graphs
+    /// so far, and that before the next one it calls [`Engine::follow_lent`]; no block is lent between that and
+    /// the launch. [`graphs::Pool::lend`](crate::graphs::Pool::lend) does all of this.
+    ///
+    /// Freed, the memory goes to what the stream borrows next; to other streams that borrow after the next launch, or
+    /// once its work has completed; and to captures of the pool then.
+    ///
+    /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
+    ///
+    /// # Errors
+    /// [`Error::ZeroBytes`], [`Error::UnknownPool`], [`Error::PoolSuspended`], [`Error::PerThreadStream`],
+    /// [`Error::CaptureInvalidated`]; the driver's.
+    pub fn lend(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        lent: Lent,
+    ) -> Result<Option<Block>, Error> {
+        let request = self.ask(pool, bytes, stream.as_stream())?;
+        self.change(|locked| locked.lend(&request, lent))
+    }
+
+    /// Makes what `stream` is given from now on, a launch of a graph of the pool, come after all work that has used
+    /// memory which the pool has lent. Waits for nothing. [`Engine::forget_borrowers`] follows once the
+    /// launch is submitted.
+    ///
+    /// # Errors
+    /// [`Error::BlocksLent`] while such a block is live. [`Error::LentWork`], where no event can be recorded
+    /// behind that work now: on a stream that captures, or that belongs to another thread;
+    /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
+    /// [`graphs::Lending`](crate::graphs::Lending). [`Error::UnknownPool`]; the driver's.
+    pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
+    where
+        D: HostApi,
+    {
+        let stream = one_stream(stream.as_stream(), "launch")?;
+        self.change(|locked| locked.follow_lent(pool, stream))
+    }
+
+    /// Says that a launch was submitted behind all that [`Engine::follow_lent`] was asked for, and that later
+    /// launches come after it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
+        self.lock()?.pool(pool, "launch")?.forget_borrowers();
+        Ok(())
+    }
+
+    /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
+    /// Costs one event record where anything was freed since the last.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn mark_borrower(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error> {
+        let stream = one_stream(stream.as_stream(), CALL)?;
+        self.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            if let Some(timeline) = locked.state.timelines.known(stream) {
+                let row = locked.state.pool(pool, CALL)?;
+                if row.borrowers().iter().any(|mark| mark.timeline == timeline) {
+                    locked.state.timelines.fence(locked.driver, timeline);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether a safety rule of lending is left out: never, outside tests.
+    pub(crate) fn lends_early(&self) -> bool {
+        self.config.lacks(Flaw::LentEarly)
+    }
+}
+
+impl State {
+    /// Counts a block that is freed out of those that are lent: the next launch comes after all that has used it.
+    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
+        if block.lent.is_none() {
+            return;
+        }
+        let marks = self.marks_behind(block);
+        let Some(row) = self.pools.get_mut(block.pool) else { return };
+        row.remove_lent(block.bytes);
+        for mark in marks {
+            row.launch_behind(mark);
+        }
+    }
+
+    /// A capture comes to use a pool: what was lent of all that is free there becomes as its graph's outputs.
+    pub(super) fn adopt_lent(&mut self, pool: PoolId) {
+        if self.pools.get(pool).is_none_or(|row| row.lent().0 == 0) {
+            return;
+        }
+        let adopted = |block: &&LiveBlock| block.pool == pool && block.lent == Some(Lent::AllFree);
+        let adopted: Vec<LiveBlock> = self.blocks.iter().filter(adopted).cloned().collect();
+        for block in adopted {
+            self.note_lent_gone(&block);
+        }
+        let blocks = self.blocks.iter_mut().filter(|block| block.pool == pool);
+        for block in blocks.filter(|block| block.lent == Some(Lent::AllFree)) {
+            block.lent = None;
+        }
+    }
+
+    /// Where the streams stand that have used a block, or will when it is freed.
+    fn marks_behind(&mut self, block: &LiveBlock) -> Vec<Position> {
+        let own = match block.gone.as_deref() {
+            Some(&gone) => gone,
+            None => self.open_mark(block.stream),
+        };
+        let others = block.uses.iter().map(|used| used.stream);
+        others.map(|stream| self.open_mark(stream)).chain([own]).collect()
+    }
+
+    /// What a stream holds so far, or will until the next event behind it.
+    fn open_mark(&mut self, stream: StreamHandle) -> Position {
+        let timeline = self.timelines.of(stream);
+        Position { timeline, position: self.timelines.now(timeline) }
+    }
+}
+
+impl<D: Driver> Locked<'_, D> {
+    fn lend(&mut self, request: &Request, lent: Lent) -> Result<Option<Block>, Error> {
+        let &Request { pool, stream, bytes, .. } = request;
+        self.state.must_be_awake(pool, CALL)?;
+        if self.capture_of(stream, CALL)?.is_some() {
+            return Ok(None);
+        }
+        let row = self.state.pool(pool, CALL)?;
+        // A capture's record must name what stands in the pool.
+        if row.graphs() == 0 || row.captures() > 0 {
+            return Ok(None);
+        }
+        let kept = lent == Lent::AllFree || self.config.lacks(Flaw::LentKept);
+        let timeline = self.state.assign_stream(stream);
+        let requester = Requester::Lent { timeline, kept };
+        let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
+        self.poll_deferred(POLLED);
+        if self.state.pool(pool, CALL)?.take_passed() {
+            // The launch came after all who had it, and this stream comes after the launch.
+            for heap in self.state.pools.heaps_of(Some(pool)) {
+                self.state.pools.heap_mut(heap).free_lent();
+                self.state.touch(heap);
+            }
+        }
+        let mut found = self.place(requester, homes, bytes);
+        if found.is_none() && self.has_lent(pool) {
+            self.free_completed(Some(pool));
+            if self.config.lacks(Flaw::LentOrder) {
+                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            }
+            found = self.place(requester, homes, bytes);
+        }
+        Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
+    }
+
+    /// Whether streams have given back something in a pool that is not free for all yet.
+    fn has_lent(&self, pool: PoolId) -> bool {
+        let heaps = self.state.pools.heaps_of(Some(pool)).into_iter();
+        heaps.map(|heap| self.state.pools.heap(heap).unsettled()).sum::<usize>() > 0
+    }
+
+    fn follow_lent(&mut self, pool: PoolId, stream: StreamHandle) -> Result<(), Error>
+    where
+        D: HostApi,
+    {
+        let row = self.state.pool(pool, "launch")?;
+        let (live, _) = row.lent();
+        let behind: Vec<Position> = row.borrowers().to_vec();
+        if live > 0 && !self.config.lacks(Flaw::LentBlocks) {
+            let blocks = self.state.lent_blocks(pool);
+            return Err(Error::BlocksLent { pool: self.state.pools.label(pool), blocks });
+        }
+        let own = self.state.timelines.known(stream);
+        for mark in behind {
+            if own == Some(mark.timeline) || self.config.lacks(Flaw::LentWork) {
+                continue;
+            }
+            if !self.state.timelines.lead(self.driver, stream, mark)? {
+                let (pool, stream) =
+                    (self.state.pools.label(pool), self.state.timelines.stream(mark.timeline));
+                return Err(Error::LentWork { pool, stream });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Work outside captures in memory that a pool's graphs use, between their launches.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::memory::Memory;
+use super::order::Launched;
+use super::pool::{Pool, Shared};
+use super::Error;
+use crate::driver::{AsStream, HostApi, StreamHandle};
+use crate::engine::Lent;
+
+/// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
+///
+/// It may be kept for as long as the host likes: it borrows nothing itself, its blocks do. Dropped, it marks how far
+/// its stream is, so that launches on other threads can come after that. It stays on its thread, which is
+/// the stream's.
+pub struct Lending<D: HostApi> {
+    pool: Arc<Shared<D>>,
+    stream: StreamHandle,
+    /// How many launches of the pool the stream is known to come after, and the driver's number of it.
+    followed: Cell<Option<(u64, u64)>>,
+    thread: PhantomData<*const ()>,
+}
+
+impl<D: HostApi> Lending<D> {
+    /// A block of at least `bytes`, for the stream to use from now on: in memory of the pool's graphs if there is a
+    /// place, and else as [`Pool::allocate`] gives it.
+    ///
+    /// What the stream is given from now on comes after all launches of the pool's graphs so far. Until such a
+    /// block is dropped, none of them can be launched ([`Error::BlocksLent`]), and the next launch comes after
+    /// all that has used it: on its own stream, and on those that [`Memory::record_stream`] was told of.
+    ///
+    /// Costs a wait of the stream for an event where the pool was launched on another since the last call, and
+    /// what [`Engine::lend`](crate::engine::Engine::lend) does.
+    ///
+    /// # Errors
+    /// As [`Pool::follow`]; the engine's.
+    pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
+        let engine = self.pool.engine();
+        let mut order = self.pool.order();
+        order.must_launch(engine, self.pool.id())?;
+        let launched = Launched::on(engine.driver(), self.stream)?;
+        let now = Some((order.launches(), launched.id));
+        if self.followed.get() != now && !engine.lends_early() {
+            order.follow(engine, self.pool.id(), launched)?;
+            self.followed.set(now);
+        }
+        order.lends = true;
+        let block = engine.lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
+        drop(order);
+        match block {
+            Some(block) => Ok(Memory::new(block, self.pool.clone())),
+            None => Pool::of(self.pool.clone()).allocate(bytes, self.stream),
+        }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> StreamHandle {
+        self.stream
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> Pool<D> {
+        Pool::of(self.pool.clone())
+    }
+}
+
+impl<D: HostApi> Drop for Lending<D> {
+    fn drop(&mut self) {
+        // What cannot be marked now, the next launch marks or refuses.
+        let _ = self.pool.engine().mark_borrower(self.pool.id(), self.stream);
+    }
+}
+
+impl<D: HostApi> fmt::Debug for Lending<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lending")
+            .field("pool", &self.pool.id())
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: HostApi> Pool<D> {
+    /// Lets a stream that does not capture borrow memory of the pool's graphs while none of them runs: what they do
+    /// not keep between launches, which is all but outputs, inputs and what lies in blocks. Planned
+    /// captures ([`PoolConfig::plan`](crate::engine::PoolConfig::plan)) lend nothing.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use regraph::driver::{CaptureMode, HostApi};
+    /// # use regraph::{Config, Engine, Error, Pool, PoolConfig};
+    /// # use regraph_sim::{Launch, SimConfig, SimDriver};
+    /// # fn main() -> Result<(), Error> {
+    /// # let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    /// # let pool = Pool::new(&engine, PoolConfig::default());
+    /// # let stream = engine.driver().create_stream()?;
+    /// let (graph, ()) = engine.capture(stream, &pool, CaptureMode::Relaxed, |capture| {
+    ///     let temporary = capture.allocate(1 << 30, stream)?;
+    ///     engine.driver().launch_kernel(stream, Launch::default())?; // uses it
+    ///     drop(temporary);
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// graph.launch(stream)?;
+    /// let lending = pool.lend(stream)?;
+    /// let block = lending.allocate(1 << 30)?; // where the temporary block lies
+    /// engine.driver().launch_kernel(stream, Launch::default())?; // uses the block, after the graph
+    /// assert_eq!(pool.statistics()?.lent, 1 << 30);
+    /// assert!(matches!(graph.launch(stream), Err(Error::BlocksLent { .. })));
+    /// drop(block);
+    /// graph.launch(stream)?; // after that
+    /// assert_eq!(pool.reserved()?, 1 << 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pool::follow`].
+    pub fn lend(&self, stream: impl AsStream) -> Result<Lending<D>, Error> {
+        let launched = Launched::on(self.engine().driver(), stream)?;
+        self.shared().order().must_launch(self.engine(), self.id())?;
+        Ok(Lending {
+            pool: self.shared().clone(),
+            stream: launched.stream,
+            followed: Cell::new(None),
+            thread: PhantomData,
+        })
+    }
+}

@@ -1,0 +1,375 @@
+//! What a pool's graphs do not keep is lent between their launches: what else may happen meanwhile.
+
+use std::sync::Arc;
+use std::thread;
+
+use crate::common::MIB;
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, Spare};
+use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
+use regraph::plan::Options;
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+type Sim = Arc<SimDriver>;
+
+struct Bench {
+    driver: Sim,
+    engine: Arc<Engine<Sim>>,
+    pool: Pool<Sim>,
+}
+
+fn bench_of(config: PoolConfig) -> Bench {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default().report_leaks(false)));
+    let pool = Pool::new(&engine, config);
+    Bench { driver, engine, pool }
+}
+
+fn bench() -> Bench {
+    bench_of(PoolConfig::default())
+}
+
+impl Bench {
+    fn stream(&self) -> StreamHandle {
+        self.driver.create_stream().unwrap()
+    }
+
+    fn write(&self, stream: StreamHandle, memory: &Memory<Sim>, tag: u64) {
+        let whole = Tagged { address: memory.address(), bytes: memory.bytes(), tag };
+        let work = Work { outputs: &[whole], ..Work::default() };
+        self.driver.launch(stream, work, false).unwrap();
+    }
+
+    fn read(&self, stream: StreamHandle, memory: &Memory<Sim>, tag: u64) {
+        let whole = Tagged { address: memory.address(), bytes: memory.bytes(), tag };
+        let work = Work { inputs: &[whole], ..Work::default() };
+        self.driver.launch(stream, work, false).unwrap();
+    }
+
+    /// A graph with one temporary block of so many bytes.
+    fn graph(&self, stream: StreamHandle, bytes: u64) -> Graph<Sim> {
+        let body = |capture: &Capture<Sim>| {
+            let memory = capture.allocate(bytes, stream)?;
+            self.write(stream, &memory, 1);
+            self.read(stream, &memory, 1);
+            Ok::<_, Error>(())
+        };
+        self.engine.capture(stream, &self.pool, CaptureMode::Relaxed, body).unwrap().0
+    }
+
+    fn lent(&self) -> u64 {
+        self.pool.statistics().unwrap().lent
+    }
+
+    fn sound(&self) {
+        self.driver.complete_all_checked().unwrap();
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+}
+
+fn is_refused(graph: &Graph<Sim>, stream: StreamHandle) -> bool {
+    matches!(graph.launch(stream), Err(Error::BlocksLent { .. }))
+}
+
+fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
+    let before = b.lent();
+    let block = lending.allocate(bytes).unwrap();
+    assert_eq!(b.lent(), before + bytes, "it is lent");
+    block
+}
+
+#[test]
+fn a_capture_begins_while_blocks_are_lent() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let first = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(t).unwrap();
+    let block = borrow(&lending, &b, 4 * MIB);
+    b.write(t, &block, 7);
+    let second = b.graph(s, 8 * MIB);
+    let during = Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap();
+    let not_lent = lending.allocate(MIB).unwrap();
+    assert_eq!(b.lent(), 4 * MIB, "nothing is lent while the pool is captured into");
+    drop(during);
+    for graph in [&first, &second] {
+        assert!(is_refused(graph, s));
+    }
+    b.read(t, &block, 7);
+    drop((block, not_lent));
+    for graph in [&second, &first] {
+        graph.launch(s).unwrap();
+    }
+    b.sound();
+    // What was lent is the graphs' again.
+    let lending = b.pool.lend(s).unwrap();
+    let again = borrow(&lending, &b, 8 * MIB);
+    drop(again);
+}
+
+#[test]
+fn the_last_graph_goes_while_a_block_is_lent() {
+    let b = bench();
+    let s = b.stream();
+    let graph = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(s).unwrap();
+    let freed = borrow(&lending, &b, 2 * MIB);
+    let block = borrow(&lending, &b, 2 * MIB);
+    b.write(s, &freed, 3);
+    drop(freed);
+    drop(graph);
+    assert_eq!(b.lent(), 0, "no graph is left to lend it");
+    b.write(s, &block, 4);
+    let plain = b.pool.allocate(2 * MIB, s).unwrap();
+    b.write(s, &plain, 5);
+    b.read(s, &block, 4);
+    // A later graph has no part in it.
+    let graph = b.graph(s, 8 * MIB);
+    graph.launch(s).unwrap();
+    b.read(s, &block, 4);
+    drop((block, plain, graph, lending));
+    b.sound();
+    b.pool.synchronize().unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(b.pool.reserved().unwrap(), 0);
+}
+
+#[test]
+fn a_pool_is_not_suspended_while_blocks_are_lent() {
+    let b = bench();
+    let s = b.stream();
+    let graph = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(s).unwrap();
+    let block = borrow(&lending, &b, 2 * MIB);
+    b.write(s, &block, 3);
+    b.driver.complete_all();
+    assert!(
+        matches!(b.pool.suspend(), Err(Error::PoolHasBlocks { blocks, .. }) if blocks.len() == 1)
+    );
+    b.pool.suspend_discarding().unwrap();
+    assert!(matches!(lending.allocate(MIB), Err(Error::PoolSuspended { .. })));
+    b.pool.resume().unwrap();
+    assert!(is_refused(&graph, s), "it lives, whatever it holds");
+    drop(block);
+    b.driver.complete_all();
+    b.pool.suspend().unwrap();
+    b.pool.resume().unwrap();
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn what_was_lent_goes_neither_to_other_pools_nor_to_the_driver() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let held = b.pool.reserved().unwrap();
+    let lending = b.pool.lend(s).unwrap();
+    drop(borrow(&lending, &b, 8 * MIB));
+    b.engine.set_spare(b.pool.id(), Spare::Lent).unwrap();
+    let other = b.engine.create_pool(PoolConfig::default().borrows(true));
+    for stream in [s, t] {
+        b.engine.allocate(other, 2 * MIB, stream).unwrap();
+        b.pool.allocate(2 * MIB, stream).unwrap().into_block();
+    }
+    assert!(b.pool.reserved().unwrap() > held, "it grew");
+    b.driver.complete_all();
+    b.engine.empty_cache().unwrap();
+    let all = b.engine.statistics().unwrap().all.reserved_bytes.current;
+    assert!(all >= held + 8 * MIB, "{all}");
+    graph.launch(t).unwrap();
+    b.sound();
+}
+
+#[test]
+fn another_thread_marks_what_it_has_done_or_the_host_waits() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    let (to_other, from_main) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        let b = &b;
+        scope.spawn(move || {
+            let lending = b.pool.lend(t).unwrap();
+            let block = borrow(&lending, b, 4 * MIB);
+            b.write(t, &block, 9);
+            to_main.send(block).unwrap();
+            from_main.recv().unwrap();
+            drop(lending);
+            to_main.send(b.pool.lend(t).unwrap().allocate(4 * MIB).unwrap()).unwrap();
+            from_main.recv().unwrap();
+        });
+        // Freed here, on a stream that is the other thread's to mark.
+        drop(from_other.recv().unwrap());
+        assert!(matches!(graph.launch(s), Err(Error::LentWork { stream, .. }) if stream == t));
+        to_other.send(()).unwrap();
+        let block = from_other.recv().unwrap();
+        b.write(t, &block, 10);
+        drop(block);
+        assert!(matches!(graph.launch(s), Err(Error::LentWork { .. })));
+        assert!(b.engine.wait_for_device().unwrap());
+        graph.launch(s).unwrap();
+        to_other.send(()).unwrap();
+    });
+    b.sound();
+}
+
+#[test]
+fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let other = Pool::new(&b.engine, PoolConfig::default());
+    let lending = b.pool.lend(t).unwrap();
+    let block = borrow(&lending, &b, 4 * MIB);
+    b.write(t, &block, 9);
+    let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
+    assert!(matches!(lending.allocate(MIB), Err(Error::LaunchWhileCapturing { .. })));
+    drop(block);
+    assert!(matches!(graph.launch(s), Err(Error::LentWork { .. })));
+    drop(capture);
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn a_stream_that_borrowed_is_retired() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(t).unwrap();
+    let [first, second] = [(); 2].map(|()| borrow(&lending, &b, 4 * MIB));
+    b.write(t, &first, 9);
+    b.write(t, &second, 10);
+    drop((first, lending));
+    b.engine.retire_stream(t).unwrap();
+    assert!(is_refused(&graph, s));
+    drop(second);
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn a_graph_of_two_pools_is_launched_while_one_lends() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let other = Pool::new(&b.engine, PoolConfig::default());
+    let body = |capture: &Capture<Sim>| {
+        capture.join(&other, s)?;
+        let both = [capture.allocate(8 * MIB, s)?, other.allocate(8 * MIB, s)?];
+        both.iter().for_each(|memory| b.write(s, memory, 1));
+        Ok::<_, Error>(())
+    };
+    let (graph, ()) = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
+    let [first, second] = [&b.pool, &other].map(|pool| pool.lend(t).unwrap());
+    let block = first.allocate(8 * MIB).unwrap();
+    b.write(t, &block, 7);
+    drop(block);
+    let block = second.allocate(8 * MIB).unwrap();
+    b.write(t, &block, 8);
+    assert!(is_refused(&graph, s));
+    drop(block);
+    // The refusal has forgotten nothing of what the other pool's borrower did.
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn what_comes_at_a_captures_end_is_not_lent() {
+    let b = bench_of(PoolConfig::default().plan(Options::default()));
+    let s = b.stream();
+    let graph = b.graph(s, 32 * MIB);
+    let lending = b.pool.lend(s).unwrap();
+    let block = lending.allocate(8 * MIB).unwrap();
+    assert_eq!(b.lent(), 0);
+    b.write(s, &block, 7);
+    graph.launch(s).unwrap();
+    b.read(s, &block, 7);
+    drop(block);
+    b.driver.complete_all();
+    b.pool.compact().unwrap();
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn a_host_may_lend_all_that_is_free() {
+    let b = bench();
+    let s = b.stream();
+    let body = |capture: &Capture<Sim>| {
+        let output = capture.allocate(8 * MIB, s)?;
+        b.write(s, &output, 1);
+        Ok::<_, Error>(output)
+    };
+    let (graph, output) = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
+    drop(output);
+    b.driver.complete_all();
+    let (pool, engine) = (b.pool.id(), &b.engine);
+    let lend = |lent| {
+        engine.free(b.pool.allocate(512, s).unwrap().into_block().id).unwrap();
+        engine.lend(pool, 8 * MIB, s, lent).unwrap()
+    };
+    assert!(lend(Lent::Temporary).is_none(), "another graph may read the output that was freed");
+    let block = lend(Lent::AllFree).unwrap();
+    assert!(matches!(engine.follow_lent(pool, s), Err(Error::BlocksLent { .. })));
+    // A checkpoint knows it, and going back ends it: the host answers for the order.
+    let checkpoint = engine.checkpoint(pool).unwrap();
+    let restored = engine.restore(pool, &checkpoint).unwrap();
+    assert_eq!((restored.freed.len(), restored.live.len()), (1, 1));
+    assert_eq!(b.lent(), 0, "it is as an output now");
+    engine.follow_lent(pool, s).unwrap();
+    engine.free(restored.live[0].id).unwrap();
+    assert!(engine.free(block.id).is_err());
+    b.driver.complete_all();
+    assert!(lend(Lent::Temporary).is_none(), "what was kept before it was lent is kept");
+    drop(graph);
+}
+
+#[test]
+fn what_lives_of_all_that_is_free_is_an_output_once_a_capture_begins() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let first = b.graph(s, 8 * MIB);
+    let (pool, engine) = (b.pool.id(), &b.engine);
+    b.pool.follow(t).unwrap();
+    let [all, part] =
+        [Lent::AllFree, Lent::Temporary].map(|lent| engine.lend(pool, 2 * MIB, t, lent).unwrap());
+    let (all, part) = (all.unwrap(), part.unwrap());
+    assert_eq!(b.lent(), 4 * MIB);
+    let second = b.graph(s, 8 * MIB);
+    assert_eq!(b.lent(), 2 * MIB, "the other waits for its host");
+    assert!(matches!(engine.follow_lent(pool, s), Err(Error::BlocksLent { .. })));
+    engine.free(part.id).unwrap();
+    second.launch(s).unwrap();
+    first.launch(s).unwrap();
+    engine.free(all.id).unwrap();
+    b.driver.complete_all();
+    // It is kept, as an output that was freed.
+    let lending = b.pool.lend(s).unwrap();
+    let block = lending.allocate(8 * MIB).unwrap();
+    let end = block.address() + block.bytes();
+    assert!(end <= all.address || all.address + all.bytes <= block.address());
+    drop(block);
+    first.launch(s).unwrap();
+    b.sound();
+}
+
+#[test]
+fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
+    let b = bench();
+    let s = b.stream();
+    let graph = b.graph(s, 8 * MIB);
+    let calls = |b: &Bench| {
+        let before = b.driver.total_calls() + b.driver.host_calls();
+        graph.launch(s).unwrap();
+        b.driver.total_calls() + b.driver.host_calls() - before
+    };
+    calls(&b);
+    let alone = calls(&b);
+    let lending = b.pool.lend(s).unwrap();
+    assert_eq!(calls(&b), alone);
+    drop(borrow(&lending, &b, MIB));
+    assert_eq!(calls(&b), alone, "on the stream of the launch its own order does");
+    b.sound();
+}
