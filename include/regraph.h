@@ -299,6 +299,16 @@ enum regraph_error
      */
     REGRAPH_ERROR_COMPACTION_REFUSED = 58,
     /**
+     * The graph was not launched: blocks live in memory that its pool has lent, and the launch would
+     * overwrite them. Free them first (see regraph_pool_borrow()).
+     */
+    REGRAPH_ERROR_BLOCKS_LENT = 59,
+    /**
+     * The graph was not launched: a stream has used memory that its pool has lent, and the engine cannot
+     * record an event on it now, because it captures or belongs to another thread.
+     */
+    REGRAPH_ERROR_LENT_WORK = 60,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -1228,6 +1238,41 @@ regraph_error regraph_pool_compact(const struct regraph_engine *engine,
 regraph_error regraph_pool_get_excess_bytes(const struct regraph_engine *engine,
                                             struct regraph_pool pool,
                                             uint64_t *bytes);
+
+/**
+ * Allocates a block of at least `bytes` for `stream`, which does not capture, in memory that the pool's
+ * graphs do not keep between launches: all that they use but outputs, inputs and live blocks. Where there is no
+ * such place, or none is lent because a capture uses the pool or has a plan, the block is as
+ * regraph_allocate() gives it. Later work on `stream` waits for the launches so far that
+ * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
+ *
+ * Until such a block is freed these calls refuse to launch the pool's graphs. The next launch then waits for
+ * all work that has used it, on the streams that were recorded for it too. Launches by other calls are the
+ * caller's to order: none may run or be submitted while such a block lives.
+ *
+ * Threads: the one that uses `stream`; launches may come from any. The stream's work on a block that
+ * another thread frees is ordered by the next call with this stream on the borrowing thread; a launch
+ * before that fails with REGRAPH_ERROR_LENT_WORK.
+ *
+ * Errors: those of regraph_allocate(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_ORDER_LOST.
+ */
+regraph_error regraph_pool_borrow(const struct regraph_engine *engine,
+                                  struct regraph_pool pool,
+                                  uint64_t bytes,
+                                  regraph_stream stream,
+                                  struct regraph_block *block);
+
+/**
+ * The bytes of live blocks in memory that the pool's graphs have lent: `bytes` gets them. A part of the
+ * allocated bytes. See regraph_pool_borrow().
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+ */
+regraph_error regraph_pool_get_lent_bytes(const struct regraph_engine *engine,
+                                          struct regraph_pool pool,
+                                          uint64_t *bytes);
 
 /**
  * Whether a pool is short of a part of its memory, because the driver refused to give back what

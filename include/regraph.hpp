@@ -537,6 +537,21 @@ public:
         return bytes;
     }
 
+    /// Allocates a block in memory that the graphs do not keep between launches, if there is a place: see
+    /// regraph_pool_borrow(). While it lives, launches throw REGRAPH_ERROR_BLOCKS_LENT.
+    block borrow(std::uint64_t bytes, regraph_stream stream) const {
+        regraph_block made{};
+        detail::check(regraph_pool_borrow(state_->engine->raw, state_->raw, bytes, stream, &made));
+        return {state_, made};
+    }
+
+    /// The bytes of live blocks in memory that the graphs have lent.
+    std::uint64_t lent_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_pool_get_lent_bytes(state_->engine->raw, state_->raw, &bytes));
+        return bytes;
+    }
+
     /// Has the graphs share the memory that they can by now: see regraph_pool_compact(). Returns the bytes
     /// that were given back.
     std::uint64_t compact() const {

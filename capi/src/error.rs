@@ -115,6 +115,12 @@ pub enum regraph_error {
     /// The checker refuses to have the pool compacted: a flaw of the engine. All graphs and blocks have
     /// the memory that they had.
     REGRAPH_ERROR_COMPACTION_REFUSED = 58,
+    /// The graph was not launched: blocks live in memory that its pool has lent, and the launch would
+    /// overwrite them. Free them first (see regraph_pool_borrow()).
+    REGRAPH_ERROR_BLOCKS_LENT = 59,
+    /// The graph was not launched: a stream has used memory that its pool has lent, and the engine cannot
+    /// record an event on it now, because it captures or belongs to another thread.
+    REGRAPH_ERROR_LENT_WORK = 60,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -143,7 +149,7 @@ names! {
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_CAPTURING
     REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_POOL_HAS_BLOCKS
-    REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The

@@ -132,6 +132,8 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
         Error::PoolGoing { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
+        Error::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
+        Error::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }

@@ -9,7 +9,9 @@ use crate::arguments::{put_if_wanted, text, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::guard;
-use crate::handles::{regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT};
+use crate::handles::{
+    regraph_block, regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT,
+};
 
 /// Creates an empty pool that may hold `max_bytes`, or REGRAPH_NO_LIMIT. Memory comes with the
 /// first allocation. Graphs of one pool share memory and never run at once: give graphs that are to
@@ -224,6 +226,63 @@ pub unsafe extern "C" fn regraph_pool_get_excess_bytes(
         let (engine, out) =
             unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
         out.put(on!(engine, engine => engine.excess_bytes(pool.into()))?);
+        Ok(())
+    })
+}
+
+/// Allocates a block of at least `bytes` for `stream`, which does not capture, in memory that the pool's
+/// graphs do not keep between launches: all that they use but outputs, inputs and live blocks. Where there is no
+/// such place, or none is lent because a capture uses the pool or has a plan, the block is as
+/// regraph_allocate() gives it. Later work on `stream` waits for the launches so far that
+/// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
+///
+/// Until such a block is freed these calls refuse to launch the pool's graphs. The next launch then waits for
+/// all work that has used it, on the streams that were recorded for it too. Launches by other calls are the
+/// caller's to order: none may run or be submitted while such a block lives.
+///
+/// Threads: the one that uses `stream`; launches may come from any. The stream's work on a block that
+/// another thread frees is ordered by the next call with this stream on the borrowing thread; a launch
+/// before that fails with REGRAPH_ERROR_LENT_WORK.
+///
+/// Errors: those of regraph_allocate(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_ORDER_LOST.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_borrow(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: u64,
+    stream: regraph_stream,
+    block: *mut regraph_block,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
+        let lent = on!(engine, engine => {
+            let lending = engine.pool(pool.into(), "borrow")?.lend(named(stream))?;
+            lending.allocate(bytes)?.into_block()
+        });
+        out.put(lent.into());
+        Ok(())
+    })
+}
+
+/// The bytes of live blocks in memory that the pool's graphs have lent: `bytes` gets them. A part of the
+/// allocated bytes. See regraph_pool_borrow().
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_get_lent_bytes(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
+        out.put(on!(engine, engine => engine.pool_statistics(pool.into()))?.lent);
         Ok(())
     })
 }

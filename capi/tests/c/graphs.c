@@ -169,10 +169,30 @@ static void graphs_of_a_pool_never_run_at_once(void) {
     OK(regraph_pool_follow(e, it.pool, it.b));
     OK(regraph_pool_synchronize(e, it.pool));
 
+    /* What the graphs do not keep is lent between launches. */
+    {
+        regraph_block block;
+        uint64_t bytes = 1, before = used(it);
+        OK(regraph_pool_borrow(e, it.pool, 2 * MIB, it.b, &block));
+        OK(regraph_pool_get_lent_bytes(e, it.pool, &bytes));
+        CHECK(bytes == 2 * MIB && used(it) == before);
+        OK(regraph_sim_launch(e, it.b, false));
+        IS(REGRAPH_ERROR_BLOCKS_LENT, by_executable(it, 0, it.a));
+        SAYS("free them first");
+        OK(regraph_free(e, block.id));
+        OK(by_executable(it, 0, it.a));
+        OK(regraph_pool_get_lent_bytes(e, it.pool, &bytes));
+        CHECK(bytes == 0);
+    }
+
     /* Not on a stream that captures, and not without memory. */
     OK(regraph_begin_stream_capture(e, it.other, it.b, REGRAPH_CAPTURE_RELAXED, &capture));
     IS(REGRAPH_ERROR_CAPTURING, by_executable(it, 0, it.b));
     IS(REGRAPH_ERROR_CAPTURING, regraph_pool_follow(e, it.pool, it.b));
+    {
+        regraph_block block;
+        IS(REGRAPH_ERROR_CAPTURING, regraph_pool_borrow(e, it.pool, MIB, it.b, &block));
+    }
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_end_capture(e, capture, none, NULL));
     SAYS("regraph_finish_stream_capture");
     OK(regraph_abandon_capture(e, capture));

@@ -163,6 +163,9 @@ static void captures_and_graphs() {
         auto live = p.allocate(4 * MIB, a);
         throws(REGRAPH_ERROR_POOL_HAS_BLOCKS, [&] { p.suspend(); });
         CHECK(p.suspend_discarding() > 0 && p.resume() > 0);
+        auto borrowed = p.borrow(MIB, a);
+        CHECK(borrowed.bytes() == MIB && p.lent_bytes() == 0);  // what came at the end is not lent
+        planned.launch(a);
     }
     p.synchronize();
     OK(regraph_sim_synchronize(e.raw()));

@@ -59,6 +59,8 @@ static void unknown_pool(bench it, regraph_pool pool) {
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_explain(e, pool, it.stream, &explanation));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_statistics(e, pool, &statistics));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend(e, pool, &bytes));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_borrow(e, pool, 1, it.stream, &block));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_lent_bytes(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend_discarding(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_resume(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_is_suspended(e, pool, &suspended));

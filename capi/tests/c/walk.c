@@ -137,6 +137,10 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_pool_get_excess_bytes(e, it.pool, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_pool_is_short(NULL, it.pool, &suspended));
     IS(REGRAPH_ERROR_NULL, regraph_pool_is_short(e, it.pool, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_borrow(NULL, it.pool, 1, it.a, &block));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_borrow(e, it.pool, 1, it.a, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_get_lent_bytes(NULL, it.pool, &bytes));
+    IS(REGRAPH_ERROR_NULL, regraph_pool_get_lent_bytes(e, it.pool, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(NULL, it.pool, 1, it.a, &block));
     IS(REGRAPH_ERROR_NULL, regraph_allocate(e, it.pool, 1, it.a, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_allocate_fixed(NULL, it.pool, 1, it.a, &block));
