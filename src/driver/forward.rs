@@ -81,6 +81,7 @@ macro_rules! forward_host_api {
             replay(executable: $crate::driver::ExecutableHandle, stream: $crate::driver::StreamHandle) -> $crate::driver::Result<()>;
             destroy_executable(executable: $crate::driver::ExecutableHandle) -> $crate::driver::Result<()>;
             synchronize() -> $crate::driver::Result<()>;
+            is_idle() -> $crate::driver::Result<bool>;
         }
     };
 }

@@ -101,6 +101,14 @@ pub trait HostApi: Driver + 'static {
     /// # Errors
     /// What the driver answers, errors of earlier work included.
     fn synchronize(&self) -> Result<()>;
+
+    /// Whether the device has done all work that this process has given it. No stream of the device may
+    /// be capturing: as [`HostApi::synchronize`] the question would invalidate that.
+    ///
+    /// # Errors
+    /// What the driver answers; [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction) where it
+    /// is older than CUDA 12.5.
+    fn is_idle(&self) -> Result<bool>;
 }
 
 impl<H: HostApi + ?Sized> HostApi for std::sync::Arc<H> {

@@ -136,8 +136,9 @@ impl<D: Driver> Engine<D> {
         self.lock().ok()?.pools.keeper_of(pool)
     }
 
-    /// The pools of regions, by the tags of these.
-    pub(crate) fn tagged_pools(&self) -> Vec<(Arc<str>, PoolId)> {
+    /// The pools that belong to regions ([`PoolConfig::tag`](super::PoolConfig::tag)), each with the tag of its
+    /// region; none of a poisoned engine.
+    pub fn tagged_pools(&self) -> Vec<(Arc<str>, PoolId)> {
         let tagged = |state: MutexGuard<'_, State>| {
             state.pools.tagged().map(|(tag, pool)| (tag.clone(), pool)).collect()
         };
@@ -240,6 +241,15 @@ impl<D: Driver> Engine<D> {
         let mut state = self.lock()?;
         state.pool(pool, "is_suspended")?;
         Ok(state.pools.is_shut(pool))
+    }
+
+    /// Refuses a pool that is suspended, asleep or short of a part of its memory, in the name of a call of the
+    /// host's own: for hosts that launch graphs by themselves.
+    ///
+    /// # Errors
+    /// [`Error::PoolSuspended`], [`Error::UnknownPool`].
+    pub fn require_awake(&self, pool: PoolId, call: &'static str) -> Result<(), Error> {
+        self.lock()?.must_be_awake(pool, call)
     }
 
     /// Whether a pool is short of a part of its memory, because the driver refused to give back what had

@@ -29,6 +29,7 @@ mod names;
 mod no_invalidation;
 mod picture;
 mod plugin;
+mod region_doors;
 mod region_faults;
 mod rules;
 mod settings;

@@ -1,7 +1,7 @@
 //! What a host says of pools and captures.
 
-use regraph::driver::{CaptureId, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle};
-use regraph::engine::{self, PoolConfig, Spare};
+use regraph::driver::{CaptureId, CaptureStatus, GraphHandle, StreamHandle, Transfer};
+use regraph::engine::{self, Spare};
 use regraph::internals::journal::Journal;
 use regraph::sync::Ordering;
 
@@ -10,7 +10,7 @@ use super::pools::{Announced, Pools, UNNAMED};
 use super::routes::Route;
 use super::{EndedGraph, Error, Filter, Plugin, PoolKey};
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// From now on requests of the streams that `filter` takes belong to a pool. The pool lives until
     /// it was let go of as often as it was begun. Returns the route's number on its device.
     ///
@@ -36,7 +36,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         let _returned = device.returned.at_end();
         // Both at once: what waits for the device must not meet a capture that has just begun.
         let mut pools = device.pools();
-        let config = PoolConfig::default();
+        let config = device.graph_config();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
         Ok(device.routes.push(key, private.pool, filter, ended_graph))
     }
@@ -304,7 +304,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// The capture that a stream is in, and its graph.
     pub(super) fn capture_of(
         &self,

@@ -1,6 +1,6 @@
 //! Going back to what lived in a pool at an earlier point, as PyTorch's CUDA graph trees do.
 
-use regraph::driver::{Driver, HostApi};
+use regraph::driver::Transfer;
 use regraph::engine::{Checkpoint, PoolId};
 use regraph::snapshot::Action;
 
@@ -19,7 +19,7 @@ pub struct Restored {
     pub live: Vec<u64>,
 }
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// The blocks that are live in a pool. From now on captures into the pool neither get their memory at
     /// their end nor map ahead, which moves memory. See [`Engine::checkpoint`](regraph::engine::Engine::checkpoint).
     ///
@@ -89,7 +89,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// The live blocks of a pool and where they lie, if someone watches.
     fn watched_in(&self, pool: PoolId) -> Result<Vec<(u64, LiveBlock)>, Error> {
         if !self.watch.is_on() {

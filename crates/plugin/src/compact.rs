@@ -1,13 +1,13 @@
 //! Pools of planned captures that give back what their graphs need no more.
 
-use regraph::driver::{Driver, HostApi};
+use regraph::driver::Transfer;
 use regraph::engine::PoolId;
 
 use super::device::Device;
 use super::pools::PoolKey;
 use super::{Error, Plugin};
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// Has the graphs of a named pool of a device, or of all its pools, share as much memory as they can by
     /// now, and returns how many bytes went back to the driver: see
     /// [`Engine::compact_pool`](regraph::engine::Engine::compact_pool). Where an earlier call has left a
@@ -48,7 +48,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// The pool of a name, or all that graphs may be in.
     fn graph_pools(&self, key: Option<PoolKey>, call: &'static str) -> Result<Vec<PoolId>, Error> {
         let pools = self.pools();

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use regraph::driver::{Driver, ErrorKind, HostApi, StreamHandle};
+use regraph::driver::{ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId, Spare};
+use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
+use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
 use super::reports::Reports;
 use super::routes::{EndedGraph, Routes};
 use super::sources::{asking, Returned};
@@ -15,11 +17,16 @@ use super::watch::{Watch, Watched};
 use super::Error;
 
 /// A device.
-pub(super) struct Device<D: Driver + HostApi> {
+pub(super) struct Device<D: Transfer> {
     pub(super) number: u32,
-    pub(super) engine: Engine<Watched<D>>,
+    pub(super) engine: Arc<Engine<Watched<D>>>,
+    pub(super) regions: Regions<Watched<D>>,
     /// Of eager work.
     pub(super) eager: PoolId,
+    /// Of eager work in regions.
+    pub(super) eager_in_regions: EagerPools,
+    /// One for all devices.
+    pub(super) graph_region: GraphRegion,
     /// Of eager work while its blocks are not cached, once they were not.
     pub(super) uncached: OnceLock<PoolId>,
     /// Whether they are. One for all devices.
@@ -35,18 +42,23 @@ pub(super) struct Device<D: Driver + HostApi> {
     pools: Mutex<Pools>,
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     pub(super) fn new(
         number: u32,
         engine: Engine<Watched<D>>,
         watch: Arc<Watch>,
         caches: Arc<AtomicBool>,
+        graph_region: GraphRegion,
     ) -> Self {
+        let engine = Arc::new(engine);
         let eager = engine.create_pool(PoolConfig::default().borrows(true));
         Self {
             number,
+            regions: Regions::new(&engine),
             engine,
             eager,
+            eager_in_regions: EagerPools::default(),
+            graph_region,
             uncached: OnceLock::new(),
             caches,
             blocks: Addresses::new(),
@@ -73,7 +85,8 @@ impl<D: Driver + HostApi> Device<D> {
     /// The same, where that waits for no other thread but for a look into a table, and for no work.
     #[inline]
     pub(super) fn allocate_at_once(&self, bytes: u64, stream: StreamHandle) -> Option<u64> {
-        if self.watch.is_on() || !self.routes.take_nothing() {
+        // A region's pool may have to be made.
+        if self.watch.is_on() || !self.routes.take_nothing() || entered_at().is_some() {
             return None;
         }
         let block = self.engine.allocate_at_once(self.eager_pool(), bytes, stream)?;
@@ -141,8 +154,12 @@ impl<D: Driver + HostApi> Device<D> {
         }
     }
 
+    /// The pool of what the calling thread asks for outside captures.
     #[inline]
-    fn eager_pool(&self) -> PoolId {
+    pub(super) fn eager_pool(&self) -> PoolId {
+        if let Some(pool) = self.eager_pool_of_region() {
+            return pool;
+        }
         if self.caches.load(Ordering::Relaxed) {
             return self.eager;
         }
@@ -156,7 +173,7 @@ impl<D: Driver + HostApi> Device<D> {
         let Some((capture, _)) = self.capture_of(stream)? else { return Ok(self.eager) };
         let mut pools = self.pools();
         self.end_late(&mut pools);
-        let new = || self.engine.create_pool(PoolConfig::default());
+        let new = || self.engine.create_pool(self.graph_config());
         Ok(*pools.strays.entry(capture).or_insert_with(new))
     }
 
@@ -198,7 +215,8 @@ impl<D: Driver + HostApi> Device<D> {
         result
     }
 
-    /// Counts a user of a pool, which is made with `config` if there is none of that name.
+    /// Counts a user of a pool, which is made with `config` if there is none of that name, in the region that the
+    /// calling thread is in.
     pub(super) fn use_pool<'a>(
         &self,
         pools: &'a mut Pools,
@@ -210,15 +228,18 @@ impl<D: Driver + HostApi> Device<D> {
             // A new pool must not take memory beside that of pools which nothing needs.
             self.drop_unused(pools);
         }
-        let private = pools.private.entry(key).or_insert_with(|| Private {
-            pool: self.engine.create_pool(config.clone()),
-            users: 0,
-            releases: 0,
-            graphs: Vec::new(),
-            config,
-            spare,
-            eager: false,
-            checkpointed: false,
+        let private = pools.private.entry(key).or_insert_with(|| {
+            let config = of_thread(config);
+            Private {
+                pool: self.engine.create_pool(config.clone()),
+                users: 0,
+                releases: 0,
+                graphs: Vec::new(),
+                config,
+                spare,
+                eager: false,
+                checkpointed: false,
+            }
         });
         private.users += 1;
         if private.users == 1 {
@@ -279,8 +300,12 @@ impl<D: Driver + HostApi> Device<D> {
 
     /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
     fn wait_for_device(&self) -> bool {
-        let captures = !self.routes.take_no_streams() || self.engine.is_recording();
-        !captures && self.engine.wait_for_device().unwrap_or(false)
+        !self.captures() && self.engine.wait_for_device().unwrap_or(false)
+    }
+
+    /// Whether something captures on the device, or may.
+    pub(super) fn captures(&self) -> bool {
+        !self.routes.take_no_streams() || self.engine.is_recording()
     }
 
     pub(super) fn let_go_of(&self, pools: &mut Pools) -> bool {

@@ -79,6 +79,23 @@ pub enum Error {
         /// Its name.
         key: PoolKey,
     },
+    /// No region was ever named so.
+    #[error("{call}: there is no region {tag:?}; nothing was put into one of that name")]
+    UnknownRegion {
+        /// The plug-in's call.
+        call: &'static str,
+        /// The tag.
+        tag: String,
+    },
+    /// The calling thread has not entered the region that it is to leave, or has left it.
+    #[error("leave_region: the calling thread has not entered this region; leave it where it was entered")]
+    NotEntered,
+    /// A device has work.
+    #[error("try_sleep: device {device} is not idle; call sleep, which waits for it")]
+    DeviceRuns {
+        /// Its number.
+        device: u32,
+    },
     /// Requests are sent to a pool that is to be changed.
     #[error("set_no_split: requests are sent to pool {key:?}; end that first")]
     PoolBegun {

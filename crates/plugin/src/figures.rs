@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{json, Map, Value};
 
-use regraph::driver::{Driver, HostApi, StreamHandle};
+use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::{Figure, Figures, FreeRange, PoolId, Statistics};
 use regraph::snapshot::Snapshot;
 
@@ -28,15 +28,16 @@ pub(super) const BY_NAME: [(&str, Of); 9] = [
     ("requested_bytes", |it| it.requested_bytes),
 ];
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Those of
-    /// PyTorch's own that an engine does not know are zero, and memory that suspended pools have given
-    /// back stands beside them.
+    /// PyTorch's own that an engine does not know are zero. Memory that suspended pools have given back stands
+    /// beside them, and of each region, by its tag, what it holds, has given back and keeps on the host.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
     pub fn statistics(&self, device: u32) -> Result<Value, Error> {
-        let statistics = self.device(device)?.engine.statistics()?;
+        let device = self.device(device)?;
+        let statistics = device.engine.statistics()?;
         let mut all: Map<String, Value> = BY_NAME
             .into_iter()
             .map(|(name, of)| (name.to_owned(), classes(&statistics, of)))
@@ -47,6 +48,18 @@ impl<D: Driver + HostApi> Plugin<D> {
         let split = self.config.settings.max_split_bytes;
         all.insert("max_split_size".to_owned(), split.map_or(json!(-1), |bytes| json!(bytes)));
         all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
+        let regions = device.regions.report().into_iter().map(|region| {
+            let figures = json!({
+                "awake_bytes": region.awake_bytes,
+                "asleep_bytes": region.asleep_bytes,
+                "host_bytes": region.host_bytes,
+            });
+            (region.tag.to_string(), figures)
+        });
+        let regions: Map<String, Value> = regions.collect();
+        if !regions.is_empty() {
+            all.insert("regions".to_owned(), Value::Object(regions));
+        }
         if let Value::Object(counts) = json!(statistics.counts) {
             all.extend(counts);
         }
@@ -123,16 +136,14 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn pools(&self, device: u32) -> Result<Vec<PoolReport>, Error> {
         let device = self.device(device)?;
-        let report = |key: PoolKey, pool: PoolId, graphs: usize| {
+        let regions = device.engine.tagged_pools();
+        let report = |(key, pool, graphs): (PoolKey, PoolId, usize)| {
             let figures = device.engine.pool_statistics(pool)?;
             let (reserved, allocated) = (figures.reserved, figures.allocated);
-            Ok(PoolReport { key, pool, reserved, allocated, graphs })
+            let region = regions.iter().find(|&&(_, of)| of == pool).map(|(tag, _)| tag.clone());
+            Ok(PoolReport { key, region, pool, reserved, allocated, graphs })
         };
-        device
-            .all_pools()
-            .into_iter()
-            .map(|(key, pool, graphs)| report(key, pool, graphs))
-            .collect()
+        device.all_pools().into_iter().map(report).collect()
     }
 
     /// The free ranges of all pools of a device as a stream sees them now, with why it may not take
@@ -181,7 +192,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// What a pool holds: all of it, for small blocks, for large ones.
     fn held_by(&self, pool: PoolId) -> Option<[Figure; 3]> {
         let figures = self.engine.statistics_of(pool).ok()?;
@@ -208,7 +219,10 @@ impl<D: Driver + HostApi> Device<D> {
         all.sort_unstable();
         let strays = pools.strays.values().map(|&pool| (UNNAMED, pool, 1));
         let uncached = self.uncached.get().map(|&pool| (UNNAMED, pool, 0));
-        [(UNNAMED, self.eager, 0)].into_iter().chain(uncached).chain(strays).chain(all).collect()
+        let in_regions =
+            self.eager_in_regions.all().into_iter().map(|(_, pool)| (UNNAMED, pool, 0));
+        let eager = [(UNNAMED, self.eager, 0)].into_iter().chain(in_regions).chain(uncached);
+        eager.chain(strays).chain(all).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
-use regraph::driver::{Driver, HostApi, StreamHandle};
+use regraph::driver::{StreamHandle, Transfer};
 use regraph::engine::{Figure, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
@@ -30,7 +30,7 @@ pub struct LiveBlock {
 /// and six.
 pub const FIGURES: usize = 4 * 9 * 3 + 6;
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
     /// ends that.
     ///
@@ -102,7 +102,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// Hands out a block while someone watches.
     #[cold]
     pub(super) fn allocate_watched(

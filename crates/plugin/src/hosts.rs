@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use regraph::driver::{CaptureId, Driver, HostApi, StreamHandle};
-use regraph::engine::{self, BlockId, PoolConfig, Spare};
+use regraph::driver::{CaptureId, StreamHandle, Transfer};
+use regraph::engine::{self, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
@@ -34,7 +34,7 @@ impl HostLock for () {
     }
 }
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// As [`Plugin::allocate`], for any stream that a host may name, with a lock of the host's held. The per-thread default stream is
     /// another stream in each thread, so its requests get what [`Plugin::allocate_unordered`] gives.
     ///
@@ -178,7 +178,7 @@ impl<D: Driver + HostApi> Plugin<D> {
         };
         let route = {
             let mut pools = found.pools();
-            let config = PoolConfig::default();
+            let config = found.graph_config();
             let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;
             found.routes.push_capture(key, private.pool, capture)
         };
@@ -232,7 +232,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     fn free_block(&self, block: BlockId, stream: Option<StreamHandle>) -> Result<(), Error> {
         match stream {
             Some(stream) => Ok(self.engine.free_from(block, stream)?),

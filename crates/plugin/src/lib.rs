@@ -29,6 +29,7 @@ mod hosts;
 mod map;
 mod named;
 mod pools;
+mod regions;
 mod reports;
 mod routes;
 mod sharing;
@@ -48,7 +49,7 @@ pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
 use device::Device;
-use regraph::driver::{Driver, DriverError, HostApi, StreamHandle};
+use regraph::driver::{DriverError, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
 use regraph::settings::{PlanChoice, Settings};
@@ -62,7 +63,7 @@ pub type Observer = Arc<dyn Fn(u32, &OutOfMemory) + Send + Sync>;
 type Connect<D> = Box<dyn Fn(u32) -> Result<D, DriverError> + Send + Sync>;
 
 /// The allocator of a process. All calls may come from any thread.
-pub struct Plugin<D: Driver + HostApi> {
+pub struct Plugin<D: Transfer> {
     connect: Connect<D>,
     /// Without growth ahead and plans: these are for captures whose end is told in time. Its settings are
     /// those that it began with.
@@ -80,11 +81,13 @@ pub struct Plugin<D: Driver + HostApi> {
     caches: Arc<AtomicBool>,
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
+    backups: regions::Backups,
+    graph_region: regions::GraphRegion,
     watch: Arc<Watch>,
     sharing: sharing::Sharing,
 }
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// The most devices that a process may have.
     pub const DEVICES: u32 = 64;
 
@@ -116,6 +119,8 @@ impl<D: Driver + HostApi> Plugin<D> {
             journals: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
+            backups: Mutex::default(),
+            graph_region: Arc::default(),
             watch: Arc::default(),
             sharing: sharing::Sharing::default(),
         }
@@ -200,7 +205,7 @@ impl<D: Driver + HostApi> Plugin<D> {
 
     /// The engines that there are by now, in the order of their devices.
     pub fn engines(&self) -> impl Iterator<Item = &Engine<Watched<D>>> {
-        self.devices().map(|device| &device.engine)
+        self.devices().map(|device| &*device.engine)
     }
 
     /// Adds one that is told of requests that fail for want of memory. It must not ask for any.
@@ -298,9 +303,15 @@ impl<D: Driver + HostApi> Plugin<D> {
         if let Some(options) = &*history {
             engine.keep_history(options)?;
         }
-        // Another thread may have been faster; then its own is the one.
         let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
-        Ok(slot.get_or_init(|| Box::new(Device::new(number, engine, watch, caches))))
+        let backups = heard(&self.backups);
+        let graphs = Arc::clone(&self.graph_region);
+        let device = Device::new(number, engine, watch, caches, graphs);
+        for (tag, &backup) in &*backups {
+            device.regions.set_backup(tag, backup);
+        }
+        // Another thread may have been faster; then its own is the one.
+        Ok(slot.get_or_init(|| Box::new(device)))
     }
 
     /// The device that an address was handed out for, as its host has it.

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{Driver, HostApi, Source};
+use regraph::driver::{Source, Transfer};
 use regraph::engine::{self, PoolConfig, Spare};
 use regraph::sync::Ordering;
 
@@ -17,7 +17,7 @@ use super::pools::PoolKey;
 use super::sources::StandIn;
 use super::{Error, Plugin};
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// Counts a user of a pool, and makes the pool with the first. With `source` all memory of it comes
     /// from there: it is asked with nothing locked, so it may wait for threads that call the plug-in. What it
     /// does not take back is offered again later.
@@ -174,7 +174,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     /// Those of that call; [`Error::Driver`] where the device cannot be had.
     pub fn largest_block(&self, device: u32) -> Result<u64, Error> {
         let device = self.device(device)?;
-        Ok(device.engine.largest_block(device.eager)?)
+        Ok(device.engine.largest_block(device.eager_pool())?)
     }
 
     /// The memory that the block at an address lies in: where it begins, and its size. See
@@ -200,7 +200,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-impl<D: Driver + HostApi> Device<D> {
+impl<D: Transfer> Device<D> {
     /// What stands in for a pool's source where the engine asks.
     fn stand_in(&self, key: PoolKey, source: Arc<dyn Source>) -> Arc<dyn Source> {
         let (watch, returned) = (Arc::clone(&self.watch), Arc::clone(&self.returned));

@@ -1,6 +1,7 @@
 //! The pools that a host has named for its graphs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::thread::ThreadId;
 
 use crate::map::{new_map, Map};
@@ -14,11 +15,13 @@ pub type PoolKey = (u64, u64);
 pub(super) const UNNAMED: PoolKey = (0, 0);
 
 /// A pool as its host sees it. All in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolReport {
-    /// Its name; zeros for the pool of eager work.
+    /// Its name; zeros for pools of eager work.
     pub key: PoolKey,
+    /// The tag of the region that it belongs to, if it does.
+    pub region: Option<Arc<str>>,
     /// Its name in the engine.
     pub pool: PoolId,
     /// Held from the driver.
@@ -58,8 +61,8 @@ impl Private {
     /// Who may have what is free in it now.
     pub(super) fn spare_now(&self) -> Spare {
         match self.users {
-            // The source is waiting for its memory.
-            0 if self.config.source.is_some() => Spare::GivenBack,
+            // The source is waiting for its memory; and of a region nothing may be others' when it is to sleep.
+            0 if self.config.source.is_some() || self.config.tag.is_some() => Spare::GivenBack,
             0 => Spare::Lent,
             _ => self.spare,
         }

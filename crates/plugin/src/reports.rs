@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use regraph::driver::{CaptureId, Driver, HostApi};
+use regraph::driver::{CaptureId, Transfer};
 use regraph::engine::{CaptureReport, PlanReport};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -98,7 +98,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// What the latest captures on a device came to, up to 32 of them, oldest first. The least memory
     /// of each is computed when it is asked for the first time.
     ///

@@ -13,6 +13,7 @@ use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::PoolId;
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
+use super::regions::entered_at;
 use super::PoolKey;
 
 /// Says whether requests of a stream belong to a route. May be asked from any thread, as long as the
@@ -79,6 +80,11 @@ thread_local! {
 
 /// Tells routes and lists of them apart.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Tells what a thread has entered apart, in the order of time.
+pub(super) fn next() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The routes of a device, the latest last.
 pub(super) struct Routes {
@@ -246,21 +252,19 @@ impl Routes {
         routes.iter().rev().find(takes).map(|it| it.route)
     }
 
-    /// The calling thread's latest route on the device.
+    /// The calling thread's latest route on the device, unless the thread has entered a region since.
     fn own(&self) -> Option<Route> {
-        OWN.with_borrow_mut(|own| {
+        let route = OWN.with_borrow_mut(|own| {
             own.retain(|it| it.stands.load(Ordering::Acquire));
             OWN_COUNT.set(own.len());
             own.iter().rev().find(|it| it.routes == self.number).map(|it| it.route)
-        })
+        });
+        let entered = entered_at();
+        route.filter(|route| entered.is_none_or(|entered| entered < route.serial))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
         // No step leaves the list half changed.
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn next() -> u64 {
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

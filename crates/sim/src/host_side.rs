@@ -113,6 +113,13 @@ impl State {
         self.meet_illegal()
     }
 
+    fn is_idle(&mut self, device: u32) -> Fallible<bool> {
+        self.forbid_captures_on(device)?;
+        let streams = self.streams.iter().filter(|stream| stream.device == device);
+        let mut last = streams.filter_map(|stream| stream.last);
+        Ok(last.all(|step| self.execution.is_done(step)))
+    }
+
     /// Completes all work; fails where some of it met memory that was not there.
     pub(super) fn complete_checked(&mut self) -> Fallible<()> {
         self.complete_all();
@@ -179,6 +186,10 @@ impl HostApi for SimDriver {
 
     fn synchronize(&self) -> Result<()> {
         self.program("cuCtxSynchronize", |state| state.synchronize(self.device))
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        self.program("cuCtxRecordEvent", |state| state.is_idle(self.device))
     }
 }
 

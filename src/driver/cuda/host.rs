@@ -1,13 +1,14 @@
 //! [`HostApi`]: streams, captures and graphs.
 
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use super::super::{
     CaptureMode, Driver, EventHandle, ExecutableHandle, GraphHandle, HostApi, Result, StreamHandle,
 };
-use super::error::nonsense;
+use super::error::{failure, nonsense};
 use super::raw::{self, Pointer};
-use super::CudaDriver;
+use super::{symbols, CudaDriver};
 
 fn mode(mode: CaptureMode) -> u32 {
     match mode {
@@ -110,5 +111,27 @@ impl HostApi for CudaDriver {
         let _current = self.bind()?;
         // SAFETY: takes nothing.
         unsafe { self.symbols.synchronize() }
+    }
+
+    fn is_idle(&self) -> Result<bool> {
+        const CALL: &str = "cuCtxRecordEvent";
+        // SAFETY: the C prototype of this function in cuda.h: a context and an event.
+        let record = unsafe {
+            std::mem::transmute::<*const c_void, unsafe extern "C" fn(Pointer, Pointer) -> u32>(
+                symbols::address(CALL)?,
+            )
+        };
+        let event = self.create_event()?;
+        let idle = {
+            let _current = self.bind()?;
+            // SAFETY: context and event live, and the event is of this context.
+            match unsafe { record(self.raw_context(), event.as_raw()) } {
+                0 => self.query_event(event),
+                code => Err(failure(&self.symbols, CALL, code)),
+            }
+        };
+        // An event that work is behind goes when that is done.
+        self.destroy_event(event)?;
+        idle
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 pub use handle::HandleError;
 use handle::{Handle, Piece, Sender};
-use regraph::driver::{AllocationName, Descriptor, Driver, HostApi};
+use regraph::driver::{AllocationName, Descriptor, Transfer};
 use regraph::engine::{self, ImportId, SharedPiece};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -150,7 +150,7 @@ fn fetch(sender: &Sender, _: &[Piece]) -> Result<Vec<Descriptor>, Error> {
     Err(Error::Unreachable { process: sender.process, by_number: why(), by_socket: why() })
 }
 
-impl<D: Driver + HostApi> Plugin<D> {
+impl<D: Transfer> Plugin<D> {
     /// Says how another process can map the block at an address. The block must live until that process
     /// has finished with it. See [`Engine::share`](engine::Engine::share).
     ///
@@ -277,7 +277,7 @@ impl<D: Driver + HostApi> Plugin<D> {
     }
 }
 
-fn import<D: Driver + HostApi>(
+fn import<D: Transfer>(
     device: &Device<D>,
     pieces: &[Piece],
     descriptors: &[Descriptor],
@@ -288,7 +288,7 @@ fn import<D: Driver + HostApi>(
     Ok((Mapped::Import(import), address))
 }
 
-fn open_allocation<D: Driver + HostApi>(
+fn open_allocation<D: Transfer>(
     device: &Device<D>,
     name: &AllocationName,
 ) -> Result<(Mapped, u64), Error> {

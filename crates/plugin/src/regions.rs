@@ -1,0 +1,301 @@
+//! Memory by tag that sleeps and wakes: what threads ask for in a region, and pools that they make there.
+//!
+//! A thread that has entered a region gets what it asks for outside captures from a pool of the region's on
+//! each device, and pools that it makes meanwhile, by name or for a capture, belong to the region too. That is
+//! known to the thread itself, as its routes are, so a region costs other threads nothing. Of a region and a
+//! route of the thread's own the later one counts; a capture has its memory from its own pool.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use regraph::driver::Transfer;
+use regraph::engine::{self, PoolConfig, PoolId};
+use regraph::regions::{Backup, Region};
+use regraph::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::device::Device;
+use super::pools::PoolKey;
+use super::routes::next;
+use super::{heard, Error, Plugin};
+
+/// A region that a thread is in.
+struct Entered {
+    number: u64,
+    /// None where it has gone out of all.
+    tag: Option<Arc<str>>,
+}
+
+thread_local! {
+    /// How many the thread is in.
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// The latest last.
+    static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Looks at the region that the calling thread has entered last, if it is in any.
+#[inline]
+fn current<R>(look: impl FnOnce(&Entered) -> R) -> Option<R> {
+    // A thread that ends is in none.
+    match COUNT.try_with(Cell::get) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => ENTERED.try_with(|entered| entered.borrow().last().map(look)).ok()?,
+    }
+}
+
+/// When the calling thread has entered its region, as routes are numbered.
+pub(super) fn entered_at() -> Option<u64> {
+    current(|entered| entered.number)
+}
+
+/// The same configuration, in the region that the calling thread is in, or in none where it has gone out of all.
+pub(super) fn of_thread(config: PoolConfig) -> PoolConfig {
+    in_region(config, current(|entered| entered.tag.clone()))
+}
+
+/// The same configuration with another tag, or without one, where that is given.
+fn in_region(mut config: PoolConfig, tag: Option<Option<Arc<str>>>) -> PoolConfig {
+    if let Some(tag) = tag {
+        config.tag = tag;
+    }
+    config
+}
+
+/// The region of graphs' pools that are made in none.
+pub(super) type GraphRegion = Arc<Mutex<Option<Arc<str>>>>;
+
+/// What becomes of regions' contents, by their tags: those that were ever named.
+pub(super) type Backups = Mutex<BTreeMap<Arc<str>, Backup>>;
+
+/// A device's pools of eager work in regions, by tag.
+#[derive(Debug, Default)]
+pub(super) struct EagerPools(Mutex<BTreeMap<Arc<str>, PoolId>>);
+
+impl EagerPools {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PoolId>> {
+        // No step leaves the table half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each with its tag.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, PoolId)> {
+        self.lock().iter().map(|(tag, &pool)| (tag.clone(), pool)).collect()
+    }
+}
+
+impl<D: Transfer> Plugin<D> {
+    /// The calling thread is in the region `tag` from now on, until [`Plugin::leave_region`] with the number
+    /// that is returned: what it asks for outside captures, on any device, lies in memory of the region, and
+    /// pools that it makes belong to the region. What lies elsewhere stays there, such as pools that were made
+    /// before. What other threads ask for, those of backward passes among them, does not count.
+    ///
+    /// Regions can be entered in a region: the one that was entered last counts. With `None` the thread is in
+    /// none meanwhile.
+    pub fn enter_region(&self, tag: Option<&str>) -> u64 {
+        let tag = tag.map(|tag| {
+            let known = heard(&self.backups).get_key_value(tag).map(|(tag, _)| tag.clone());
+            known.unwrap_or_else(|| {
+                self.set_region_backup(tag, Backup::default());
+                tag.into()
+            })
+        });
+        let number = next();
+        ENTERED.with_borrow_mut(|all| {
+            all.push(Entered { number, tag });
+            COUNT.set(all.len());
+        });
+        number
+    }
+
+    /// Puts the pools of captures that threads begin while they are in no region into the region `tag` from now
+    /// on, on every device; into none with `None`. Pools that exist stay where they are.
+    pub fn put_graphs_into(&self, tag: Option<&str>) {
+        let tag: Option<Arc<str>> = tag.map(Into::into);
+        if let Some(tag) = &tag {
+            if !heard(&self.backups).contains_key(tag) {
+                self.set_region_backup(tag, Backup::default());
+            }
+        }
+        *heard(&self.graph_region) = tag;
+    }
+
+    /// Ends what [`Plugin::enter_region`] began in the calling thread, in any order.
+    ///
+    /// # Errors
+    /// [`Error::NotEntered`]: another thread has begun it, or it has ended.
+    pub fn leave_region(&self, number: u64) -> Result<(), Error> {
+        ENTERED.with_borrow_mut(|all| {
+            let row = all.iter().position(|it| it.number == number).ok_or(Error::NotEntered)?;
+            all.remove(row);
+            COUNT.set(all.len());
+            Ok(())
+        })
+    }
+
+    /// Sets what becomes of what a region's live blocks hold from its next sleep on, on every device. Without
+    /// this call it is [`Backup::Host`].
+    pub fn set_region_backup(&self, tag: &str, backup: Backup) {
+        // Held until all devices have it: one that is made meanwhile has it too.
+        let mut backups = heard(&self.backups);
+        if backups.get(tag) != Some(&backup) {
+            backups.insert(tag.into(), backup);
+            self.tell_backup(tag, backup);
+        }
+    }
+
+    fn tell_backup(&self, tag: &str, backup: Backup) {
+        self.devices().for_each(|device| device.regions.set_backup(tag, backup));
+    }
+
+    /// Gives the device memory of regions back to the driver, on all devices, of all regions with `None`, and
+    /// returns how many bytes went. See [`Regions::sleep`](regraph::regions::Regions::sleep), which also says
+    /// what the host promises. Addresses stay; what is asked for in a region that sleeps, and captures into
+    /// pools of it, are refused. Graphs are launched by the host, which may not launch any whose pool sleeps
+    /// ([`Plugin::require_awake`]), nor any that uses other memory of the region.
+    ///
+    /// Waits for each device, one after the other, with other threads' requests waiting meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRegion`]; [`engine::Error::DeviceCaptures`], also where a capture may begin any time; those
+    /// of [`Regions::sleep`](regraph::regions::Regions::sleep). Regions of devices that were done before sleep
+    /// then.
+    pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        self.known_regions(tags, "sleep")?;
+        self.devices().map(|device| device.sleep(tags, true)).sum()
+    }
+
+    /// Like [`Plugin::sleep`], but waits for nothing: a device that has anything to do is left alone, whatever
+    /// that uses.
+    ///
+    /// # Errors
+    /// As [`Plugin::sleep`], and [`Error::DeviceRuns`].
+    pub fn try_sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        self.known_regions(tags, "try_sleep")?;
+        self.devices().map(|device| device.sleep(tags, false)).sum()
+    }
+
+    /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks
+    /// held; returns how many bytes came. See [`Regions::wake`](regraph::regions::Regions::wake). Where memory is
+    /// short, pools that graphs have let go of are given back for it too.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRegion`]; those of that call. Regions of devices that were done before are awake then.
+    pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        self.known_regions(tags, "wake")?;
+        self.devices().map(|device| device.wake(tags)).sum()
+    }
+
+    /// The figures of a device's regions, in the order of their tags; none of one that nothing was asked of.
+    pub fn regions(&self, device: u32) -> Vec<Region> {
+        let device = self.devices.get(device as usize).and_then(OnceLock::get);
+        device.map_or_else(Vec::new, |device| device.regions.report())
+    }
+
+    /// The regions that were ever named, in order.
+    pub fn region_tags(&self) -> Vec<Arc<str>> {
+        heard(&self.backups).keys().cloned().collect()
+    }
+
+    /// Whether a region sleeps, or a part of it, on any device.
+    ///
+    /// # Errors
+    /// [`Error::UnknownRegion`].
+    pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
+        self.known_regions(Some(&[tag]), "is_asleep")?;
+        for device in self.devices() {
+            if device.regions.is_asleep(tag)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses a named pool whose region sleeps on any device: no graph of it may be launched.
+    ///
+    /// # Errors
+    /// [`engine::Error::PoolSuspended`].
+    pub fn require_awake(&self, key: PoolKey, call: &'static str) -> Result<(), Error> {
+        for device in self.devices() {
+            let private = device.pools().private.get(&key).map(|private| private.pool);
+            let Some(pool) = private else { continue };
+            device.engine.require_awake(pool, call)?;
+        }
+        Ok(())
+    }
+
+    /// The region of a named pool, if it belongs to one on any device.
+    pub fn region_of(&self, key: PoolKey) -> Option<Arc<str>> {
+        let tag = |device: &Device<D>| device.pools().private.get(&key)?.config.tag.clone();
+        self.devices().find_map(tag)
+    }
+
+    /// Page-locked memory of the host that regions of all devices hold, in bytes.
+    pub fn region_host_bytes(&self) -> u64 {
+        self.devices().map(|device| device.regions.host_bytes()).sum()
+    }
+
+    /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many bytes that
+    /// was. The next sleep has to lock pages anew.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn free_region_host(&self) -> Result<u64, Error> {
+        self.devices().map(|device| Ok(device.regions.free_host()?)).sum()
+    }
+
+    fn known_regions(&self, tags: Option<&[&str]>, call: &'static str) -> Result<(), Error> {
+        let known = heard(&self.backups);
+        let unknown = tags.into_iter().flatten().find(|tag| !known.contains_key(**tag));
+        unknown.map_or(Ok(()), |tag| Err(Error::UnknownRegion { call, tag: (*tag).to_owned() }))
+    }
+}
+
+impl<D: Transfer> Device<D> {
+    /// How a pool of captures is made.
+    pub(super) fn graph_config(&self) -> PoolConfig {
+        of_thread(in_region(PoolConfig::default(), Some(heard(&self.graph_region).clone())))
+    }
+
+    /// The pool of eager work of the region that the calling thread is in.
+    #[inline]
+    pub(super) fn eager_pool_of_region(&self) -> Option<PoolId> {
+        current(|entered| {
+            let tag = entered.tag.as_ref()?;
+            let mut pools = self.eager_in_regions.lock();
+            if let Some(&pool) = pools.get(tag) {
+                return Some(pool);
+            }
+            // What it borrowed from others would not sleep.
+            let pool = self.engine.create_pool(PoolConfig::default().tag(tag.clone()));
+            pools.insert(tag.clone(), pool);
+            Some(pool)
+        })
+        .flatten()
+    }
+
+    fn sleep(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
+        let call = if wait { "sleep" } else { "try_sleep" };
+        let _returned = self.returned.at_end();
+        // Routes are added under this lock: no capture begins while the device is waited for.
+        let mut pools = self.pools();
+        self.end_late(&mut pools);
+        if self.captures() {
+            return Err(engine::Error::DeviceCaptures { call }.into());
+        }
+        // The host does not say which streams use a live block. Behind this there is nothing to wait for,
+        // but the engine takes note of what has completed.
+        if !wait && !self.engine.driver().is_idle()? {
+            return Err(Error::DeviceRuns { device: self.number });
+        }
+        Ok(self.regions.sleep(tags)?)
+    }
+
+    fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        let _returned = self.returned.at_end();
+        match self.regions.wake(tags) {
+            Err(engine::Error::ResumeOutOfMemory(_)) if self.let_go() => {}
+            woken => return Ok(woken?),
+        }
+        Ok(self.regions.wake(tags)?)
+    }
+}
