@@ -100,6 +100,21 @@
 #define REGRAPH_CAPTURE_RELAXED 2
 
 /**
+ * What live blocks of a region hold is kept in page-locked memory of the host while it sleeps.
+ */
+#define REGRAPH_BACKUP_HOST 0
+
+/**
+ * It is lost: blocks hold anything when the region wakes.
+ */
+#define REGRAPH_BACKUP_NONE 1
+
+/**
+ * It stays on the device: the region does not sleep.
+ */
+#define REGRAPH_BACKUP_DEVICE 2
+
+/**
  * The result of a call. Every call that can fail returns one; regraph_last_error_message() says
  * more. Unless its documentation says otherwise, a call that fails has changed nothing, and has
  * written nothing through its pointers.
@@ -309,6 +324,27 @@ enum regraph_error
      */
     REGRAPH_ERROR_LENT_WORK = 60,
     /**
+     * The pool's region is asleep, and wakes by regraph_regions_wake() alone.
+     */
+    REGRAPH_ERROR_POOL_ASLEEP = 61,
+    /**
+     * No pool has this tag, and nothing was said of it.
+     */
+    REGRAPH_ERROR_UNKNOWN_REGION = 62,
+    /**
+     * A stream of the device captures, so the device cannot be waited for: end the capture first.
+     */
+    REGRAPH_ERROR_DEVICE_CAPTURES = 63,
+    /**
+     * A graph of the pool may be running: see regraph_regions_sleep().
+     */
+    REGRAPH_ERROR_POOL_RUNS = 64,
+    /**
+     * The host has no page-locked memory left for what a region holds: see
+     * regraph_regions_set_backup().
+     */
+    REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
+    /**
      * Anything else; the message says what.
      */
     REGRAPH_ERROR_OTHER = 99,
@@ -455,6 +491,11 @@ typedef struct regraph_explanation regraph_explanation;
  * The live blocks at one time, in order of addresses.
  */
 typedef struct regraph_leak_list regraph_leak_list;
+
+/**
+ * The regions at one time, in the order of their tags.
+ */
+typedef struct regraph_region_list regraph_region_list;
 
 /**
  * The id of a pool. No id is given twice in a process: calls reject the id of a pool that was
@@ -629,6 +670,36 @@ typedef struct regraph_capture_report {
  * An executable graph: the same type as CUgraphExec and cudaGraphExec_t.
  */
 typedef struct CUgraphExec_st *regraph_executable;
+
+/**
+ * A region's figures, all in bytes. Later versions may add fields at the end.
+ */
+typedef struct regraph_region {
+    /**
+     * Its tag. Lives as long as the list.
+     */
+    const char *tag;
+    /**
+     * Device memory that it holds.
+     */
+    uint64_t awake_bytes;
+    /**
+     * Device memory that it had and gave back: it asks for this again when it wakes.
+     */
+    uint64_t asleep_bytes;
+    /**
+     * What the host keeps of it.
+     */
+    uint64_t host_bytes;
+    /**
+     * How many pools it has.
+     */
+    size_t pools;
+    /**
+     * One of the REGRAPH_BACKUP constants.
+     */
+    int32_t backup;
+} regraph_region;
 
 /**
  * A node of a graph: the same type as CUgraphNode and cudaGraphNode_t. Unique within a capture.
@@ -1133,6 +1204,20 @@ regraph_error regraph_pool_create_named(const struct regraph_engine *engine,
                                         const char *name,
                                         uint64_t max_bytes,
                                         struct regraph_pool *pool);
+
+/**
+ * Creates a pool that belongs to the region `tag`, whose memory sleeps and wakes as one
+ * (regraph_regions_sleep()). `tag` and `name` are UTF-8 and are copied; NULL means none.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_INVALID_TEXT.
+ */
+regraph_error regraph_pool_create_in_region(const struct regraph_engine *engine,
+                                            const char *tag,
+                                            const char *name,
+                                            uint64_t max_bytes,
+                                            struct regraph_pool *pool);
 
 /**
  * Gives all memory of a pool back to the driver and destroys the pool.
@@ -1772,6 +1857,138 @@ regraph_error regraph_graph_forget_journal(const struct regraph_engine *engine,
  */
 regraph_error regraph_release_graph(const struct regraph_engine *engine,
                                     struct regraph_graph_id graph);
+
+/**
+ * Says what becomes of what live blocks of a region hold from its next sleep on: one of the
+ * REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
+ * without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
+                                         const char *tag,
+                                         int32_t backup);
+
+/**
+ * Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
+ * regraph_regions_wake(). `tags` names `count` regions; NULL means all. `bytes` gets the bytes that were
+ * given back; it may be NULL. Regions that sleep stay as they are.
+ *
+ * Waits for the device first. From the call until the regions are awake no work may be submitted that uses
+ * their memory: allocations from them, captures into them and launches by regraph_launch_graph() and
+ * regraph_launch_executable() are refused (REGRAPH_ERROR_POOL_SUSPENDED), other work the engine does not see.
+ * Blocks can be freed, and graphs released. Other processes may not have the memory mapped.
+ *
+ * Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
+ * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
+ * REGRAPH_ERROR_ORDER_LOST: nothing has changed. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+ * another call goes on, and regraph_regions_wake() brings all back with its contents.
+ */
+regraph_error regraph_regions_sleep(const struct regraph_engine *engine,
+                                    const char *const *tags,
+                                    size_t count,
+                                    uint64_t *bytes);
+
+/**
+ * Like regraph_regions_sleep(), but waits for nothing. Work that uses live blocks of the regions must have
+ * completed; launches that the library made, and work on freed blocks, are looked at.
+ *
+ * Threads: any.
+ *
+ * Errors: as regraph_regions_sleep(); REGRAPH_ERROR_POOL_RUNS while a graph of the regions may be running.
+ */
+regraph_error regraph_regions_try_sleep(const struct regraph_engine *engine,
+                                        const char *const *tags,
+                                        size_t count,
+                                        uint64_t *bytes);
+
+/**
+ * Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held
+ * where that was kept. `tags` names `count` regions; NULL means all. `bytes` gets the bytes that came; it may
+ * be NULL. When the call returns any stream may use the memory. Where memory is short, what is free in other
+ * pools is given back for it.
+ *
+ * Threads: any. Other calls on the engine wait while contents are copied.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER. All that was
+ * asked for sleeps then, and what the host keeps is untouched: another call, for fewer regions, goes on.
+ */
+regraph_error regraph_regions_wake(const struct regraph_engine *engine,
+                                   const char *const *tags,
+                                   size_t count,
+                                   uint64_t *bytes);
+
+/**
+ * Whether a region sleeps, or a part of it.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_is_asleep(const struct regraph_engine *engine,
+                                        const char *tag,
+                                        bool *asleep);
+
+/**
+ * Page-locked memory of the host that the engine's regions hold, in bytes: what sleeping regions keep
+ * there, and what earlier sleeps needed.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_get_host_bytes(const struct regraph_engine *engine,
+                                             uint64_t *bytes);
+
+/**
+ * Gives page-locked memory that keeps nothing at present back to the host. `bytes` gets the bytes that were
+ * given back; it may be NULL. The next sleep locks pages anew, which takes more than ten times as long as
+ * a copy.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_DRIVER, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_free_host(const struct regraph_engine *engine,
+                                        uint64_t *bytes);
+
+/**
+ * Lists the regions that have pools. `regions` gets a list to be destroyed with
+ * regraph_region_list_destroy().
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_report(const struct regraph_engine *engine,
+                                     struct regraph_region_list **regions);
+
+/**
+ * The number of regions of a list; 0 for NULL.
+ *
+ * Threads: any.
+ */
+size_t regraph_region_list_count(const struct regraph_region_list *regions);
+
+/**
+ * One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
+ * beyond the end.
+ *
+ * Threads: any.
+ */
+const struct regraph_region *regraph_region_list_get(const struct regraph_region_list *regions,
+                                                     size_t index);
+
+/**
+ * Destroys a list. Does nothing for NULL.
+ *
+ * Threads: any, while no other call uses the list.
+ */
+void regraph_region_list_destroy(struct regraph_region_list *regions);
 
 /**
  * Lists every free range of a pool, in order of addresses, with whether `stream` can take it now,

@@ -33,6 +33,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <regraph.h>
 
@@ -96,9 +97,9 @@ struct pool_state {
     std::shared_ptr<engine_state> engine;
     regraph_pool raw;
 
-    pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes, const char *name)
+    pool_state(std::shared_ptr<engine_state> of, std::uint64_t max_bytes, const char *name, const char *region)
         : engine(std::move(of)), raw() {
-        check(regraph_pool_create_named(engine->raw, name, max_bytes, &raw));
+        check(regraph_pool_create_in_region(engine->raw, region, name, max_bytes, &raw));
     }
     pool_state(const pool_state &) = delete;
     pool_state &operator=(const pool_state &) = delete;
@@ -206,6 +207,60 @@ public:
         return owned.get();
     }
 
+    /// Says what becomes of what a region's live blocks hold while it sleeps (REGRAPH_BACKUP_HOST and so on).
+    void set_backup(const char *tag, std::int32_t backup) const {
+        detail::check(regraph_regions_set_backup(raw(), tag, backup));
+    }
+
+    /// Gives the memory of regions back and keeps their addresses: see regraph_regions_sleep(). Returns the
+    /// bytes that were given back. `sleep()` means all regions.
+    std::uint64_t sleep() const { return moved(regraph_regions_sleep, nullptr, 0); }
+    std::uint64_t sleep(const std::vector<const char *> &tags) const { return moved(regraph_regions_sleep, tags); }
+
+    /// The same without a wait: see regraph_regions_try_sleep(). Throws REGRAPH_ERROR_POOL_RUNS.
+    std::uint64_t try_sleep() const { return moved(regraph_regions_try_sleep, nullptr, 0); }
+    std::uint64_t try_sleep(const std::vector<const char *> &tags) const {
+        return moved(regraph_regions_try_sleep, tags);
+    }
+
+    /// Brings the memory of sleeping regions back with what it held: see regraph_regions_wake(). Returns the
+    /// bytes that came. Throws REGRAPH_ERROR_RESUME_OUT_OF_MEMORY.
+    std::uint64_t wake() const { return moved(regraph_regions_wake, nullptr, 0); }
+    std::uint64_t wake(const std::vector<const char *> &tags) const { return moved(regraph_regions_wake, tags); }
+
+    /// Whether a region sleeps, or a part of it.
+    bool is_asleep(const char *tag) const {
+        bool asleep = false;
+        detail::check(regraph_regions_is_asleep(raw(), tag, &asleep));
+        return asleep;
+    }
+
+    /// Calls `each(const regraph_region &)` for every region, in the order of their tags.
+    template <class Each>
+    void regions(Each &&each) const {
+        regraph_region_list *found = nullptr;
+        detail::check(regraph_regions_report(raw(), &found));
+        const std::unique_ptr<regraph_region_list, void (*)(regraph_region_list *)> owned(
+            found, regraph_region_list_destroy);
+        for (std::size_t row = 0; row < regraph_region_list_count(found); ++row) {
+            each(*regraph_region_list_get(found, row));
+        }
+    }
+
+    /// Page-locked memory of the host that regions hold, in bytes.
+    std::uint64_t host_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_regions_get_host_bytes(raw(), &bytes));
+        return bytes;
+    }
+
+    /// Gives page-locked memory that keeps nothing back to the host. Returns the bytes that were given back.
+    std::uint64_t free_host() const {
+        std::uint64_t bytes = 0;
+        detail::check(regraph_regions_free_host(raw(), &bytes));
+        return bytes;
+    }
+
     /// Tells the engine that a stream is about to be destroyed. Throws REGRAPH_ERROR_STREAM_IN_USE:
     /// the stream must live on.
     void retire_stream(regraph_stream stream) const { detail::check(regraph_retire_stream(raw(), stream)); }
@@ -226,6 +281,20 @@ private:
     friend class pool;
 
     engine() : state_(std::make_shared<detail::engine_state>()) {}
+
+    template <class Call>
+    std::uint64_t moved(Call call, const char *const *tags, std::size_t count) const {
+        std::uint64_t bytes = 0;
+        detail::check(call(raw(), tags, count, &bytes));
+        return bytes;
+    }
+
+    /// No tags are no regions, and not all of them.
+    template <class Call>
+    std::uint64_t moved(Call call, const std::vector<const char *> &tags) const {
+        return tags.empty() ? 0 : moved(call, tags.data(), tags.size());
+    }
+
     explicit engine(std::shared_ptr<detail::engine_state> state) : state_(std::move(state)) {}
 
     std::shared_ptr<detail::engine_state> state_;
@@ -443,9 +512,10 @@ private:
 class pool {
 public:
     /// An empty pool that may hold `max_bytes` bytes. `name` stands in messages; without one the
-    /// pool's number does.
-    explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT, const char *name = nullptr)
-        : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes, name)) {}
+    /// pool's number does. `region` is the tag of the region that the pool belongs to, if any.
+    explicit pool(const engine &of, std::uint64_t max_bytes = REGRAPH_NO_LIMIT, const char *name = nullptr,
+                  const char *region = nullptr)
+        : state_(std::make_shared<detail::pool_state>(of.state_, max_bytes, name, region)) {}
 
     pool(pool &&) = default;
     pool &operator=(pool &&) = default;

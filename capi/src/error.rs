@@ -121,6 +121,17 @@ pub enum regraph_error {
     /// The graph was not launched: a stream has used memory that its pool has lent, and the engine cannot
     /// record an event on it now, because it captures or belongs to another thread.
     REGRAPH_ERROR_LENT_WORK = 60,
+    /// The pool's region is asleep, and wakes by regraph_regions_wake() alone.
+    REGRAPH_ERROR_POOL_ASLEEP = 61,
+    /// No pool has this tag, and nothing was said of it.
+    REGRAPH_ERROR_UNKNOWN_REGION = 62,
+    /// A stream of the device captures, so the device cannot be waited for: end the capture first.
+    REGRAPH_ERROR_DEVICE_CAPTURES = 63,
+    /// A graph of the pool may be running: see regraph_regions_sleep().
+    REGRAPH_ERROR_POOL_RUNS = 64,
+    /// The host has no page-locked memory left for what a region holds: see
+    /// regraph_regions_set_backup().
+    REGRAPH_ERROR_HOST_OUT_OF_MEMORY = 65,
 
     /// Anything else; the message says what.
     REGRAPH_ERROR_OTHER = 99,
@@ -149,7 +160,9 @@ names! {
     REGRAPH_ERROR_REFUSED REGRAPH_ERROR_LATE_USE REGRAPH_ERROR_CANNOT_PLAN
     REGRAPH_ERROR_PLAN_OUT_OF_MEMORY REGRAPH_ERROR_UNPLANNED REGRAPH_ERROR_CAPTURING
     REGRAPH_ERROR_ORDER_LOST REGRAPH_ERROR_NOT_INSTANTIATED REGRAPH_ERROR_POOL_HAS_BLOCKS
-    REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK REGRAPH_ERROR_OTHER
+    REGRAPH_ERROR_CAPTURE_AGAIN REGRAPH_ERROR_BLOCKS_LENT REGRAPH_ERROR_LENT_WORK
+    REGRAPH_ERROR_POOL_ASLEEP REGRAPH_ERROR_UNKNOWN_REGION REGRAPH_ERROR_DEVICE_CAPTURES
+    REGRAPH_ERROR_POOL_RUNS REGRAPH_ERROR_HOST_OUT_OF_MEMORY REGRAPH_ERROR_OTHER
 }
 
 /// The name of a code, such as "REGRAPH_ERROR_OUT_OF_MEMORY"; "unknown" for any other number. The

@@ -6,20 +6,22 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use regraph::driver::{
-    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle,
+    CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle, Transfer,
 };
 use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
+use regraph::regions::Regions;
 
 use crate::failure::{Failure, Fallible};
 
 /// An engine, and what belongs to it until the caller destroys it.
-pub(crate) struct Host<D: HostApi> {
-    // Dropped in this order: captures and graphs use pools.
+pub(crate) struct Host<D: Transfer> {
+    // Dropped in this order: captures and graphs use pools. Regions go last: pools that sleep are destroyed.
     captures: Table<CaptureId, StreamCapture<D>>,
     graphs: Table<GraphId, Arc<RwLock<Held<D>>>>,
     pools: Table<PoolId, Pool<D>>,
     engine: Arc<Engine<D>>,
+    regions: Regions<D>,
 }
 
 /// A graph that has not been released.
@@ -49,14 +51,20 @@ fn open<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<D: HostApi> Host<D> {
+impl<D: Transfer> Host<D> {
     pub(crate) fn new(driver: D, config: Config) -> Self {
+        let engine = Arc::new(Engine::new(driver, config));
         Self {
             captures: Table::default(),
             graphs: Table::default(),
             pools: Table::default(),
-            engine: Arc::new(Engine::new(driver, config)),
+            regions: Regions::new(&engine),
+            engine,
         }
+    }
+
+    pub(crate) fn regions(&self) -> &Regions<D> {
+        &self.regions
     }
 
     pub(crate) fn create_pool(&self, config: PoolConfig) -> PoolId {
@@ -270,7 +278,7 @@ impl<D: HostApi> Host<D> {
     }
 }
 
-impl<D: HostApi> Deref for Host<D> {
+impl<D: Transfer> Deref for Host<D> {
     type Target = Engine<D>;
 
     #[inline]
@@ -279,7 +287,7 @@ impl<D: HostApi> Deref for Host<D> {
     }
 }
 
-impl<D: HostApi> Drop for Host<D> {
+impl<D: Transfer> Drop for Host<D> {
     fn drop(&mut self) {
         for held in std::mem::take(&mut *open(&self.graphs)).into_values() {
             // The caller's own graphs may be launched after the engine is gone: their memory stays.
@@ -292,7 +300,7 @@ impl<D: HostApi> Drop for Host<D> {
     }
 }
 
-impl<D: HostApi> fmt::Debug for Host<D> {
+impl<D: Transfer> fmt::Debug for Host<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("engine", &self.engine).finish_non_exhaustive()
     }

@@ -7,7 +7,7 @@
 //! * `error`, `failure`, `arguments`: how calls fail, and pointers that callers pass.
 //! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with
 //!   the objects that callers name by id.
-//! * `pools`, `blocks`, `captures`, `graphs`, `explain`, `statistics`, `memory`, `leaks`,
+//! * `pools`, `blocks`, `captures`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
 //!   `observe`, `snapshot`: the calls on them.
 //! * `sim`: the driver calls of a host, on the simulated device; `version`.
 //!
@@ -34,6 +34,7 @@ mod leaks;
 mod memory;
 mod observe;
 mod pools;
+mod regions;
 mod sim;
 mod snapshot;
 mod statistics;
@@ -51,6 +52,7 @@ pub use leaks::*;
 pub use memory::*;
 pub use observe::*;
 pub use pools::*;
+pub use regions::*;
 pub use sim::*;
 pub use snapshot::*;
 pub use statistics::*;

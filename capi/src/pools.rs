@@ -43,10 +43,32 @@ pub unsafe extern "C" fn regraph_pool_create_named(
     max_bytes: u64,
     pool: *mut regraph_pool,
 ) -> regraph_error {
+    // SAFETY: the contract of all calls.
+    unsafe { regraph_pool_create_in_region(engine, null(), name, max_bytes, pool) }
+}
+
+/// Creates a pool that belongs to the region `tag`, whose memory sleeps and wakes as one
+/// (regraph_regions_sleep()). `tag` and `name` are UTF-8 and are copied; NULL means none.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_INVALID_TEXT.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_create_in_region(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+    name: *const c_char,
+    max_bytes: u64,
+    pool: *mut regraph_pool,
+) -> regraph_error {
     guard(|| {
         // SAFETY: the contract of all calls.
         let (engine, out) = unsafe { (regraph_engine::read(engine)?, Out::needed(pool, "pool")?) };
         let mut config = PoolConfig::default();
+        if !tag.is_null() {
+            // SAFETY: the contract of all calls.
+            config = config.tag(unsafe { text(tag, "tag") }?);
+        }
         if max_bytes != REGRAPH_NO_LIMIT {
             config = config.max_bytes(max_bytes);
         }

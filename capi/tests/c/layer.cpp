@@ -276,7 +276,25 @@ static void lifetimes() {
     graph_of_a_gone_engine.reset();  // and the engine
 }
 
+static void regions_sleep_and_wake() {
+    auto e = engine::sim(64 * MIB);
+    const regraph_stream a = stream_of(e);
+    pool weights(e, REGRAPH_NO_LIMIT, "layers", "weights");
+    pool cache(e, REGRAPH_NO_LIMIT, nullptr, "cache");
+    const block layer = weights.allocate(16 * MIB, a), keys = cache.allocate(32 * MIB, a);
+    e.set_backup("cache", REGRAPH_BACKUP_NONE);
+    CHECK(e.sleep({}) == 0 && e.sleep({"weights"}) == 16 * MIB && e.is_asleep("weights") && !e.is_asleep("cache"));
+    throws(REGRAPH_ERROR_POOL_SUSPENDED, [&] { weights.allocate(MIB, a); }, "region \"weights\"");
+    throws(REGRAPH_ERROR_UNKNOWN_REGION, [&] { e.wake({"weight"}); }, "weight");
+    CHECK(e.try_sleep() == 32 * MIB && e.host_bytes() == 16 * MIB);
+    std::string seen;
+    e.regions([&](const regraph_region &region) { seen += region.tag + std::to_string(region.asleep_bytes / MIB); });
+    CHECK(seen == "cache32weights16");
+    CHECK(e.wake({"cache", "weights"}) == 48 * MIB && e.wake() == 0 && e.free_host() == 16 * MIB);
+}
+
 int main() {
+    regions_sleep_and_wake();
     blocks_free_themselves();
     failures_are_exceptions();
     captures_and_graphs();

@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     "blocks",
     "captures",
     "graphs",
+    "regions",
     "explain",
     "statistics",
     "memory",

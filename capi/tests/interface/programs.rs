@@ -53,7 +53,7 @@ fn files_are_whole(folder: &Path) {
 #[test]
 fn the_walk_leaves_no_call_out() {
     let header = std::fs::read_to_string(support::include().join("regraph.h")).unwrap();
-    let walk = ["tests/c/walk.c", "tests/c/graphs.c"]
+    let walk = ["tests/c/walk.c", "tests/c/graphs.c", "tests/c/regions.c"]
         .map(|path| std::fs::read_to_string(source(path)).unwrap())
         .concat();
     let calls = header.lines().filter(|line| !line.trim_start().starts_with('*'));
@@ -76,6 +76,12 @@ fn names_of_other_engines_and_of_what_is_gone() {
 #[test]
 fn graphs_and_the_order_of_their_launches() {
     let (printed, _) = build_and_run(Language::C99, &source("tests/c/graphs.c"), Linked::Shared);
+    assert!(printed.ends_with(" checks\n"), "{printed}");
+}
+
+#[test]
+fn regions_that_sleep_and_wake() {
+    let (printed, _) = build_and_run(Language::C99, &source("tests/c/regions.c"), Linked::Shared);
     assert!(printed.ends_with(" checks\n"), "{printed}");
 }
 

@@ -1,0 +1,308 @@
+//! Regions: memory by tag that sleeps and wakes.
+
+use std::ffi::{c_char, CString};
+
+use regraph::regions::{Backup, Region};
+
+use crate::arguments::{give, put_if_wanted, take_back, text, Out};
+use crate::engine::regraph_engine;
+use crate::error::regraph_error;
+use crate::failure::{c_text, guard, or_default, Failure, Fallible};
+
+/// What live blocks of a region hold is kept in page-locked memory of the host while it sleeps.
+pub const REGRAPH_BACKUP_HOST: i32 = 0;
+/// It is lost: blocks hold anything when the region wakes.
+pub const REGRAPH_BACKUP_NONE: i32 = 1;
+/// It stays on the device: the region does not sleep.
+pub const REGRAPH_BACKUP_DEVICE: i32 = 2;
+
+fn backup(backup: i32) -> Fallible<Backup> {
+    match backup {
+        REGRAPH_BACKUP_HOST => Ok(Backup::Host),
+        REGRAPH_BACKUP_NONE => Ok(Backup::None),
+        REGRAPH_BACKUP_DEVICE => Ok(Backup::Device),
+        other => Err(Failure::Argument {
+            argument: "backup",
+            found: other.to_string(),
+            expected: "a REGRAPH_BACKUP constant, from 0 to 2",
+        }),
+    }
+}
+
+/// The tags of regions; none stands for all regions.
+///
+/// # Safety
+/// `tags` is null, or points to `count` texts.
+unsafe fn named<'a>(tags: *const *const c_char, count: usize) -> Fallible<Option<Vec<&'a str>>> {
+    if tags.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promised.
+    let tags = unsafe { std::slice::from_raw_parts(tags, count) };
+    // SAFETY: as the caller promised.
+    tags.iter().map(|&tag| unsafe { text(tag, "tags") }).collect::<Fallible<_>>().map(Some)
+}
+
+/// Says what becomes of what live blocks of a region hold from its next sleep on: one of the
+/// REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
+/// without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_INVALID_ARGUMENT, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_set_backup(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+    backup: i32,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tag) = unsafe { (regraph_engine::read(engine)?, text(tag, "tag")?) };
+        let backup = self::backup(backup)?;
+        on!(engine, engine => engine.regions().set_backup(tag, backup));
+        Ok(())
+    })
+}
+
+/// Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
+/// regraph_regions_wake(). `tags` names `count` regions; NULL means all. `bytes` gets the bytes that were
+/// given back; it may be NULL. Regions that sleep stay as they are.
+///
+/// Waits for the device first. From the call until the regions are awake no work may be submitted that uses
+/// their memory: allocations from them, captures into them and launches by regraph_launch_graph() and
+/// regraph_launch_executable() are refused (REGRAPH_ERROR_POOL_SUSPENDED), other work the engine does not see.
+/// Blocks can be freed, and graphs released. Other processes may not have the memory mapped.
+///
+/// Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
+/// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
+/// REGRAPH_ERROR_ORDER_LOST: nothing has changed. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+/// another call goes on, and regraph_regions_wake() brings all back with its contents.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_sleep(
+    engine: *const regraph_engine,
+    tags: *const *const c_char,
+    count: usize,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
+        let went = on!(engine, engine => engine.regions().sleep(tags.as_deref()))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, went) };
+        Ok(())
+    })
+}
+
+/// Like regraph_regions_sleep(), but waits for nothing. Work that uses live blocks of the regions must have
+/// completed; launches that the library made, and work on freed blocks, are looked at.
+///
+/// Threads: any.
+///
+/// Errors: as regraph_regions_sleep(); REGRAPH_ERROR_POOL_RUNS while a graph of the regions may be running.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_try_sleep(
+    engine: *const regraph_engine,
+    tags: *const *const c_char,
+    count: usize,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
+        let went = on!(engine, engine => engine.regions().try_sleep(tags.as_deref()))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, went) };
+        Ok(())
+    })
+}
+
+/// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held
+/// where that was kept. `tags` names `count` regions; NULL means all. `bytes` gets the bytes that came; it may
+/// be NULL. When the call returns any stream may use the memory. Where memory is short, what is free in other
+/// pools is given back for it.
+///
+/// Threads: any. Other calls on the engine wait while contents are copied.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_RESUME_OUT_OF_MEMORY, REGRAPH_ERROR_DRIVER. All that was
+/// asked for sleeps then, and what the host keeps is untouched: another call, for fewer regions, goes on.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_wake(
+    engine: *const regraph_engine,
+    tags: *const *const c_char,
+    count: usize,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
+        let came = on!(engine, engine => engine.regions().wake(tags.as_deref()))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, came) };
+        Ok(())
+    })
+}
+
+/// Whether a region sleeps, or a part of it.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_REGION, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_is_asleep(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+    asleep: *mut bool,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tag, out) = unsafe {
+            (regraph_engine::read(engine)?, text(tag, "tag")?, Out::needed(asleep, "asleep")?)
+        };
+        out.put(on!(engine, engine => engine.regions().is_asleep(tag))?);
+        Ok(())
+    })
+}
+
+/// Page-locked memory of the host that the engine's regions hold, in bytes: what sleeping regions keep
+/// there, and what earlier sleeps needed.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_get_host_bytes(
+    engine: *const regraph_engine,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
+        out.put(on!(engine, engine => engine.regions().host_bytes()));
+        Ok(())
+    })
+}
+
+/// Gives page-locked memory that keeps nothing at present back to the host. `bytes` gets the bytes that were
+/// given back; it may be NULL. The next sleep locks pages anew, which takes more than ten times as long as
+/// a copy.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_DRIVER, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_free_host(
+    engine: *const regraph_engine,
+    bytes: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let freed = on!(engine, engine => engine.regions().free_host())?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(bytes, freed) };
+        Ok(())
+    })
+}
+
+/// A region's figures, all in bytes. Later versions may add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct regraph_region {
+    /// Its tag. Lives as long as the list.
+    pub tag: *const c_char,
+    /// Device memory that it holds.
+    pub awake_bytes: u64,
+    /// Device memory that it had and gave back: it asks for this again when it wakes.
+    pub asleep_bytes: u64,
+    /// What the host keeps of it.
+    pub host_bytes: u64,
+    /// How many pools it has.
+    pub pools: usize,
+    /// One of the REGRAPH_BACKUP constants.
+    pub backup: i32,
+}
+
+/// The regions at one time, in the order of their tags.
+#[derive(Debug)]
+pub struct regraph_region_list {
+    regions: Vec<regraph_region>,
+    /// The tags that the regions point to.
+    _tags: Vec<CString>,
+}
+
+impl regraph_region_list {
+    fn new(regions: &[Region]) -> Self {
+        let tags: Vec<_> = regions.iter().map(|region| c_text(region.tag.to_string())).collect();
+        let row = |(region, tag): (&Region, &CString)| regraph_region {
+            tag: tag.as_ptr(),
+            awake_bytes: region.awake_bytes,
+            asleep_bytes: region.asleep_bytes,
+            host_bytes: region.host_bytes,
+            pools: region.pools.len(),
+            backup: match region.backup {
+                Backup::Host => REGRAPH_BACKUP_HOST,
+                Backup::None => REGRAPH_BACKUP_NONE,
+                Backup::Device => REGRAPH_BACKUP_DEVICE,
+            },
+        };
+        Self { regions: regions.iter().zip(&tags).map(row).collect(), _tags: tags }
+    }
+}
+
+/// Lists the regions that have pools. `regions` gets a list to be destroyed with
+/// regraph_region_list_destroy().
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_report(
+    engine: *const regraph_engine,
+    regions: *mut *mut regraph_region_list,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(regions, "regions")?) };
+        let found = on!(engine, engine => engine.regions().report());
+        out.put(give(regraph_region_list::new(&found)));
+        Ok(())
+    })
+}
+
+/// The number of regions of a list; 0 for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_region_list_count(regions: *const regraph_region_list) -> usize {
+    // SAFETY: the contract of all calls.
+    unsafe { regions.as_ref() }.map_or(0, |regions| regions.regions.len())
+}
+
+/// One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
+/// beyond the end.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_region_list_get(
+    regions: *const regraph_region_list,
+    index: usize,
+) -> *const regraph_region {
+    // SAFETY: the contract of all calls.
+    let region = unsafe { regions.as_ref() }.and_then(|regions| regions.regions.get(index));
+    region.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// Destroys a list. Does nothing for NULL.
+///
+/// Threads: any, while no other call uses the list.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_region_list_destroy(regions: *mut regraph_region_list) {
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { take_back(regions) });
+}
