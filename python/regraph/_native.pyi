@@ -141,6 +141,51 @@ class KeptStreams:
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
     """Sends all that this thread asks for to a pool, until the pool's end in this thread."""
 
+def enter_region(tag: str | None) -> int:
+    """This thread is in a region from now on, or in none; returns a number for `leave_region`."""
+
+def leave_region(number: int) -> None:
+    """Ends what `enter_region` began in this thread, in any order."""
+
+def put_graphs_into(tag: str | None) -> None:
+    """Puts the pools of graphs that are captured in no region into one from now on, or into none."""
+
+def set_region_backup(tag: str, backup: str) -> None:
+    """Sets what becomes of a region's contents while it sleeps: "host", "none" or "device".
+
+    Raises `ValueError` for any other.
+    """
+
+def sleep(tags: list[str] | None) -> int:
+    """Gives the memory of regions back, of all with `None`; how many bytes went. Waits for the devices."""
+
+def try_sleep(tags: list[str] | None) -> int:
+    """The same without a wait: raises where a device has anything to do."""
+
+def wake(tags: list[str] | None) -> int:
+    """Brings the memory of regions back; how many bytes came. Raises `OutOfMemory`."""
+
+def is_asleep(tag: str) -> bool:
+    """Whether a region sleeps, or a part of it."""
+
+def require_awake(pool: tuple[int, int]) -> None:
+    """Raises where the region of a pool sleeps: no graph of the pool may be launched."""
+
+def region_of(pool: tuple[int, int]) -> str | None:
+    """The tag of a pool's region; `None` where it has none, or there is no such pool."""
+
+def region_tags() -> list[str]:
+    """The regions that were ever named."""
+
+def regions(device: int) -> list[dict[str, Any]]:
+    """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes."""
+
+def region_host_bytes() -> int:
+    """Page-locked memory of the host that regions hold, in bytes."""
+
+def free_region_host() -> int:
+    """Gives what of it keeps nothing back to the host; how many bytes that was."""
+
 def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.
 
@@ -215,7 +260,7 @@ def memory_fraction(device: int) -> float:
     """The share of the device's memory that may be held."""
 
 def pools(device: int) -> list[dict[str, Any]]:
-    """The pools of graphs: id (two numbers), reserved, allocated, graphs."""
+    """The pools: id (two numbers; zeros for pools of eager work), region, reserved, allocated, graphs."""
 
 def snapshot(device: int | None) -> str:
     """Memory and history as JSON, laid out as `torch.cuda.memory._snapshot()` is."""

@@ -20,6 +20,9 @@ pub(crate) fn raised(error: Error) -> PyErr {
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(refusal.to_string()),
+        Error::Engine(engine::Error::ResumeOutOfMemory(report)) => {
+            OutOfMemory::new_err(report.to_string())
+        }
         other => PyRuntimeError::new_err(other.to_string()),
     }
 }

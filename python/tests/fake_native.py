@@ -164,7 +164,8 @@ class FakeNative(types.ModuleType):
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
-            "capture_finished capture_paused"
+            "capture_finished capture_paused put_graphs_into leave_region "
+            "set_region_backup require_awake region_of"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
@@ -186,6 +187,15 @@ class FakeNative(types.ModuleType):
         self._answer("learned", 3)
         self._answer("compact", 7)
         self._answer("excess_bytes", 9)
+        self._answer("enter_region", 11)
+        self._answer("sleep", 5)
+        self._answer("try_sleep", 6)
+        self._answer("wake", 4)
+        self._answer("is_asleep", False)
+        self._answer("region_tags", [])
+        self._answer("regions", [])
+        self._answer("region_host_bytes", 3)
+        self._answer("free_region_host", 2)
         self._answer("snapshot", json.dumps(snapshot()))
         self._answer("explain", [])
         self._answer("pools", [])
@@ -200,6 +210,9 @@ class FakeNative(types.ModuleType):
         self.failures.clear()
         self.answers["explain"] = []
         self.answers["pools"] = []
+        self.answers["regions"] = []
+        self.answers["region_tags"] = []
+        self.answers["is_asleep"] = False
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
         self.answers["capture_begun"] = CAPTURE

@@ -102,7 +102,7 @@ def test_an_observer_is_attached(enabled, native):
 
 def test_the_table_is_torchs_with_rows_of_our_own(enabled, native):
     native.answers["pools"] = [
-        {"id": (0, 1), "allocated": 3 << 20, "reserved": 20 << 20, "graphs": 2}
+        {"id": (0, 1), "region": "a", "allocated": 3 << 20, "reserved": 20 << 20, "graphs": 2}
     ]
     theirs = torch.cuda.memory_summary(0, abbreviated=True)
     table = regraph.torch.memory_summary(0, abbreviated=True)
@@ -113,8 +113,8 @@ def test_the_table_is_torchs_with_rows_of_our_own(enabled, native):
     calls = ("num_device_alloc", "num_device_free", "num_sync_all_streams")
     assert own[0] == ["Driver calls", "Allocate", "Free", "Wait", ""]
     assert own[2] == ["", *(str(figures[name]) for name in calls), ""]
-    assert own[4] == ["Pool of graphs", "Allocated", "Reserved", "Graphs", ""]
-    assert own[6] == ["(0, 1)", "3072 KiB", "20480 KiB", "2", ""]
+    assert own[4] == ["Pool of graphs", "Allocated", "Reserved", "Graphs", "Region"]
+    assert own[6] == ["(0, 1)", "3072 KiB", "20480 KiB", "2", "a"]
 
 
 def test_the_accelerators_names_answer_too(enabled, native):

@@ -35,6 +35,19 @@ from regraph.torch.figures import (
 )
 from regraph.torch.learning import learn
 from regraph.torch.reports import Capture, captures
+from regraph.torch.sleeping import (
+    Region,
+    free_host,
+    host_bytes,
+    is_asleep,
+    outside_regions,
+    put_graphs_into,
+    region,
+    regions,
+    sleep,
+    try_sleep,
+    wake,
+)
 from regraph.torch.snapshots import (
     _dump_snapshot,
     _record_memory_history,
@@ -49,6 +62,7 @@ __all__ = [
     "Error",
     "Recording",
     "Refused",
+    "Region",
     "_dump_snapshot",
     "_record_memory_history",
     "_snapshot",
@@ -58,7 +72,10 @@ __all__ = [
     "enable",
     "excess_bytes",
     "explain",
+    "free_host",
     "get_per_process_memory_fraction",
+    "host_bytes",
+    "is_asleep",
     "is_enabled",
     "learn",
     "max_memory_allocated",
@@ -71,10 +88,17 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "outside_regions",
+    "put_graphs_into",
     "record_trace",
     "record_use",
+    "region",
+    "regions",
     "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "sleep",
+    "try_sleep",
+    "wake",
 ]

@@ -17,8 +17,6 @@ from torch.cuda.memory import (
     memory_allocated,
     memory_cached,
     memory_reserved,
-    memory_stats,
-    memory_stats_as_nested_dict,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_max_memory_cached,
@@ -71,6 +69,35 @@ def install(patches: Patches) -> None:
         patches.replace(torch._C, name, function)
 
 
+def memory_stats_as_nested_dict(device: "Device" = None) -> dict[str, Any]:
+    """`torch.cuda.memory_stats_as_nested_dict`, with a device's regions under "regions" if there are any:
+    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`.
+    """
+    figures: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict(device)
+    regions = _regions(device) if figures else {}
+    return {**figures, "regions": regions} if regions else figures
+
+
+def memory_stats(device: "Device" = None) -> dict[str, Any]:
+    """`torch.cuda.memory_stats`, with figures of a device's regions, such as "regions.weights.asleep_bytes"."""
+    figures: dict[str, Any] = torch.cuda.memory_stats(device)
+    for tag, row in (_regions(device) if figures else {}).items():
+        for name, size in row.items():
+            figures[f"regions.{tag}.{name}"] = size
+    return figures
+
+
+def _regions(device: "Device") -> dict[str, dict[str, int]]:
+    """The figures of regions that PyTorch's own lack: the plug-in's have them."""
+    from regraph.torch.enabling import backend  # It installs this file's patches.
+
+    if backend() != "native":
+        return {}
+    names = ("awake_bytes", "asleep_bytes", "host_bytes")
+    rows = _native.regions(_get_device_index(device, optional=True))
+    return {row["tag"]: {name: row[name] for name in names} for row in rows}
+
+
 def get_per_process_memory_fraction(device: "Device" = None) -> float:
     """The share of a device's memory that may be held; the current device's by default."""
     _require_enabled("get_per_process_memory_fraction")
@@ -92,14 +119,15 @@ def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
         "-" * 75,
         _row("", *(_count(number) for number in _driver_calls(_native.statistics(index)))),
         "=" * 75,
-        "    Pool of graphs     | Allocated  | Reserved   | Graphs     |            ",
+        "    Pool of graphs     | Allocated  | Reserved   | Graphs     | Region     ",
         "-" * 75,
     ]
     for pool in _native.pools(index):
         name = ", ".join(str(part) for part in pool["id"])
         sizes = (_size(pool["allocated"]), _size(pool["reserved"]))
-        rows.append(_row(f"({name})", *sizes, _count(pool["graphs"])))
+        rows.append(_row(f"({name})", *sizes, _count(pool["graphs"]), pool["region"] or ""))
     rows.append("=" * 75)
+    rows.extend(_region_rows(index))
     rows.extend(_captures(index))
     return table + "".join(f"|{row}|\n" for row in rows)
 
@@ -108,6 +136,20 @@ def _require_enabled(what: str) -> None:
     from regraph.torch.enabling import require_enabled  # It installs this file's patches.
 
     require_enabled(what)
+
+
+def _region_rows(index: int) -> list[str]:
+    regions = _native.regions(index)
+    if not regions:
+        return []
+    rows = [
+        "    Region             | Awake      | Asleep     | On host    | Backup     ",
+        "-" * 75,
+    ]
+    for row in regions:
+        awake, asleep, kept = row["awake_bytes"], row["asleep_bytes"], row["host_bytes"]
+        rows.append(_row(row["tag"], _size(awake), _size(asleep), _size(kept), row["backup"]))
+    return [*rows, "=" * 75]
 
 
 def _captures(index: int) -> list[str]:
@@ -141,7 +183,7 @@ def _driver_calls(statistics: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _row(name: str, first: str, second: str, third: str, fourth: str = "") -> str:
-    return f" {name:<21} | {first} | {second} | {third} | {fourth:10} "
+    return f" {name:<21.21} | {first} | {second} | {third} | {fourth:10.10} "
 
 
 def _count(number: int) -> str:

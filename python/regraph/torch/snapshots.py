@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.cuda.memory import _record_memory_history, _snapshot, memory_snapshot
+from torch.cuda.memory import _record_memory_history, memory_snapshot
 
 from regraph import _native
 from regraph.torch.patches import Patches
@@ -44,6 +44,16 @@ def _dump_snapshot(filename: "str | os.PathLike[str]" = "dump_snapshot.pickle") 
         torch.cuda.memory._dump_snapshot(os.fspath(filename))
     else:
         _native.dump_snapshot(os.fspath(filename))
+
+
+def _snapshot(*arguments: Any, **named: Any) -> Any:
+    """`torch.cuda.memory._snapshot`, with the figures of regions, by device, under "regions" if there are any."""
+    state = torch.cuda.memory._snapshot(*arguments, **named)
+    devices = range(len(state["device_traces"]))
+    rows = {device: rows for device in devices if (rows := _native.regions(device))}
+    if rows:
+        state["regions"] = rows
+    return state
 
 
 def begin_history() -> None:

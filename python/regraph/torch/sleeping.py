@@ -1,0 +1,252 @@
+"""Regions: memory by tag that sleeps and wakes, at addresses that stay."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from regraph import _native
+from regraph.torch.enabling import require_enabled
+from regraph.torch.errors import Error
+from regraph.torch.patches import Patches
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+Backup = Literal["host", "none", "device"]
+
+# One call at a time moves regions and the check of replays.
+_moving = threading.Lock()
+_checked = Patches()
+
+
+class Region(NamedTuple):
+    """A region's figures on a device, in bytes."""
+
+    tag: str
+    """Its name."""
+    backup: Backup
+    """What becomes of its contents while it sleeps."""
+    awake_bytes: int
+    """Device memory that it holds."""
+    asleep_bytes: int
+    """Device memory that it had and gave back; it asks for this again when it wakes."""
+    host_bytes: int
+    """What the host keeps of it."""
+
+
+@contextlib.contextmanager
+def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
+    """Within it this thread's memory, on any device, belongs to the region `tag`.
+
+    That is what it allocates outside captures, and the pools of graphs that it captures and of
+    `torch.cuda.MemPool`s that it makes. What exists stays where it is, pools that were made before
+    included, and so does what other threads allocate, those of backward passes among them. In a region
+    another one can be entered.
+
+    Args:
+        tag: The region's name. All memory of one name sleeps and wakes together.
+        backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
+            page-locked memory of the host, "none" drops it, and "device" keeps the region awake where a
+            call is for all regions. `None` leaves that as it is, which is "host" at first.
+
+    Raises:
+        Error: regraph is not enabled.
+        ValueError: `backup` is none of these.
+    """
+    require_enabled("region")
+    if backup is not None:
+        _native.set_region_backup(tag, backup)
+    entered = _native.enter_region(tag)
+    try:
+        yield
+    finally:
+        _native.leave_region(entered)
+
+
+@contextlib.contextmanager
+def outside_regions() -> Iterator[None]:
+    """Within it this thread's memory belongs to no region, whichever it has entered."""
+    require_enabled("outside_regions")
+    entered = _native.enter_region(None)
+    try:
+        yield
+    finally:
+        _native.leave_region(entered)
+
+
+def put_graphs_into(tag: str | None) -> None:
+    """Puts the memory of graphs that are captured outside of all regions into one from now on.
+
+    Graphs that share a pool with earlier ones stay where that is.
+
+    Args:
+        tag: The region; `None` is none again.
+
+    Raises:
+        Error: regraph is not enabled.
+    """
+    require_enabled("put_graphs_into")
+    _native.put_graphs_into(tag)
+
+
+def sleep(tags: str | Iterable[str] | None = None) -> int:
+    """Gives the device memory of regions back to the driver; returns how many bytes went.
+
+    Waits for the devices first. Tensors, views and graphs stay valid at their addresses, but until `wake`
+    nothing may run that uses the regions' memory. regraph refuses, with an error that names the region, to
+    allocate in one that sleeps, to capture into a pool of it and to replay such a graph
+    (`torch.cuda.CUDAGraph.replay`); it does not see kernels that touch a tensor, nor graphs of other pools
+    that do. Tensors can be freed. Regions that sleep stay as they are.
+
+    Other threads of Python run meanwhile; those that allocate wait, and one that frees a tensor may
+    hold the interpreter while it waits.
+
+    Args:
+        tags: A region, or some; `None` is all of them.
+
+    Raises:
+        Error: regraph is not enabled; there is no such region; something captures on a device; the host has
+            no page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an
+            allocator of its own, or of which a part is lent to others); or the driver failed, and
+            the regions may sleep in part: `wake` brings all back.
+    """
+    return _sleep("sleep", _native.sleep, tags)
+
+
+def try_sleep(tags: str | Iterable[str] | None = None) -> int:
+    """Like `sleep`, but waits for nothing: where a device has anything to do, it is refused.
+
+    Needs an NVIDIA driver for CUDA 12.5 or newer.
+
+    Raises:
+        Error: As `sleep`, and where a device is not idle.
+    """
+    return _sleep("try_sleep", _native.try_sleep, tags)
+
+
+def wake(tags: str | Iterable[str] | None = None) -> int:
+    """Brings the device memory of sleeping regions back, with what their tensors held where that was kept.
+
+    Returns how many bytes came. Any stream may use the memory then, and graphs replay without another
+    capture. Where memory is short, what is free in other pools goes for it.
+
+    Args:
+        tags: A region, or some; `None` is all of them.
+
+    Raises:
+        torch.OutOfMemoryError: There is not enough memory. All that was asked for sleeps, with its contents;
+            fewer regions may fit.
+        Error: regraph is not enabled; there is no such region; or the driver failed, and all that was asked
+            for sleeps.
+    """
+    require_enabled("wake")
+    with _moving:
+        try:
+            return _native.wake(_names(tags))
+        except _native.OutOfMemory as error:
+            raise torch.OutOfMemoryError(str(error)) from error
+        except RuntimeError as error:
+            raise Error(str(error)) from error
+        finally:
+            _check_no_more_than_needed()
+
+
+def is_asleep(tag: str) -> bool:
+    """Whether a region sleeps, or a part of it.
+
+    Raises:
+        Error: regraph is not enabled, or there is no such region.
+    """
+    require_enabled("is_asleep")
+    try:
+        return _native.is_asleep(tag)
+    except RuntimeError as error:
+        raise Error(str(error)) from error
+
+
+def regions(device: "Device" = None) -> list[Region]:
+    """The figures of a device's regions, in the order of their names.
+
+    Args:
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: regraph is not enabled.
+    """
+    require_enabled("regions")
+    torch.cuda.init()
+    return [Region(**row) for row in _native.regions(_get_device_index(device, optional=True))]
+
+
+def host_bytes() -> int:
+    """Page-locked memory of the host that regions hold, in bytes: it stays for the next sleep."""
+    require_enabled("host_bytes")
+    return _native.region_host_bytes()
+
+
+def free_host() -> int:
+    """Gives page-locked memory that keeps nothing at present back; returns how many bytes that was.
+
+    The next sleep has to lock pages anew, which takes more than ten times as long as a copy.
+    """
+    require_enabled("free_host")
+    try:
+        return _native.free_region_host()
+    except RuntimeError as error:
+        raise Error(str(error)) from error
+
+
+def _names(tags: str | Iterable[str] | None) -> list[str] | None:
+    if tags is None:
+        return None
+    return [tags] if isinstance(tags, str) else list(tags)
+
+
+def _sleep(
+    call: str, move: Callable[[list[str] | None], int], tags: str | Iterable[str] | None
+) -> int:
+    require_enabled(call)
+    with _moving:
+        # First: a thread that replays meanwhile waits until it is known what sleeps.
+        _check_replays()
+        try:
+            return move(_names(tags))
+        except RuntimeError as error:
+            raise Error(str(error)) from error
+        finally:
+            _check_no_more_than_needed()
+
+
+def _check_replays() -> None:
+    """Has every replay look whether its pool sleeps, as long as any region does."""
+    graphs = getattr(torch._C, "_CUDAGraph", None)
+    replay = getattr(graphs, "replay", None)
+    if replay is None or hasattr(replay, "checks_regions"):
+        return
+
+    @functools.wraps(replay)
+    def checked(graph: Any) -> None:
+        try:
+            pool = tuple(graph.pool())
+        except RuntimeError:
+            pool = None  # It has no graph: PyTorch says so.
+        if pool is not None:
+            try:
+                _native.require_awake(pool)
+            except RuntimeError as error:
+                raise Error(str(error)) from error
+        replay(graph)
+
+    checked.checks_regions = True  # type: ignore[attr-defined]
+    _checked.replace(graphs, "replay", checked)
+
+
+def _check_no_more_than_needed() -> None:
+    with contextlib.suppress(RuntimeError):
+        if not any(_native.is_asleep(tag) for tag in _native.region_tags()):
+            _checked.undo()

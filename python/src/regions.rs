@@ -1,0 +1,148 @@
+//! Regions: memory by tag that sleeps and wakes, as the Python half has it.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use regraph::regions::Backup;
+
+use crate::allocator::allocator;
+use crate::errors::raised;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(enter_region, module)?)?;
+    module.add_function(wrap_pyfunction!(leave_region, module)?)?;
+    module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
+    module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
+    module.add_function(wrap_pyfunction!(sleep, module)?)?;
+    module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
+    module.add_function(wrap_pyfunction!(wake, module)?)?;
+    module.add_function(wrap_pyfunction!(is_asleep, module)?)?;
+    module.add_function(wrap_pyfunction!(require_awake, module)?)?;
+    module.add_function(wrap_pyfunction!(region_of, module)?)?;
+    module.add_function(wrap_pyfunction!(region_tags, module)?)?;
+    module.add_function(wrap_pyfunction!(regions, module)?)?;
+    module.add_function(wrap_pyfunction!(region_host_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(free_region_host, module)?)
+}
+
+// A region that goes or comes holds locks for as long as contents are copied, up to seconds: all calls here
+// let other threads of Python's run meanwhile.
+
+/// This thread is in a region from now on, or in none; returns a number for `leave_region`.
+#[pyfunction]
+fn enter_region(py: Python<'_>, tag: Option<&str>) -> PyResult<u64> {
+    py.detach(|| Ok(allocator()?.enter_region(tag)))
+}
+
+/// Ends that.
+#[pyfunction]
+fn leave_region(py: Python<'_>, number: u64) -> PyResult<()> {
+    py.detach(|| allocator()?.leave_region(number).map_err(raised))
+}
+
+/// Puts graphs that are captured in no region into one, or into none again.
+#[pyfunction]
+fn put_graphs_into(py: Python<'_>, tag: Option<&str>) -> PyResult<()> {
+    py.detach(|| {
+        allocator()?.put_graphs_into(tag);
+        Ok(())
+    })
+}
+
+/// Sets what becomes of a region's contents while it sleeps: "host", "none" or "device".
+#[pyfunction]
+fn set_region_backup(py: Python<'_>, tag: &str, backup: &str) -> PyResult<()> {
+    let backup = match backup {
+        "host" => Backup::Host,
+        "none" => Backup::None,
+        "device" => Backup::Device,
+        other => {
+            let told = format!("backup is 'host', 'none' or 'device', not {other:?}");
+            return Err(PyValueError::new_err(told));
+        }
+    };
+    py.detach(|| {
+        allocator()?.set_region_backup(tag, backup);
+        Ok(())
+    })
+}
+
+/// Tags as calls take them.
+fn named(tags: Option<&Vec<String>>) -> Option<Vec<&str>> {
+    tags.map(|tags| tags.iter().map(String::as_str).collect())
+}
+
+/// Gives the memory of regions back, of all with `None`; how many bytes went.
+#[pyfunction]
+fn sleep(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
+    py.detach(|| allocator()?.sleep(named(tags.as_ref()).as_deref()).map_err(raised))
+}
+
+/// The same without a wait.
+#[pyfunction]
+fn try_sleep(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
+    py.detach(|| allocator()?.try_sleep(named(tags.as_ref()).as_deref()).map_err(raised))
+}
+
+/// Brings it back; how many bytes came.
+#[pyfunction]
+fn wake(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
+    py.detach(|| allocator()?.wake(named(tags.as_ref()).as_deref()).map_err(raised))
+}
+
+/// Whether a region sleeps, or a part of it.
+#[pyfunction]
+fn is_asleep(py: Python<'_>, tag: &str) -> PyResult<bool> {
+    py.detach(|| allocator()?.is_asleep(tag).map_err(raised))
+}
+
+/// Raises where the region of a pool sleeps.
+#[pyfunction]
+fn require_awake(py: Python<'_>, pool: (u64, u64)) -> PyResult<()> {
+    py.detach(|| allocator()?.require_awake(pool, "replay").map_err(raised))
+}
+
+/// The tag of a pool's region.
+#[pyfunction]
+fn region_of(py: Python<'_>, pool: (u64, u64)) -> PyResult<Option<String>> {
+    py.detach(|| Ok(allocator()?.region_of(pool).map(|tag| tag.to_string())))
+}
+
+/// The regions that were ever named.
+#[pyfunction]
+fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
+    py.detach(|| Ok(allocator()?.region_tags().iter().map(ToString::to_string).collect()))
+}
+
+/// The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes.
+#[pyfunction]
+fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let regions = py.detach(|| Ok::<_, PyErr>(allocator()?.regions(device)))?;
+    let row = |region: regraph::regions::Region| {
+        let row = PyDict::new(py);
+        row.set_item("tag", &*region.tag)?;
+        let backup = match region.backup {
+            Backup::Host => "host",
+            Backup::None => "none",
+            Backup::Device => "device",
+        };
+        row.set_item("backup", backup)?;
+        row.set_item("awake_bytes", region.awake_bytes)?;
+        row.set_item("asleep_bytes", region.asleep_bytes)?;
+        row.set_item("host_bytes", region.host_bytes)?;
+        Ok(row)
+    };
+    regions.into_iter().map(row).collect()
+}
+
+/// Page-locked memory of the host that regions hold, in bytes.
+#[pyfunction]
+fn region_host_bytes(py: Python<'_>) -> PyResult<u64> {
+    py.detach(|| Ok(allocator()?.region_host_bytes()))
+}
+
+/// Gives what of it keeps nothing back; how many bytes that was.
+#[pyfunction]
+fn free_region_host(py: Python<'_>) -> PyResult<u64> {
+    py.detach(|| allocator()?.free_region_host().map_err(raised))
+}

@@ -1,0 +1,209 @@
+"""Regions: memory by tag that sleeps and wakes."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import regraph.torch
+
+ROW = {
+    "tag": "weights",
+    "backup": "host",
+    "awake_bytes": 1 << 20,
+    "asleep_bytes": 2 << 20,
+    "host_bytes": 3 << 20,
+}
+
+
+@pytest.fixture
+def graphs(enabled, native, monkeypatch):
+    """PyTorch's class of graphs with a pool and replays, which are noted."""
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    cls = torch._C._CUDAGraph
+
+    def replay(graph):
+        native.calls.append(("torch.replay",))
+
+    monkeypatch.setattr(cls, "replay", replay, raising=False)
+    monkeypatch.setattr(cls, "pool", lambda graph: (0, 3), raising=False)
+    yield cls
+    from regraph.torch import sleeping
+
+    sleeping._checked.undo()
+
+
+def test_a_region_is_entered_and_left(enabled, native):
+    with regraph.torch.region("weights"), regraph.torch.region("cache", backup="none"):
+        pass
+    assert native.calls == [
+        ("enter_region", "weights"),
+        ("set_region_backup", "cache", "none"),
+        ("enter_region", "cache"),
+        ("leave_region", 11),
+        ("leave_region", 11),
+    ]
+
+
+def test_it_is_left_by_an_exception_too(enabled, native):
+    with pytest.raises(KeyError), regraph.torch.region("weights"):
+        raise KeyError
+    assert native.names() == ["enter_region", "leave_region"]
+
+
+def test_nothing_is_entered_where_the_backup_is_wrong(enabled, native):
+    native.failures["set_region_backup"] = ValueError("not 'disk'")
+    with pytest.raises(ValueError, match="not 'disk'"), regraph.torch.region("a", backup="disk"):
+        raise AssertionError
+    assert native.names() == ["set_region_backup"]
+
+
+def test_a_thread_goes_out_of_all_regions(enabled, native):
+    with regraph.torch.outside_regions():
+        pass
+    assert native.calls == [("enter_region", None), ("leave_region", 11)]
+
+
+@pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake"])
+def test_tags_are_one_or_some_or_all(enabled, native, call):
+    function = getattr(regraph.torch, call)
+    expected = {"sleep": 5, "try_sleep": 6, "wake": 4}[call]
+    assert (
+        function() == function("a") == function(["a", "b"]) == function(x for x in "ab") == expected
+    )
+    named = [arguments for name, *arguments in native.calls if name == call]
+    assert named == [[None], [["a"]], [["a", "b"]], [["a", "b"]]]
+
+
+@pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake", "is_asleep"])
+def test_a_refusal_names_the_region(enabled, native, call):
+    native.failures[call] = RuntimeError('there is no region "weight"')
+    with pytest.raises(regraph.torch.Error, match="weight"):
+        getattr(regraph.torch, call)("weight")
+
+
+def test_too_little_memory_to_wake_is_pytorchs_error(enabled, native):
+    native.failures["wake"] = native.OutOfMemory("40 MiB are missing")
+    with pytest.raises(torch.OutOfMemoryError, match="40 MiB"):
+        regraph.torch.wake()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sleep",
+        "try_sleep",
+        "wake",
+        "regions",
+        "host_bytes",
+        "free_host",
+        lambda: regraph.torch.is_asleep("a"),
+        lambda: regraph.torch.put_graphs_into("a"),
+        lambda: regraph.torch.region("a").__enter__(),
+        lambda: regraph.torch.outside_regions().__enter__(),
+    ],
+)
+def test_it_needs_regraph(gpu, call):
+    with pytest.raises(regraph.torch.Error, match="needs regraph"):
+        (getattr(regraph.torch, call) if isinstance(call, str) else call)()
+
+
+def test_figures(enabled, native, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    native.answers["regions"] = [ROW]
+    (region,) = regraph.torch.regions(0)
+    assert region == regraph.torch.Region(**ROW) and region.asleep_bytes == 2 << 20
+    assert (regraph.torch.host_bytes(), regraph.torch.free_host()) == (3, 2)
+    assert regraph.torch._snapshot()["regions"] == {0: [ROW]}
+    assert "regions" not in torch.cuda.memory._snapshot()
+    table = regraph.torch.memory_summary(0)
+    assert {len(line) for line in table.splitlines()} == {77}
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert ["Region", "Awake", "Asleep", "On host", "Backup"] in rows
+    assert ["weights", "1024 KiB", "2048 KiB", "3072 KiB", "host"] in rows
+
+
+@pytest.mark.parametrize("native_door", [False, True])
+def test_statistics_have_regions_whichever_door(gpu, native, native_door, monkeypatch):
+    figures = {name: ROW[name] for name in ("awake_bytes", "asleep_bytes", "host_bytes")}
+    if native_door:
+        regraph.torch.enable(native=True)
+        native.answers["regions"] = [ROW]
+        theirs = {"allocation": {"all": {"current": 1}}}
+        monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda device: theirs, raising=False)
+    else:
+        regraph.torch.enable(native=False)
+        nested = {**native.answers["statistics"], "regions": {"weights": figures}}
+        monkeypatch.setitem(native.answers, "statistics", nested)
+    assert regraph.torch.memory_stats(0)["regions.weights.asleep_bytes"] == 2 << 20
+    assert regraph.torch.memory_stats_as_nested_dict(0)["regions"] == {"weights": figures}
+
+
+def test_replays_are_looked_at_as_long_as_something_sleeps(graphs, native):
+    graph, replay = graphs(), graphs.replay
+    graph.replay()
+    native.answers["region_tags"], native.answers["is_asleep"] = ["a"], True
+    regraph.torch.sleep()
+    assert graphs.replay is not replay
+    native.calls.clear()
+    graph.replay()
+    assert native.calls == [("require_awake", (0, 3)), ("torch.replay",)]
+    native.failures["require_awake"] = RuntimeError('pool 3 of region "a" is suspended')
+    with pytest.raises(regraph.torch.Error, match='region "a"'):
+        graph.replay()
+    # Once only, and no longer than needed.
+    regraph.torch.sleep()
+    native.answers["is_asleep"] = False
+    regraph.torch.wake()
+    assert graphs.replay is replay
+    native.calls.clear()
+    graph.replay()
+    assert native.calls == [("torch.replay",)]
+
+
+def test_a_sleep_that_fails_leaves_replays_as_they_were(graphs, native):
+    replay = graphs.replay
+    native.failures["sleep"] = RuntimeError("a stream captures")
+    with pytest.raises(regraph.torch.Error):
+        regraph.torch.sleep()
+    assert graphs.replay is replay
+
+
+def test_a_graph_without_a_capture_gets_pytorchs_own_error(graphs, native, monkeypatch):
+    native.answers["region_tags"], native.answers["is_asleep"] = ["a"], True
+    regraph.torch.sleep()
+
+    def none(graph):
+        raise RuntimeError("no capture")
+
+    monkeypatch.setattr(graphs, "pool", none)
+    graphs().replay()
+    assert native.names()[-1] == "torch.replay" and "require_awake" not in native.names()
+
+
+def test_other_threads_wait_and_are_not_mixed_up(enabled, native, monkeypatch):
+    """One call at a time moves regions, without the interpreter's lock held."""
+    inside, go_on, order = threading.Event(), threading.Event(), []
+
+    def sleep(tags):
+        inside.set()
+        assert go_on.wait(10)
+        order.append("slept")
+        return 0
+
+    def wake(tags):
+        order.append("woke")
+        return 0
+
+    monkeypatch.setattr(native, "sleep", sleep)
+    monkeypatch.setattr(native, "wake", wake)
+    threads = [threading.Thread(target=regraph.torch.sleep)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads.append(threading.Thread(target=regraph.torch.wake))
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["slept", "woke"]
