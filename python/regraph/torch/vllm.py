@@ -1,0 +1,169 @@
+"""vLLM's sleep mode by regions: a backend named "regraph".
+
+vLLM finds `register` by the entry point `vllm.general_plugins`. With `REGRAPH_VLLM=1` in its environment every
+process of vLLM's enables regraph at its start; `--enable-sleep-mode --sleep-mode-backend regraph` chooses the
+backend. Weights and key-value blocks lie in the regions that vLLM names, graphs' memory in the region "graphs":
+all of it sleeps, and graphs replay when it wakes. This module imports vLLM where vLLM calls it, and nowhere else.
+"""
+
+import contextlib
+import gc
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from regraph import _native
+from regraph.torch import sleeping
+from regraph.torch.enabling import enable, is_enabled
+
+NAME = "regraph"
+GRAPHS = "graphs"
+KV_CACHE = "kv_cache"
+
+_DEFAULT = "default"
+
+
+class Allocator:
+    """vLLM's protocol of an allocator for sleep mode (`vllm.device_allocator.MemAllocator`)."""
+
+    def __init__(self) -> None:
+        # What vLLM has named, and the graphs.
+        self._tags = {GRAPHS}
+
+    @contextlib.contextmanager
+    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
+        """Within it this thread's memory belongs to the region `tag`."""
+        tag = _DEFAULT if tag is None else tag
+        self._tags.add(tag)
+        with sleeping.region(tag):
+            yield
+
+    def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
+        """Puts all regions to sleep. Those of `offload_tags` keep what they hold on the host.
+
+        What graphs leave in their outputs is kept too; it is small.
+        """
+        kept = {_DEFAULT} if offload_tags is None else _set(offload_tags)
+        for tag in self._known(self._tags):
+            _native.set_region_backup(tag, "host" if tag in kept or tag == GRAPHS else "none")
+        # What is free goes as well, as vLLM expects of its own allocator.
+        gc.collect()
+        torch.cuda.empty_cache()
+        sleeping.sleep(self._known(self._tags))
+
+    def discard(self, tags: tuple[str, ...] | str) -> None:
+        """Puts regions to sleep without what they hold."""
+        known = self._known(_set(tags))
+        for tag in known:
+            _native.set_region_backup(tag, "none")
+        sleeping.sleep(known)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Wakes regions; graphs wake with the key-value blocks, which they are replayed for."""
+        wanted = self._tags if tags is None else _set(tags)
+        if KV_CACHE in wanted:
+            wanted = wanted | {GRAPHS}
+        sleeping.wake(self._known(wanted))
+
+    def get_current_usage(self) -> int:
+        """How much memory the regions have, asleep or awake, in bytes."""
+        if not torch.cuda.is_initialized():
+            return 0
+        tags = self._tags - {GRAPHS}
+        found = (row for row in sleeping.regions() if row.tag in tags)
+        return sum(row.awake_bytes + row.asleep_bytes for row in found)
+
+    def _known(self, tags: set[str]) -> list[str]:
+        """Those in which there was ever anything: vLLM names regions that it may not have."""
+        return sorted(tags.intersection(_native.region_tags()))
+
+
+def register() -> None:
+    """Tells vLLM of the backend, and enables regraph where the environment says so. Can be called again."""
+    global _registered
+    if _registered:
+        return
+    wanted = os.environ.get("REGRAPH_VLLM") == "1"
+    try:
+        import vllm.device_allocator as device_allocator
+        from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+    except ImportError as error:
+        if wanted:
+            warnings.warn(f"This vLLM has no backends of sleep mode ({error}).", stacklevel=2)
+        return
+    if wanted and not is_enabled():
+        enable()
+    SleepModeBackendFactory.register_backend(NAME, __name__, "RegraphBackend")
+    theirs = device_allocator.get_mem_allocator_instance
+
+    def get_mem_allocator_instance() -> Any:
+        return _allocator if is_enabled() else theirs()
+
+    device_allocator.get_mem_allocator_instance = get_mem_allocator_instance
+    if is_enabled():
+        sleeping.put_graphs_into(GRAPHS)
+    _registered = True
+
+
+_registered = False
+_allocator = Allocator()
+
+
+def _backend() -> type:
+    """vLLM's class of backends, by regions."""
+    from vllm.device_allocator.sleep_mode_backend import SleepModeBackend
+
+    class RegraphBackend(SleepModeBackend):  # type: ignore[misc]
+        """Regions that sleep and wake. Communicators, kernels and graphs stay as they are."""
+
+        def suspend(self, level: int = 1) -> None:
+            """Level 1 keeps weights on the host, level 2 keeps nothing."""
+            _allocator.sleep(("weights",) if level == 1 else ())
+            self._state = "SUSPENDED"
+
+        def resume(self, tags: list[str] | None = None) -> None:
+            """Wakes regions, or all."""
+            before, self._state = self._state, "RESUMING"
+            try:
+                _allocator.wake_up(tags)
+            except BaseException:
+                self._state = before
+                raise
+            self._state = "RUNNING"
+
+        def discard(self, tags: tuple[str, ...]) -> None:
+            """Puts regions to sleep without what they hold."""
+            _allocator.discard(tags)
+            self._state = "SUSPENDED"
+
+        @classmethod
+        def is_supported(cls) -> bool:
+            """Where regraph is enabled."""
+            return is_enabled()
+
+        @classmethod
+        def preserves_communicators(cls) -> bool:
+            """They are no memory of a region's."""
+            return True
+
+        @classmethod
+        def preserves_compiled_artifacts(cls) -> bool:
+            """They are no memory of a region's."""
+            return True
+
+    return RegraphBackend
+
+
+def __getattr__(name: str) -> Any:
+    """`RegraphBackend`, which derives from a class of vLLM's and is made when vLLM asks for it."""
+    if name != "RegraphBackend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = made = _backend()
+    return made
+
+
+def _set(tags: Iterable[str] | str) -> set[str]:
+    return {tags} if isinstance(tags, str) else set(tags)
