@@ -91,7 +91,8 @@ impl<D: Driver> Engine<D> {
     /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by
     /// now; and that no capture which the engine has not heard of uses any now. So a place that the checkpoint names is taken even if other blocks were there since. A graph that was
     /// captured after the checkpoint overwrites the blocks again when it is launched: as with every
-    /// output, the host launches it only where these are not wanted any more.
+    /// output, the host launches it only where these are not wanted any more. That goes for a block that was lent
+    /// ([`Engine::lend`]) as well: restored, it is an output, and refuses no launch.
     ///
     /// A restored block belongs to the pool's graphs, those included that are captured later. When it is
     /// freed, captures of the pool may have its place, and work outside captures may not before the last graph

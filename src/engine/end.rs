@@ -343,6 +343,9 @@ impl<D: Driver> Locked<'_, D> {
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
+            if accepted {
+                self.state.adopt_lent(pool);
+            }
             let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
             let Some(row) = self.state.pools.get_mut(pool) else { continue };
             row.remove_capture();
@@ -428,7 +431,7 @@ impl<D: Driver> Locked<'_, D> {
         let blocks = self.state.blocks.iter_mut().filter(|block| block.pool == pool);
         for block in blocks.take(live) {
             block.graphs = false;
-            block.lent = None;
+            (block.lent, block.adopted) = (None, false);
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;
             }

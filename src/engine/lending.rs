@@ -5,6 +5,8 @@
 //! asks before the next one: that is refused while such a block lives, and comes after all that has used one.
 //! [`graphs::Pool`](crate::graphs::Pool) keeps that promise for its host.
 
+use std::sync::Arc;
+
 use super::allocate::{Request, POLLED};
 use super::config::Flaw;
 use super::live_blocks::LiveBlock;
@@ -15,6 +17,7 @@ use super::streams::Position;
 use super::{one_stream, Engine, Error};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::Requester;
+use crate::sync::AtomicBool;
 
 const CALL: &str = "lend";
 
@@ -27,7 +30,7 @@ pub enum Lent {
     Temporary,
     /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
     /// written again first: neither outputs that were freed nor inputs that a capture freed. And a block that
-    /// lives when a capture into the pool begins is no longer lent: it is as an output of that capture, which
+    /// lives when a capture into the pool is accepted is no longer lent: it is as an output of that capture, which
     /// graphs that were captured before may overwrite.
     AllFree,
 }
@@ -39,8 +42,9 @@ impl<D: Driver> Engine<D> {
     /// as planned, is not lent.
     ///
     /// **The host promises** that what the stream is given from now on comes after all launches of the pool's graphs
-    /// so far, and that before the next one it calls [`Engine::follow_lent`]; no block is lent between that and
-    /// the launch. [`graphs::Pool::lend`](crate::graphs::Pool::lend) does all of this.
+    /// so far, and that no block is lent while one is launched. A pool of [`graphs`](crate::graphs) asks
+    /// [`Engine::follow_lent`] before each launch; who launches otherwise does it.
+    /// [`graphs::Pool::lend`](crate::graphs::Pool::lend) keeps these promises.
     ///
     /// Freed, the memory goes to what the stream borrows next; to other streams that borrow after the next launch, or
     /// once its work has completed; and to captures of the pool then.
@@ -107,6 +111,15 @@ impl<D: Driver> Engine<D> {
         })
     }
 
+    /// Is set while the next launch of a graph of the pool has to [ask](Engine::follow_lent), so that launches of
+    /// pools that lend nothing need not.
+    pub(crate) fn lends(&self, pool: PoolId) -> Arc<AtomicBool> {
+        // A poisoned engine lends nothing more, and refuses to be asked.
+        let poisoned = || Arc::new(AtomicBool::new(true));
+        let Ok(state) = self.lock() else { return poisoned() };
+        state.pools.get(pool).map_or_else(poisoned, |row| Arc::clone(row.lends()))
+    }
+
     /// Whether a safety rule of lending is left out: never, outside tests.
     pub(crate) fn lends_early(&self) -> bool {
         self.config.lacks(Flaw::LentEarly)
@@ -116,18 +129,21 @@ impl<D: Driver> Engine<D> {
 impl State {
     /// Counts a block that is freed out of those that are lent: the next launch comes after all that has used it.
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
-        if block.lent.is_none() {
+        if block.lent.is_none() && !block.adopted {
             return;
         }
         let marks = self.marks_behind(block);
         let Some(row) = self.pools.get_mut(block.pool) else { return };
-        row.remove_lent(block.bytes);
+        if block.lent.is_some() {
+            row.remove_lent(block.bytes);
+        }
         for mark in marks {
             row.launch_behind(mark);
         }
     }
 
-    /// A capture comes to use a pool: what was lent of all that is free there becomes as its graph's outputs.
+    /// A capture that used a pool is accepted: what was lent of all that is free there becomes as its graph's
+    /// outputs.
     pub(super) fn adopt_lent(&mut self, pool: PoolId) {
         if self.pools.get(pool).is_none_or(|row| row.lent().0 == 0) {
             return;
@@ -139,7 +155,7 @@ impl State {
         }
         let blocks = self.blocks.iter_mut().filter(|block| block.pool == pool);
         for block in blocks.filter(|block| block.lent == Some(Lent::AllFree)) {
-            block.lent = None;
+            (block.lent, block.adopted) = (None, true);
         }
     }
 
@@ -167,16 +183,15 @@ impl<D: Driver> Locked<'_, D> {
         if self.capture_of(stream, CALL)?.is_some() {
             return Ok(None);
         }
-        let row = self.state.pool(pool, CALL)?;
-        // A capture's record must name what stands in the pool.
-        if row.graphs() == 0 || row.captures() > 0 {
+        // First, as a capture may be found to use the pool by that.
+        self.poll_deferred(POLLED);
+        if !self.may_lend(pool)? {
             return Ok(None);
         }
         let kept = lent == Lent::AllFree || self.config.lacks(Flaw::LentKept);
         let timeline = self.state.assign_stream(stream);
         let requester = Requester::Lent { timeline, kept };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        self.poll_deferred(POLLED);
         if self.state.pool(pool, CALL)?.take_passed() {
             // The launch came after all who had it, and this stream comes after the launch.
             for heap in self.state.pools.heaps_of(Some(pool)) {
@@ -187,12 +202,21 @@ impl<D: Driver> Locked<'_, D> {
         let mut found = self.place(requester, homes, bytes);
         if found.is_none() && self.has_lent(pool) {
             self.free_completed(Some(pool));
+            if !self.may_lend(pool)? {
+                return Ok(None);
+            }
             if self.config.lacks(Flaw::LentOrder) {
                 self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
             }
             found = self.place(requester, homes, bytes);
         }
         Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
+    }
+
+    /// Whether the pool has graphs, and no capture under way, whose record must name what stands in the pool.
+    fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
+        let row = self.state.pool(pool, CALL)?;
+        Ok(row.graphs() > 0 && row.captures() == 0)
     }
 
     /// Whether streams have given back something in a pool that is not free for all yet.

@@ -79,6 +79,8 @@ pub(super) struct LiveBlock {
     pub(super) borrowed: bool,
     /// What it was had of, if it lies in memory of the pool's graphs that is lent between their launches.
     pub(super) lent: Option<Lent>,
+    /// Whether it was lent until a graph was captured beside it, whose output it is taken for.
+    pub(super) adopted: bool,
     /// Whether a restoration brought it back: the streams that were recorded for it before are forgotten.
     pub(super) restored: bool,
     /// Who asked for it, where that is recorded.
@@ -111,6 +113,7 @@ impl LiveBlock {
             leased: false,
             borrowed: false,
             lent: None,
+            adopted: false,
             restored: false,
             frames: None,
         }

@@ -16,6 +16,7 @@ use crate::driver::CaptureId;
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
+use crate::sync::{AtomicBool, Ordering};
 
 /// Heaps of a pool, and which is which.
 const HEAPS: usize = 3;
@@ -85,6 +86,8 @@ struct Lending {
     behind: SmallVec<[Position; 2]>,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
+    /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
+    asks: Arc<AtomicBool>,
 }
 
 /// Addresses of a pool that a capture's layout was laid on: free then, and perhaps not any more.
@@ -231,7 +234,13 @@ impl Pool {
         self.lending.live
     }
 
+    /// Whether the next launch has anything to ask.
+    pub(super) fn lends(&self) -> &Arc<AtomicBool> {
+        &self.lending.asks
+    }
+
     pub(super) fn add_lent(&mut self, bytes: u64) {
+        self.lending.asks.store(true, Ordering::Relaxed);
         self.lending.live.0 += 1;
         self.lending.live.1 += bytes;
     }
@@ -248,6 +257,7 @@ impl Pool {
 
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Position) {
+        self.lending.asks.store(true, Ordering::Relaxed);
         let behind = &mut self.lending.behind;
         match behind.iter_mut().find(|it| it.timeline == mark.timeline) {
             Some(known) => known.position = known.position.max(mark.position),
@@ -259,6 +269,7 @@ impl Pool {
     pub(super) fn forget_borrowers(&mut self) {
         self.lending.behind.clear();
         self.lending.passed = true;
+        self.lending.asks.store(self.lending.live.0 > 0, Ordering::Relaxed);
     }
 
     /// Whether a launch has come after all that was lent and freed, since this was last asked.
@@ -268,7 +279,9 @@ impl Pool {
 
     /// Nothing is lent any more: the pool has no graph.
     pub(super) fn end_lending(&mut self) {
-        self.lending = Lending::default();
+        let asks = Arc::clone(&self.lending.asks);
+        asks.store(false, Ordering::Relaxed);
+        self.lending = Lending { asks, ..Lending::default() };
     }
 
     /// Places that are in blocks, leased ones included.

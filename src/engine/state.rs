@@ -381,7 +381,6 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         self.hold_ordered(pool);
-        self.state.adopt_lent(pool);
         let row = self.state.pools.get(pool);
         let planned = row.is_some_and(|row| row.config().plan.is_some());
         if planned {

@@ -301,17 +301,27 @@ impl Timelines {
         if self.is_reached(mark) {
             return Ok(true);
         }
-        let Timeline { open, retired, .. } = self.rows[mark.timeline.index()];
-        if mark.position == open && !retired && !self.record(driver, mark.timeline) {
-            // Owed from now on, so that a wait for the device covers it.
-            self.fence(driver, mark.timeline);
+        if let Some(event) = self.event_behind(mark) {
+            driver.wait_for_event(stream, event)?;
+            return Ok(true);
         }
+        // An event that was behind it may have been lost to a capture of its stream.
+        let retired = self.rows[mark.timeline.index()].retired;
+        if !retired && !self.record(driver, mark.timeline) {
+            // Owed from now on, so that a wait for the device covers it.
+            self.rows[mark.timeline.index()].owes = true;
+            self.set_busy(mark.timeline);
+        }
+        match self.event_behind(mark) {
+            Some(event) => driver.wait_for_event(stream, event).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// An event behind a mark that was not seen to be reached.
+    fn event_behind(&self, mark: Position) -> Option<EventHandle> {
         let fences = &self.rows[mark.timeline.index()].fences;
-        let Some(&(_, event)) = fences.iter().find(|fence| fence.0 >= mark.position) else {
-            return Ok(false);
-        };
-        driver.wait_for_event(stream, event)?;
-        Ok(true)
+        fences.iter().find(|fence| fence.0 >= mark.position).map(|&(_, event)| event)
     }
 
     /// The same of a stream outside captures. Where no event can be recorded now, its timeline owes one.

@@ -40,7 +40,7 @@ impl<D: HostApi> Lending<D> {
     /// As [`Pool::follow`]; the engine's.
     pub fn allocate(&self, bytes: u64) -> Result<Memory<D>, Error> {
         let engine = self.pool.engine();
-        let mut order = self.pool.order();
+        let order = self.pool.order();
         order.must_launch(engine, self.pool.id())?;
         let launched = Launched::on(engine.driver(), self.stream)?;
         let now = Some((order.launches(), launched.id));
@@ -48,7 +48,6 @@ impl<D: HostApi> Lending<D> {
             order.follow(engine, self.pool.id(), launched)?;
             self.followed.set(now);
         }
-        order.lends = true;
         let block = engine.lend(self.pool.id(), bytes, self.stream, Lent::Temporary)?;
         drop(order);
         match block {

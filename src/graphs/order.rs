@@ -10,6 +10,7 @@ use super::retired::Retired;
 use super::Error;
 use crate::driver::{AsStream, DriverError, EventHandle, HostApi, StreamHandle};
 use crate::engine::{one_stream, Engine, PoolId};
+use crate::sync::{AtomicBool, Ordering};
 
 /// An event that is destroyed with its last user.
 pub(crate) struct Event<D: HostApi> {
@@ -74,28 +75,27 @@ pub(super) struct Order<D: HostApi> {
     lost: bool,
     /// How many launches there were, and what counts as one.
     launches: u64,
-    /// Whether anything was lent since the last launch.
-    pub(super) lends: bool,
+    /// Whether the next launch has to ask for what was lent.
+    lends: Arc<AtomicBool>,
     /// Whether the pool has no memory at present.
     pub(super) suspended: bool,
     /// Graphs that were dropped while they may have been running.
     pub(super) retired: Vec<Retired<D>>,
 }
 
-impl<D: HostApi> Default for Order<D> {
-    fn default() -> Self {
+impl<D: HostApi> Order<D> {
+    /// Of a pool that was not launched yet.
+    pub(super) fn new(engine: &Engine<D>, pool: PoolId) -> Self {
         Self {
             last: None,
             lost: false,
             launches: 0,
-            lends: false,
+            lends: engine.lends(pool),
             suspended: false,
             retired: Vec::new(),
         }
     }
-}
 
-impl<D: HostApi> Order<D> {
     /// Makes `stream` come after the last launch, for the next one or for what prepares it.
     pub(super) fn follow(
         &self,
@@ -135,17 +135,17 @@ impl<D: HostApi> Order<D> {
         pool: PoolId,
         stream: Launched,
     ) -> Result<(), Error> {
-        match self.lends {
+        match self.lends.load(Ordering::Relaxed) {
             true => engine.follow_lent(pool, stream.stream),
             false => Ok(()),
         }
     }
 
     /// A launch that was marked came after all work on memory that was lent: so will those after it.
-    pub(super) fn forget_lent(&mut self, engine: &Engine<D>, pool: PoolId) {
-        if self.lends {
+    pub(super) fn forget_lent(&self, engine: &Engine<D>, pool: PoolId) {
+        if self.lends.load(Ordering::Relaxed) {
             // Where the engine cannot be asked, the next launch comes after the same once more.
-            self.lends = engine.forget_borrowers(pool).is_err();
+            let _ = engine.forget_borrowers(pool);
         }
     }
 

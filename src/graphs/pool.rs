@@ -76,10 +76,11 @@ impl<D: HostApi> Drop for Shared<D> {
 impl<D: HostApi> Pool<D> {
     /// A new pool without memory: that comes with the first block.
     pub fn new(engine: &Arc<Engine<D>>, config: PoolConfig) -> Self {
+        let id = engine.create_pool(config);
         let shared = Arc::new(Shared {
             engine: engine.clone(),
-            id: engine.create_pool(config),
-            order: Mutex::default(),
+            id,
+            order: Mutex::new(Order::new(engine, id)),
             driver_bytes: AtomicU64::new(0),
         });
         // For captures that use the pool without having joined it.

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, Lent, PoolConfig, Spare};
+use regraph::engine::{Block, Config, Engine, Error, Lent, PoolConfig, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{SimConfig, SimDriver};
@@ -351,6 +351,71 @@ fn what_lives_of_all_that_is_free_is_an_output_once_a_capture_begins() {
     let end = block.address() + block.bytes();
     assert!(end <= all.address || all.address + all.bytes <= block.address());
     drop(block);
+    first.launch(s).unwrap();
+    b.sound();
+}
+
+/// The pool's own launch asks for what the engine's door has lent.
+#[test]
+fn what_the_engine_lends_is_asked_for_by_each_launch() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let tagged = |block: &Block, tag| Tagged { address: block.address, bytes: block.bytes, tag };
+    for lent in [Lent::Temporary, Lent::AllFree] {
+        graph.launch(s).unwrap();
+        b.pool.follow(t).unwrap();
+        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, lent).unwrap().unwrap();
+        let work = Work { outputs: &[tagged(&block, 7)], ..Work::default() };
+        b.driver.launch(t, work, false).unwrap();
+        assert!(is_refused(&graph, s));
+        let work = Work { inputs: &[tagged(&block, 7)], ..Work::default() };
+        b.driver.launch(t, work, false).unwrap();
+        b.engine.free(block.id).unwrap();
+        // Behind the reader.
+        graph.launch(s).unwrap();
+        b.sound();
+    }
+}
+
+/// A capture that comes to nothing takes no block over: its launch stays refused, and what has used it is waited for.
+#[test]
+fn a_capture_that_is_dropped_leaves_what_was_lent() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    graph.launch(s).unwrap();
+    b.pool.follow(t).unwrap();
+    let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
+    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
+    drop(Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap());
+    assert_eq!(b.lent(), 8 * MIB);
+    assert!(is_refused(&graph, s));
+    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
+    b.engine.free(block.id).unwrap();
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
+/// A block that an accepted capture took over may be overwritten by graphs from before it, but its user's work is
+/// waited for at the launch after its free, as that of any block that was lent.
+#[test]
+fn a_launch_waits_for_the_user_of_a_block_that_was_taken_over() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let first = b.graph(s, 8 * MIB);
+    first.launch(s).unwrap();
+    b.pool.follow(t).unwrap();
+    let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
+    let second = b.graph(s, 8 * MIB);
+    assert_eq!(b.lent(), 0);
+    second.launch(s).unwrap();
+    b.pool.follow(t).unwrap();
+    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
+    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
+    b.engine.free(block.id).unwrap();
     first.launch(s).unwrap();
     b.sound();
 }
