@@ -180,6 +180,12 @@ def region_tags() -> list[str]:
 def regions(device: int) -> list[dict[str, Any]]:
     """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes."""
 
+def read_kept(address: int, offset: int, bytes: int, to: int) -> bool:
+    """Copies what the host keeps of a part of the block at an address while its region sleeps.
+
+    `to` is the address of room for `bytes` bytes. False where not all of it is kept, and where it is awake.
+    """
+
 def region_host_bytes() -> int:
     """Page-locked memory of the host that regions hold, in bytes."""
 

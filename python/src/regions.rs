@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use regraph::driver::HostPlace;
 use regraph::regions::Backup;
 
 use crate::allocator::allocator;
@@ -21,6 +22,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(region_of, module)?)?;
     module.add_function(wrap_pyfunction!(region_tags, module)?)?;
     module.add_function(wrap_pyfunction!(regions, module)?)?;
+    module.add_function(wrap_pyfunction!(read_kept, module)?)?;
     module.add_function(wrap_pyfunction!(region_host_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(free_region_host, module)?)
 }
@@ -133,6 +135,25 @@ fn regions(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
         Ok(row)
     };
     regions.into_iter().map(row).collect()
+}
+
+/// Copies what the host keeps of a part of a sleeping block to `to`, where there is room for `bytes` bytes. False
+/// where not all of it is kept.
+#[pyfunction]
+fn read_kept(py: Python<'_>, address: u64, offset: u64, bytes: u64, to: usize) -> PyResult<bool> {
+    py.detach(|| {
+        let mut to = to as *mut u8;
+        let copy = |place: HostPlace, bytes: u64| {
+            let bytes = bytes as usize;
+            // SAFETY: the place is page-locked memory of that size, which stays until this returns, and the
+            // Python half has room for all parts together.
+            unsafe {
+                std::ptr::copy_nonoverlapping(place.0 as *const u8, to, bytes);
+                to = to.add(bytes);
+            }
+        };
+        allocator()?.show_kept(address, (offset, bytes), copy).map_err(raised)
+    })
 }
 
 /// Page-locked memory of the host that regions hold, in bytes.

@@ -192,6 +192,7 @@ class FakeNative(types.ModuleType):
         self._answer("try_sleep", 6)
         self._answer("wake", 4)
         self._answer("is_asleep", False)
+        self._answer("read_kept", False)
         self._answer("region_tags", [])
         self._answer("regions", [])
         self._answer("region_host_bytes", 3)

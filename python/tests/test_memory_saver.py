@@ -1,5 +1,6 @@
 """What `torch_memory_saver` offers, by regions."""
 
+import ctypes
 import importlib
 import inspect
 import sys
@@ -157,9 +158,30 @@ def test_what_is_configured(saver):
         pass
 
 
+def test_a_backup_can_be_read(saver, native, monkeypatch):
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    whole = torch.arange(10, dtype=torch.int64).as_subclass(OnDevice)
+    part = whole[2:6]
+    assert saver.get_cpu_backup(part) is None
+
+    def read(address, offset, size, to):
+        assert address == whole.data_ptr()
+        ctypes.memmove(to, address + offset, size)
+        return True
+
+    monkeypatch.setattr(native, "read_kept", read)
+    backup = saver.get_cpu_backup(part, zero_copy=True)
+    assert type(backup) is torch.Tensor and backup.tolist() == [2, 3, 4, 5]
+    with pytest.raises(AssertionError):
+        saver.get_cpu_backup(whole[::2])
+    with pytest.raises(AssertionError, match="cpu"):
+        saver.get_cpu_backup(torch.ones(1))
+
+
 def test_what_is_not_served_says_so(saver):
     for call in (
-        lambda: saver.get_cpu_backup(torch.ones(1)),
         lambda: saver.set_disk_backup_dir("/tmp"),
         lambda: saver.region(enable_disk_backup=True).__enter__(),
     ):

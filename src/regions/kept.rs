@@ -73,6 +73,20 @@ impl Kept {
         })
     }
 
+    /// Where the parts of a range are, in order, if all of it is kept.
+    pub(super) fn places(&self, address: u64, bytes: u64) -> Option<Vec<(HostPlace, u64)>> {
+        let mut next = address;
+        let mut parts = Vec::new();
+        for chunk in self.within(address, bytes) {
+            if chunk.address != next {
+                return None;
+            }
+            next = chunk.end();
+            parts.push((chunk.place, chunk.bytes));
+        }
+        (next == address + bytes).then_some(parts)
+    }
+
     /// How much it is, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.bytes).sum()

@@ -42,7 +42,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::driver::{DriverError, StreamHandle, Transfer};
+use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{Engine, PoolId};
 use crate::error::Error;
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
@@ -246,6 +246,28 @@ impl<D: Transfer> Regions<D> {
             region.host_bytes += state.kept.get(&pool).map_or(0, Kept::bytes);
         }
         regions.into_values().collect()
+    }
+
+    /// Shows what the host keeps of `bytes` bytes at an address of a sleeping pool, part by part and in order:
+    /// where a part is, and its size in bytes. It stays there until `show` returns. False, and nothing is
+    /// shown, where the pool is awake or not all of it is kept.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn show_kept(
+        &self,
+        pool: PoolId,
+        (address, bytes): (u64, u64),
+        mut show: impl FnMut(HostPlace, u64),
+    ) -> Result<bool, Error> {
+        let mut state = self.lock();
+        // One that could not go may have copies under way.
+        state.wait_for_copies(&self.engine)?;
+        let asleep = self.engine.keeper_of(pool) == Some(self.number);
+        let Some(kept) = state.kept.get(&pool).filter(|_| asleep) else { return Ok(false) };
+        let parts = kept.places(address, bytes);
+        parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
+        Ok(parts.is_some())
     }
 
     /// Page-locked memory of the host that is held, in bytes: what sleeping regions keep there, and what

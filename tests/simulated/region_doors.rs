@@ -322,6 +322,35 @@ fn what_sleeps_is_refused_by_name() {
 }
 
 #[test]
+fn what_is_kept_can_be_read_while_it_sleeps() {
+    let h = Host::new();
+    let (mut kept, mut lost) = (Held::new(), Held::new());
+    h.plugin.set_region_backup("lost", Backup::None);
+    for tag in 0..3 {
+        h.within("kept", || h.write(&mut kept, 40, tag));
+    }
+    h.within("lost", || h.write(&mut lost, 4, 9));
+    let address = kept[1].0;
+    let read = |address: u64, part: (u64, u64)| {
+        let mut parts = Vec::new();
+        let read = h.plugin.show_kept(address, part, |place, bytes| parts.push((place, bytes)));
+        (read.unwrap(), parts)
+    };
+    assert_eq!(read(address, (0, MIB)), (false, Vec::new()), "it is awake");
+    h.plugin.sleep(None).unwrap();
+    let (all, parts) = read(address, (0, 40 * MIB));
+    assert!(all && parts.len() > 1);
+    assert_eq!(parts.iter().map(|(_, bytes)| bytes).sum::<u64>(), 40 * MIB);
+    let (part, inner) = read(address, (4096, 512));
+    assert!(part && inner == [(parts[0].0.after(4096), 512)]);
+    assert_eq!(read(address, (39 * MIB, 2 * MIB)), (false, Vec::new()), "it is another block's");
+    assert_eq!(read(lost[0].0, (0, MIB)), (false, Vec::new()));
+    assert!(h.plugin.show_kept(address + 512, (0, 512), |_, _| ()).is_err());
+    h.plugin.wake(None).unwrap();
+    assert!(!read(address, (0, MIB)).0);
+}
+
+#[test]
 fn names_that_were_never_used_are_refused_and_those_without_memory_are_not() {
     let h = Host::new();
     for call in [Plugin::sleep, Plugin::try_sleep, Plugin::wake] {

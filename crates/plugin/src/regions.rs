@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use regraph::driver::Transfer;
+use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
 use regraph::regions::{Backup, Region};
 use regraph::sync::{Mutex, MutexGuard, PoisonError};
@@ -227,6 +227,25 @@ impl<D: Transfer> Plugin<D> {
     pub fn region_of(&self, key: PoolKey) -> Option<Arc<str>> {
         let tag = |device: &Device<D>| device.pools().private.get(&key)?.config.tag.clone();
         self.devices().find_map(tag)
+    }
+
+    /// Shows what the host keeps of a part of the block that begins at an address: `bytes` bytes, `offset` bytes
+    /// behind its beginning. See [`Regions::show_kept`](regraph::regions::Regions::show_kept).
+    ///
+    /// # Errors
+    /// [`Error::UnknownAddress`] where no live block begins there; those of that call.
+    pub fn show_kept(
+        &self,
+        address: u64,
+        (offset, bytes): (u64, u64),
+        show: impl FnMut(HostPlace, u64),
+    ) -> Result<bool, Error> {
+        let (device, block) = self.find(address, "show_kept")?;
+        let report = device.engine.block_report(block)?;
+        if offset.checked_add(bytes).is_none_or(|end| end > report.bytes) {
+            return Ok(false);
+        }
+        Ok(device.regions.show_kept(report.pool, (address + offset, bytes), show)?)
     }
 
     /// Page-locked memory of the host that regions of all devices hold, in bytes.

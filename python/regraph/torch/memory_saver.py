@@ -153,8 +153,17 @@ class TorchMemorySaver:
         self._retains = value
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:
-        """Not served: what sleeps is read when it wakes."""
-        raise Error("regraph does not show what sleeps; resume the tag, and copy the tensor.")
+        """What a paused tensor held, in memory of the host; `None` where there is no backup, or it is awake.
+
+        It is a copy in any case, which stays as it is when the tensor is resumed.
+        """
+        self._start()
+        assert x.is_cuda, f"{x.device=}"
+        assert x.is_contiguous(), f"{x.shape=} {x.stride()=} {x.dtype=}"
+        copy = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+        base = x.untyped_storage().data_ptr()
+        kept = _native.read_kept(base, x.data_ptr() - base, copy.nbytes, copy.data_ptr())
+        return copy if kept else None
 
     def set_disk_backup_dir(self, path: str) -> None:
         """Not served."""

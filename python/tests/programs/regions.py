@@ -393,7 +393,11 @@ def memory_saver_pauses_and_resumes(folder):
     saver.pause()
     assert free_memory() >= before + 256 * MIB
     assert holds(stays, 2)
+    backup = saver.get_cpu_backup(weights[1000:2000])
+    assert backup is not None and saver.get_cpu_backup(cache) is None
     saver.resume("weights")
+    assert torch.equal(weights[1000:2000].cpu(), backup)
+    assert saver.get_cpu_backup(weights) is None
     assert holds(weights, 1)
     saver.resume()
     assert cache.data_ptr() == place
