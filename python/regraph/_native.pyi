@@ -5,7 +5,6 @@ fail raises a `RuntimeError` whose message says what happened.
 """
 
 from collections.abc import Callable
-from collections.abc import Callable
 from typing import Any
 
 class Refused(RuntimeError):
@@ -119,6 +118,21 @@ class CupyAllocator:
 
     def malloc(self, size: int, /) -> Any:
         """What `malloc` gives for a size in bytes."""
+
+def estimate(on: bool) -> None:
+    """Sets whether captures that begin from now on have addresses without memory of their own.
+
+    They are ended by `capture_shown` and `capture_failed`. Those shown before are forgotten.
+    """
+
+def capture_shown(device: int, stream: int) -> None:
+    """Notes what a capture has asked for, just before it ends."""
+
+def upload(device: int, executable: int, stream: int) -> None:
+    """Has the driver take what an executable graph needs, as its first launch would."""
+
+def estimated(device: int) -> int:
+    """What one pool of the captures that were shown will hold, in bytes."""
 
 class KeptStreams:
     """`allocate` and `free_on` for streams as objects.

@@ -11,6 +11,7 @@ mod captures;
 mod checkpoints;
 mod doors;
 mod errors;
+mod estimates;
 mod figures;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod glibc;
@@ -119,6 +120,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OutOfMemory", module.py().get_type::<errors::OutOfMemory>())?;
     captures::register(module)?;
     doors::register(module)?;
+    estimates::register(module)?;
     pools::register(module)?;
     regions::register(module)?;
     figures::register(module)?;

@@ -165,7 +165,7 @@ class FakeNative(types.ModuleType):
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
-            "set_region_backup require_awake region_of"
+            "set_region_backup require_awake region_of estimate capture_shown upload"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
@@ -174,6 +174,7 @@ class FakeNative(types.ModuleType):
         self._answer("allocate_unordered", ADDRESS)
         self._answer("memory_info", (3 << 30, 4 << 30))
         self._answer("retire_stream", True)
+        self._answer("estimated", 0)
         self._answer("name_pool", POOL)
         self._answer("capture_started", CAPTURE)
         self._answer("cupy_functions", (0x10, 0x20))

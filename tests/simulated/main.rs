@@ -12,6 +12,7 @@ mod checkpoints;
 mod contexts;
 mod eager;
 mod engine_basics;
+mod estimates;
 mod faults;
 mod graph_lives;
 mod graph_trees;

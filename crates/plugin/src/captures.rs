@@ -3,6 +3,7 @@
 use regraph::driver::{CaptureId, CaptureStatus, GraphHandle, StreamHandle, Transfer};
 use regraph::engine::{self, Spare};
 use regraph::internals::journal::Journal;
+use regraph::plan;
 use regraph::sync::Ordering;
 
 use super::device::Device;
@@ -144,11 +145,10 @@ impl<D: Transfer> Plugin<D> {
         }
         drop(pools);
         // Both move memory of the capture when it ends.
-        match &self.plan {
+        let shown = self.estimates.load(Ordering::Relaxed);
+        match self.plan.clone().or_else(|| shown.then(plan::Options::default)) {
             _ if !alone || checkpointed => {}
-            Some(options) if may_plan => {
-                device.engine.plan_capture(capture, Some(options.clone()))?;
-            }
+            Some(options) if may_plan => device.engine.plan_capture(capture, Some(options))?,
             _ => device.engine.grow_ahead(capture, self.ahead)?,
         }
         Ok(Some(capture))
@@ -198,6 +198,33 @@ impl<D: Transfer> Plugin<D> {
         pools.stray_graphs.push(report.graph);
         if pools.strays.contains_key(&capture) {
             device.reports.push(UNNAMED, report);
+        }
+        Ok(())
+    }
+
+    /// Shows what was asked for in the capture that `stream` is in, in place of [`Plugin::capture_ending`]:
+    /// its host ends it, may instantiate its graph but never launches it, and then says
+    /// [`Plugin::capture_failed`].
+    ///
+    /// # Errors
+    /// [`engine::Error::NotCapturing`] where the stream is in no capture, or no record of it is kept.
+    pub fn capture_shown(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        show: impl FnOnce(&Journal),
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        let found = match device.capture_of(stream)? {
+            Some((capture, _)) => device.engine.journal(capture)?.map(|journal| (capture, journal)),
+            None => None,
+        };
+        let (capture, journal) = found.ok_or(engine::Error::NotCapturing { stream })?;
+        show(&journal);
+        // Until then it keeps what its addresses have, also where its pool ends before.
+        device.shown().insert(capture);
+        if let Some(announced) = device.pools().announced.get_mut(&stream) {
+            announced.ending = Some(std::thread::current().id());
         }
         Ok(())
     }
@@ -255,6 +282,7 @@ impl<D: Transfer> Plugin<D> {
         let Some(Announced { key, serial, capture, releases, .. }) = announced else {
             return Ok(());
         };
+        device.shown().remove(&capture);
         match device.engine.abandon_capture(capture) {
             // Rolled back when it was refused, or found to be ruined.
             Ok(()) | Err(engine::Error::UnknownCapture { .. }) => {}

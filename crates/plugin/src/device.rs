@@ -1,8 +1,9 @@
 //! One device's engine, blocks, routes and pools.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use regraph::driver::{ErrorKind, StreamHandle, Transfer};
+use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
@@ -39,6 +40,8 @@ pub(super) struct Device<D: Transfer> {
     pub(super) idle: OnceLock<StreamHandle>,
     /// Of pools with sources of the host's.
     pub(super) returned: Arc<Returned>,
+    /// Captures that come to nothing, over in the driver or not: their host says when.
+    shown: Mutex<BTreeSet<CaptureId>>,
     pools: Mutex<Pools>,
 }
 
@@ -67,6 +70,7 @@ impl<D: Transfer> Device<D> {
             watch,
             idle: OnceLock::new(),
             returned: Arc::default(),
+            shown: Mutex::default(),
             pools: Mutex::new(Pools::new()),
         }
     }
@@ -75,6 +79,12 @@ impl<D: Transfer> Device<D> {
     pub(super) fn pools(&self) -> MutexGuard<'_, Pools> {
         // No step leaves the tables half changed.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last lock in order.
+    pub(super) fn shown(&self) -> MutexGuard<'_, BTreeSet<CaptureId>> {
+        // No step leaves it half changed.
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
@@ -199,7 +209,11 @@ impl<D: Transfer> Device<D> {
         ended_graph: Option<&EndedGraph>,
     ) -> Result<(), Error> {
         let mut result = Ok(());
-        for capture in self.engine.captures_over(pool)? {
+        let mut over = self.engine.captures_over(pool)?;
+        let shown = self.shown();
+        over.retain(|capture| !shown.contains(capture));
+        drop(shown);
+        for capture in over {
             let ended = match ended_graph.and_then(|graph_of| graph_of(capture)) {
                 Some(graph) => self.engine.end_capture(capture, graph),
                 None => self.engine.end_unjudged(capture),

@@ -77,6 +77,8 @@ pub struct Plugin<D: Transfer> {
     devices: Vec<OnceLock<Box<Device<D>>>>,
     observers: Arc<Mutex<Vec<Observer>>>,
     journals: AtomicBool,
+    /// Whether captures are shown, and come to nothing: [`Plugin::estimate`].
+    estimates: AtomicBool,
     /// Whether blocks of eager work are cached.
     caches: Arc<AtomicBool>,
     /// What the engines' histories keep, where that is not as the configuration says.
@@ -117,6 +119,7 @@ impl<D: Transfer> Plugin<D> {
             devices,
             observers: Arc::default(),
             journals: AtomicBool::new(false),
+            estimates: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
             backups: Mutex::default(),
@@ -233,6 +236,13 @@ impl<D: Transfer> Plugin<D> {
     /// Those of [`Plugin::engine`] and [`Engine::learned`].
     pub fn learned(&self, device: u32) -> Result<usize, Error> {
         Ok(self.engine(device)?.learned()?)
+    }
+
+    /// Sets whether captures that are announced as alone from now on have addresses without memory of their
+    /// own, as with [`Settings::plan`](regraph::settings::Settings::plan). Their host ends them by
+    /// [`Plugin::capture_shown`] and [`Plugin::capture_failed`]: they get no memory then.
+    pub fn estimate(&self, on: bool) {
+        self.estimates.store(on, Ordering::Relaxed);
     }
 
     /// Sets whether captures that begin from now on keep a journal, on every device: what

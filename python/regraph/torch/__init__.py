@@ -16,6 +16,7 @@ require_torch()
 from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, Refused
+from regraph.torch.estimating import Estimate, estimate
 from regraph.torch.explaining import explain
 from regraph.torch.figures import (
     get_per_process_memory_fraction,
@@ -60,6 +61,7 @@ from regraph.torch.uses import record_use
 __all__ = [
     "Capture",
     "Error",
+    "Estimate",
     "Recording",
     "Refused",
     "Region",
@@ -70,6 +72,7 @@ __all__ = [
     "captures",
     "compact",
     "enable",
+    "estimate",
     "excess_bytes",
     "explain",
     "free_host",

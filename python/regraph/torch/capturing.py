@@ -3,9 +3,10 @@
 import atexit
 import contextlib
 import functools
+import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -29,13 +30,61 @@ class UnderWay(weakref.ref[Any]):
     key: int
 
 
+class Showing:
+    """A capture of this thread that is shown when it ends, and comes to nothing."""
+
+    __slots__ = ("free", "of", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        #: The device and stream of the capture, while it has not failed.
+        self.of: tuple[int, int] | None = None
+        #: What was free of the device before its graph was made executable, in bytes.
+        self.free = 0
+
+    def finish(self, graph: Any) -> int:
+        """Ends it, and returns how many bytes the driver has taken for the executable graph."""
+        if self.of is None:
+            return 0
+        device, stream = self.of
+        executable = getattr(graph, "raw_cuda_graph_exec", None)
+        if executable is not None:
+            _native.upload(device, executable(), stream)
+        taken = self.free - _native.memory_info(device)[0]
+        self.give_up()
+        return max(taken, 0)
+
+    def give_up(self) -> None:
+        """Tells that there is no graph, unless that was told."""
+        if self.of is not None:
+            device, stream = self.of
+            self.of = None
+            _native.capture_failed(device, stream)
+
+
+#: What PyTorch's calls have become.
+_calls: "_Calls | None" = None
+
+
+def calls() -> "_Calls":
+    """What PyTorch's calls have become.
+
+    Raises:
+        Error: regraph is not enabled.
+    """
+    if _calls is None:
+        raise Error("regraph is not enabled.")
+    return _calls
+
+
 def install(patches: Patches) -> None:
     """Replaces methods of PyTorch's native graph class, which every Python class of graphs calls.
 
     And that of `torch.cuda.graph` which ends a capture.
     """
+    global _calls
     graph = torch._C._CUDAGraph
-    calls = _Calls(graph.capture_end, graph.reset)
+    _calls = calls = _Calls(graph.capture_end, graph.reset)
     patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
     # Later versions' Python class (2.15) ends captures by the second.
     for name in ("capture_end", "capture_end_pre"):
@@ -76,6 +125,7 @@ class _Calls:
         self.under_way: dict[int, UnderWay] = {}
         self.registering = Registering()
         self.warned = False
+        self.shown: Showing | None = None
         atexit.register(self.forget_all)
 
     def beginning(self, begin: Callable[..., None]) -> Callable[..., None]:
@@ -135,6 +185,10 @@ class _Calls:
                 end(graph)  # Raises PyTorch's own error; a capture of another stream goes on.
                 return
             del under_way[begun.key]
+            shown = self.shown
+            if shown is not None and shown.thread == threading.get_ident():
+                self.show(shown, graph, device, stream, end)
+                return
             try:
                 _native.capture_ending(device, stream)
             except BaseException:
@@ -152,6 +206,35 @@ class _Calls:
                 raise
 
         return capture_end
+
+    @contextlib.contextmanager
+    def showing(self) -> Iterator[Showing]:
+        """Has the capture of this thread that ends in the `with` block shown; one at a time."""
+        if self.shown is not None:
+            raise Error("Memory is being estimated already.")
+        self.shown = shown = Showing()
+        try:
+            yield shown
+        finally:
+            self.shown = None
+            shown.give_up()
+
+    def show(
+        self, shown: Showing, graph: Any, device: int, stream: int, end: Callable[[Any], None]
+    ) -> None:
+        """Ends a capture whose graph is never launched."""
+        try:
+            _native.capture_shown(device, stream)
+            shown.free = _native.memory_info(device)[0]
+        except BaseException:
+            self.give_up(graph, device, stream)
+            raise
+        try:
+            end(graph)
+        except BaseException:
+            self.drop(graph, device, stream)
+            raise
+        shown.of = device, stream
 
     def dropped(self, begun: UnderWay) -> None:
         """Tells regraph that a graph object goes whose capture was not ended.

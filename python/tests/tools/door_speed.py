@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What an allocation and its free take in other libraries: from their own pools, and through regraph.
+"""What an allocation and its free take in other libraries: from their own pools, and from regraph.
 
     python3 door_speed.py [--rounds N] [--bytes N] [--only LIBRARY]
 
-Each library runs with its own pool and with regraph in turns, each turn in a process of its own; the
-least of all turns counts. The last column is a call that needs no GPU, the least of either's turns:
-compare only where the two agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or Numba: what is
-not installed is left out. Exit code 1: a program failed.
+Each library runs with its own pool and with regraph in turns, each turn in a process of its own;
+the least of all turns counts. The last column is a call that needs no GPU, the least of either's
+turns: compare only where the two agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or
+Numba: what is not installed is left out. Exit code 1: a program failed.
 """
 
 import argparse
@@ -68,7 +68,7 @@ LIBRARIES = {function.__name__: function for function in (cupy, cuda_core, numba
 
 
 def least(call: Callable[[], object]) -> float:
-    """The time of a call in microseconds: the least of many short runs, which others disturb less."""
+    """The time of a call in microseconds: the least of many short runs."""
     for _ in range(1000):
         call()
     best = float("inf")

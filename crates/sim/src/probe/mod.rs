@@ -39,8 +39,10 @@
 //! tells before its first capture ([`Mapping::measure`]).
 
 mod mapping;
+mod replay;
 
 pub use mapping::Mapping;
+pub use replay::Replayed;
 
 use std::sync::Arc;
 

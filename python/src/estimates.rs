@@ -1,0 +1,87 @@
+//! What captures will need, before there is memory for them: they are made on addresses without memory of
+//! their own, and made again on a simulated device.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use regraph::driver::{ExecutableHandle, HostApi};
+use regraph::engine::Config;
+use regraph::settings::PlanChoice;
+use regraph_sim::probe::Probe;
+use regraph_trace::Trace;
+
+use crate::allocator::allocator;
+use crate::captures::stream;
+use crate::errors::raised;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(estimate, module)?)?;
+    module.add_function(wrap_pyfunction!(capture_shown, module)?)?;
+    module.add_function(wrap_pyfunction!(upload, module)?)?;
+    module.add_function(wrap_pyfunction!(estimated, module)?)
+}
+
+/// The captures that were shown, in their order.
+static SHOWN: Mutex<Vec<Trace>> = Mutex::new(Vec::new());
+
+fn shown() -> MutexGuard<'static, Vec<Trace>> {
+    // No step leaves it half changed.
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets whether captures that begin from now on have no memory of their own; those that were shown before are
+/// forgotten.
+#[pyfunction]
+fn estimate(on: bool) -> PyResult<()> {
+    shown().clear();
+    allocator()?.estimate(on);
+    Ok(())
+}
+
+/// Notes what a capture has asked for, just before it ends.
+#[pyfunction]
+fn capture_shown(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let origin = self::stream(stream);
+    py.detach(|| {
+        let mut noted = Ok(());
+        let show = |journal: &_| {
+            noted =
+                regraph_trace::from_journal(journal, origin, 0).map(|trace| shown().push(trace));
+        };
+        allocator()?.capture_shown(device, origin, show).map_err(raised)?;
+        noted.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    })
+}
+
+/// Has the driver take what an executable graph needs on the device, as its first launch would.
+#[pyfunction]
+fn upload(py: Python<'_>, device: u32, executable: usize, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    py.detach(|| {
+        let engine = allocator()?.engine(device).map_err(raised)?;
+        let uploaded = engine.driver().upload(ExecutableHandle(executable), stream);
+        uploaded.map_err(|error| raised(error.into()))
+    })
+}
+
+/// What a pool will hold that the captures which were shown have in turn, in bytes, by the settings as they are.
+#[pyfunction]
+fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
+    py.detach(|| {
+        let allocator = allocator()?;
+        let mut settings = allocator.settings();
+        // The engines have none: plans are the plug-in's.
+        if allocator.plans_captures() {
+            settings.plan = PlanChoice::Exact;
+        }
+        let failed = |error: regraph::Error| PyRuntimeError::new_err(error.to_string());
+        let driver = allocator.engine(device).map_err(raised)?.driver();
+        let probe = Probe::like(driver, Config::default().settings(settings)).map_err(failed)?;
+        let mut held = Vec::new();
+        for trace in shown().drain(..) {
+            held.push(probe.replay(&trace).map_err(failed)?);
+        }
+        probe.reserved().map_err(failed)
+    })
+}
