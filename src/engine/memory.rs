@@ -151,6 +151,21 @@ impl<D: Driver> Engine<D> {
         })
     }
 
+    /// Whether the device has done all work that the process has given it, its streams unknown here included;
+    /// `None`, and nothing is asked, where [`Engine::wait_for_device`] would not wait.
+    ///
+    /// # Errors
+    /// Those of [`HostApi::is_idle`]; [`Error::Poisoned`].
+    pub fn is_device_idle(&self) -> Result<Option<bool>, Error>
+    where
+        D: HostApi,
+    {
+        self.change(|locked| match locked.state.timelines.captures(locked.driver) {
+            true => Ok(None),
+            false => Ok(Some(locked.driver.is_idle()?)),
+        })
+    }
+
     /// As [`Engine::empty_cache`], until no more than `keep` bytes are held; what was unused longest goes first.
     ///
     /// # Errors

@@ -505,6 +505,11 @@ impl Timelines {
         self.owing(driver).is_some_and(|owing| !owing.is_empty())
     }
 
+    /// Whether a stream that is known here captures.
+    pub(super) fn captures<D: Driver + ?Sized>(&mut self, driver: &D) -> bool {
+        self.owing(driver).is_none()
+    }
+
     /// Waits until the device has done all work. What was outside captures has been reached then, on
     /// streams of other threads too. False, without a wait, where a known stream captures; no other may
     /// capture meanwhile.

@@ -305,6 +305,23 @@ fn steps() -> BTreeMap<&'static str, Step> {
             drop(h.plugin.allocate(4 * MIB, 0, h.eager));
             drop(h.plugin.allocate(CAPACITY - 64 * MIB, 0, h.eager));
         }),
+        ("regions", |h| {
+            let entered = h.plugin.enter_region(Some("weights"));
+            drop(h.plugin.allocate(4 * MIB, 0, h.eager));
+            drop(h.plugin.leave_region(entered));
+            drop(h.plugin.sleep(None));
+            drop(h.plugin.try_sleep(None));
+            drop(h.plugin.wake(None));
+            drop((h.plugin.regions(0), h.plugin.free_region_host()));
+        }),
+        ("regions when the end is judged", |h| {
+            let entered = h.plugin.enter_region(Some("weights"));
+            drop(h.plugin.allocate(4 * MIB, 0, h.eager));
+            drop(h.plugin.leave_region(entered));
+            drop(h.plugin.capture_ending(0, h.own, |_, _| ()));
+            drop(h.plugin.sleep(None));
+            drop(h.plugin.try_sleep(None));
+        }),
         ("the capture fails", |h| drop(h.plugin.capture_failed(0, h.own))),
     ])
 }

@@ -415,6 +415,19 @@ fn nothing_sleeps_beside_a_capture_and_none_is_ruined() {
 }
 
 #[test]
+fn a_capture_that_nothing_was_told_of_is_not_ruined_either() {
+    let h = Host::new();
+    h.within("weights", || h.allocate(4));
+    h.drivers[0].begin_capture(h.stream, CaptureMode::Global).unwrap();
+    for call in [Plugin::sleep, Plugin::try_sleep] {
+        let refused = call(&h.plugin, None);
+        assert!(matches!(refused, Err(Error::Engine(engine::Error::DeviceCaptures { .. }))));
+    }
+    h.drivers[0].end_capture(h.stream).unwrap();
+    assert_eq!(h.plugin.try_sleep(None).unwrap(), 4 * MIB);
+}
+
+#[test]
 fn trying_waits_for_nothing_and_refuses_while_anything_runs() {
     let h = Host::new();
     let mut weights = Held::new();

@@ -301,11 +301,15 @@ impl<D: Transfer> Device<D> {
         if self.captures() {
             return Err(engine::Error::DeviceCaptures { call }.into());
         }
-        // The host does not say which streams use a live block. Behind this there is nothing to wait for,
-        // but the engine takes note of what has completed.
-        if !wait && !self.engine.driver().is_idle()? {
-            return Err(Error::DeviceRuns { device: self.number });
+        if !wait {
+            // The host does not say which streams use a live block.
+            match self.engine.is_device_idle()? {
+                Some(true) => {}
+                Some(false) => return Err(Error::DeviceRuns { device: self.number }),
+                None => return Err(engine::Error::DeviceCaptures { call }.into()),
+            }
         }
+        // Where the device is idle there is nothing to wait for, but the engine takes note of that.
         Ok(self.regions.sleep(tags)?)
     }
 
