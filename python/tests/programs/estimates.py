@@ -64,7 +64,8 @@ def estimate(settings):
     with torch.no_grad():
         need = regraph.torch.estimate(step, SIZES)
     regraph.empty_cache()
-    assert reserved() <= before, (reserved(), before)
+    # A piece more for small blocks outside captures at most.
+    assert reserved() <= before + 2 * MIB, (reserved(), before)
     assert regraph.torch.captures() == []
     # Captures behind it have their memory.
     graph = torch.cuda.CUDAGraph()
