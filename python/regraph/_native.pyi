@@ -206,6 +206,34 @@ def region_host_bytes() -> int:
 def free_region_host() -> int:
     """Gives what of it keeps nothing back to the host; how many bytes that was."""
 
+def has_checkpoint(device: int, pool: tuple[int, int]) -> bool:
+    """Whether a checkpoint was taken of a pool, as for PyTorch's graph trees."""
+
+def begin_borrowing(device: int, pool: tuple[int, int], all: bool) -> None:
+    """Lends this thread's requests what graphs of a pool do not keep between launches.
+
+    With `all` it is what is free there, and the rest is the pool's as by `begin_thread_pool`; else the rest
+    is eager work's.
+    """
+
+def end_borrowing(device: int, pool: tuple[int, int]) -> None:
+    """Ends what `begin_borrowing` began on this thread."""
+
+def lending_device(pool: tuple[int, int]) -> int | None:
+    """The device on which a pool may lend; `None` where it lends nothing."""
+
+def launch_begins(device: int, pool: tuple[int, int], stream: int) -> None:
+    """Tells that a graph of a pool is about to be launched on a stream; raises if it must not be."""
+
+def launch_ends(device: int, pool: tuple[int, int], stream: int) -> None:
+    """Tells that it has been launched."""
+
+def launches_elsewhere(pool: tuple[int, int]) -> None:
+    """Tells that graphs of a pool may be launched by others from now on."""
+
+def lent_bytes(device: int, pool: tuple[int, int]) -> int:
+    """The bytes that live in memory which a pool has lent."""
+
 def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.
 

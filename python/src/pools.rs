@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
+use regraph::engine::Lent;
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -52,6 +53,14 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compact, module)?)?;
     module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(has_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(begin_borrowing, module)?)?;
+    module.add_function(wrap_pyfunction!(end_borrowing, module)?)?;
+    module.add_function(wrap_pyfunction!(lending_device, module)?)?;
+    module.add_function(wrap_pyfunction!(launch_begins, module)?)?;
+    module.add_function(wrap_pyfunction!(launch_ends, module)?)?;
+    module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
+    module.add_function(wrap_pyfunction!(lent_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }
 
@@ -59,6 +68,57 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn begin_thread_pool(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
     py.detach(|| allocator()?.begin_thread_pool(device, pool).map_err(raised))
+}
+
+/// Whether a checkpoint was taken of a pool.
+#[pyfunction]
+fn has_checkpoint(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<bool> {
+    py.detach(|| allocator()?.has_checkpoint(device, pool).map_err(raised))
+}
+
+/// The same as `begin_thread_pool`, with what the pool's graphs do not keep first; with `all` what is free.
+#[pyfunction]
+fn begin_borrowing(py: Python<'_>, device: u32, pool: (u64, u64), all: bool) -> PyResult<()> {
+    let lent = if all { Lent::AllFree } else { Lent::Temporary };
+    py.detach(|| allocator()?.begin_borrowing(device, pool, lent).map_err(raised))
+}
+
+/// Ends what `begin_borrowing` began on this thread.
+#[pyfunction]
+fn end_borrowing(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
+    py.detach(|| allocator()?.end_borrowing(device, pool).map_err(raised))
+}
+
+/// The device on which a pool may lend, if it does.
+#[pyfunction]
+fn lending_device(py: Python<'_>, pool: (u64, u64)) -> PyResult<Option<u32>> {
+    py.detach(|| Ok(allocator()?.lending_device(pool)))
+}
+
+/// Tells that a graph of a pool is about to be launched on a stream.
+#[pyfunction]
+fn launch_begins(py: Python<'_>, device: u32, pool: (u64, u64), stream: usize) -> PyResult<()> {
+    let stream = crate::captures::stream(stream);
+    py.detach(|| allocator()?.launch_begins(device, pool, stream).map_err(raised))
+}
+
+/// Tells that it has been.
+#[pyfunction]
+fn launch_ends(py: Python<'_>, device: u32, pool: (u64, u64), stream: usize) -> PyResult<()> {
+    let stream = crate::captures::stream(stream);
+    py.detach(|| allocator()?.launch_ends(device, pool, stream).map_err(raised))
+}
+
+/// Tells that graphs of a pool may be launched by others from now on.
+#[pyfunction]
+fn launches_elsewhere(py: Python<'_>, pool: (u64, u64)) -> PyResult<()> {
+    py.detach(|| allocator()?.launches_elsewhere(pool).map_err(raised))
+}
+
+/// The bytes that live in memory which a pool has lent.
+#[pyfunction]
+fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
+    py.detach(|| allocator()?.lent_bytes(device, pool).map_err(raised))
 }
 
 /// Has the graphs of a pool, or of all, share what they can by now; how many bytes went. The host has waited

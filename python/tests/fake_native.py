@@ -160,7 +160,8 @@ class FakeNative(types.ModuleType):
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
         for name in (
-            "begin_thread_pool capture_beginning capture_dropped capture_ending capture_ended "
+            "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
+            "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
@@ -169,6 +170,9 @@ class FakeNative(types.ModuleType):
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
+        self._answer("has_checkpoint", False)
+        self._answer("lending_device", None)
+        self._answer("lent_bytes", 5)
         self._answer("change_settings", [])
         self._answer("allocate", ADDRESS)
         self._answer("allocate_unordered", ADDRESS)
@@ -217,6 +221,8 @@ class FakeNative(types.ModuleType):
         self.answers["is_asleep"] = False
         self.answers["captures"] = []
         self.answers["plans_captures"] = False
+        self.answers["has_checkpoint"] = False
+        self.answers["lending_device"] = None
         self.answers["capture_begun"] = CAPTURE
         self.answers["name_pool"] = POOL
         self.answers["retire_stream"] = True

@@ -6,6 +6,7 @@ mod common;
 
 mod attempts;
 mod beside_captures;
+mod borrowing;
 mod capture_costs;
 mod capture_windows;
 mod checkpoints;

@@ -66,7 +66,8 @@ impl<D: Transfer> Plugin<D> {
         };
         let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
         let before = private.graphs.len();
-        let ended = device.end_over(key, private.pool, &mut private.graphs, ended_graph.as_ref());
+        let ended = device.end_untold(key, private, ended_graph.as_ref());
+        device.mark_borrowers(private);
         private.eager |= !captured && private.graphs.len() == before;
         ended
     }
@@ -125,7 +126,7 @@ impl<D: Transfer> Plugin<D> {
         alone: bool,
     ) -> Result<Option<CaptureId>, Error> {
         let device = self.device(device)?;
-        let Some(Route { key, pool, serial }) = device.routes.by_serial(route) else {
+        let Some(Route { key, pool, serial, .. }) = device.routes.by_serial(route) else {
             return Ok(None);
         };
         let capture = device.engine.begin_capture(pool, stream)?;

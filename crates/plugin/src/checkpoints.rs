@@ -84,7 +84,7 @@ impl<D: Transfer> Plugin<D> {
         let device = self.device(device)?;
         let mut pools = device.pools();
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call, key })?;
-        device.end_over(key, private.pool, &mut private.graphs, None)?;
+        device.end_untold(key, private, None)?;
         Ok(private.pool)
     }
 }

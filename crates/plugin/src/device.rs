@@ -4,18 +4,27 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
-use regraph::engine::{self, Block, Engine, GraphId, PoolConfig, PoolId, Spare};
+use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
+use super::lending::Launches;
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
 use super::reports::Reports;
-use super::routes::{EndedGraph, Routes};
+use super::routes::{EndedGraph, Route, Routes};
 use super::sources::{asking, Returned};
 use super::watch::{Watch, Watched};
 use super::Error;
+
+/// Where a request is served from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) pool: PoolId,
+    /// A pool that may lend something first.
+    lender: Option<(PoolKey, Lent)>,
+}
 
 /// A device.
 pub(super) struct Device<D: Transfer> {
@@ -107,14 +116,14 @@ impl<D: Transfer> Device<D> {
     #[inline]
     fn request(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
         if self.watch.is_on() {
-            let pool = self.pool_for(stream)?;
-            return self.allocate_watched(pool, bytes, stream);
+            let target = self.target_of(stream)?;
+            return self.allocate_watched(target, bytes, stream);
         }
         let block = match self.allocate_by_capture(bytes, stream)? {
             Some(block) => block,
             None => {
-                let pool = self.pool_for(stream)?;
-                self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?
+                let target = self.target_of(stream)?;
+                self.allocate_from(target, bytes, stream)?
             }
         };
         self.blocks.insert(block.address, block.id);
@@ -147,13 +156,43 @@ impl<D: Transfer> Device<D> {
         Ok(self.engine.free(block)?)
     }
 
-    /// The pool that a stream's requests belong to now.
+    /// Where a stream's requests are served from now.
     #[inline]
-    fn pool_for(&self, stream: StreamHandle) -> Result<PoolId, Error> {
+    fn target_of(&self, stream: StreamHandle) -> Result<Target, Error> {
         let capture = || Some(self.capture_of(stream).ok()??.0);
-        if let Some(route) = self.routes.of(stream, capture) {
-            return Ok(route.pool);
+        match self.routes.of(stream, capture) {
+            Some(Route { key, pool, lent: Some(lent), .. }) => {
+                let pool = match lent {
+                    Lent::AllFree => pool,
+                    _ => self.unrouted_pool(stream)?,
+                };
+                Ok(Target { pool, lender: Some((key, lent)) })
+            }
+            Some(route) => Ok(Target { pool: route.pool, lender: None }),
+            None => Ok(Target { pool: self.unrouted_pool(stream)?, lender: None }),
         }
+    }
+
+    /// A block of a target: of what its lender lends, if that has a place, else of its pool.
+    pub(super) fn allocate_from(
+        &self,
+        Target { pool, lender }: Target,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<Block, Error> {
+        let lent = match lender {
+            Some((key, lent)) => self.borrow(key, lent, (bytes, stream))?,
+            None => None,
+        };
+        match lent {
+            Some(block) => Ok(block),
+            None => Ok(self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())?),
+        }
+    }
+
+    /// The pool that a stream's requests belong to where no route takes them.
+    #[inline]
+    fn unrouted_pool(&self, stream: StreamHandle) -> Result<PoolId, Error> {
         match self.engine.driver().is_capturing(stream) {
             Ok(false) => Ok(self.eager_pool()),
             // The legacy stream while some blocking stream captures: it does not capture itself.
@@ -195,8 +234,24 @@ impl<D: Transfer> Device<D> {
             let _ = self.end_over(UNNAMED, *pool, stray_graphs, None);
         }
         for (&key, private) in private.iter_mut() {
-            let _ = self.end_over(key, private.pool, &mut private.graphs, None);
+            let _ = self.end_untold(key, private, None);
         }
+    }
+
+    /// Ends the captures into a named pool that are over in the driver and that its host did not end here. It may
+    /// not tell of their graphs' launches either.
+    pub(super) fn end_untold(
+        &self,
+        key: PoolKey,
+        private: &mut Private,
+        ended_graph: Option<&EndedGraph>,
+    ) -> Result<(), Error> {
+        let before = private.graphs.len();
+        let ended = self.end_over(key, private.pool, &mut private.graphs, ended_graph);
+        if private.graphs.len() > before {
+            private.launches.lose_sight();
+        }
+        ended
     }
 
     /// Ends the captures into a pool that are over in the driver, all of them, unjudged where their graph
@@ -253,6 +308,7 @@ impl<D: Transfer> Device<D> {
                 spare,
                 eager: false,
                 checkpointed: false,
+                launches: Launches::default(),
             }
         });
         private.users += 1;
@@ -292,6 +348,9 @@ impl<D: Transfer> Device<D> {
             );
             gone.extend(held.filter(|_| !keeps).map(|held| (key, held)));
             pools.may_be_unused |= keeps;
+            if !keeps {
+                self.forget_launches(private);
+            }
             keeps
         });
         // Not in the table's order, which is not the same in each run.
@@ -313,7 +372,7 @@ impl<D: Transfer> Device<D> {
     }
 
     /// Waits for the device, unless something captures there: that would be ruined. Says whether it did.
-    fn wait_for_device(&self) -> bool {
+    pub(super) fn wait_for_device(&self) -> bool {
         !self.captures() && self.engine.wait_for_device().unwrap_or(false)
     }
 

@@ -1,10 +1,10 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Figure, HistoryOptions, PoolId};
+use regraph::engine::{Figure, HistoryOptions};
 use regraph::snapshot::Action;
 
-use super::device::Device;
+use super::device::{Device, Target};
 use super::figures::BY_NAME;
 use super::pools::PoolKey;
 use super::watch::{Happening, Watcher};
@@ -107,15 +107,15 @@ impl<D: Transfer> Device<D> {
     #[cold]
     pub(super) fn allocate_watched(
         &self,
-        pool: PoolId,
+        target: Target,
         bytes: u64,
         stream: StreamHandle,
     ) -> Result<u64, Error> {
-        let key = self.pools().key_of(u64::from(pool.number()));
-        let block = self.watch.asking(key, stream, || {
-            self.engine.allocate_or_release(pool, bytes, stream, || self.let_go())
-        })?;
+        let key = self.pools().key_of(u64::from(target.pool.number()));
+        let block = self.watch.asking(key, stream, || self.allocate_from(target, bytes, stream))?;
         self.blocks.insert(block.address, block.id);
+        // Another pool's, where that lends.
+        let key = self.live_block(block.address).map_or(key, |block| block.key);
         let (device, address) = (self.number, block.address);
         let action = Action::Alloc;
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });

@@ -241,7 +241,7 @@ impl<D: Transfer> Device<D> {
     }
 
     /// A stream on which nothing ever runs.
-    fn idle_stream(&self) -> Result<StreamHandle, Error> {
+    pub(super) fn idle_stream(&self) -> Result<StreamHandle, Error> {
         if let Some(&stream) = self.idle.get() {
             return Ok(stream);
         }

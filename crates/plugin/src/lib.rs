@@ -26,6 +26,7 @@ mod error;
 mod figures;
 mod history;
 mod hosts;
+mod lending;
 mod map;
 mod named;
 mod pools;

@@ -144,7 +144,7 @@ impl<D: Transfer> Plugin<D> {
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
         // Captures into the pool may not move what eager work has there.
         private.eager = true;
-        device.routes.push_thread(key, private.pool);
+        device.routes.push_thread(key, private.pool, None);
         Ok(())
     }
 

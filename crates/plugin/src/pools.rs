@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
+use super::lending::Launches;
 use crate::map::{new_map, Map};
 use regraph::driver::{CaptureId, StreamHandle};
 use regraph::engine::{Figure, GraphId, PoolConfig, PoolId, Spare};
@@ -50,6 +51,8 @@ pub(super) struct Private {
     pub(super) eager: bool,
     /// Whether its host has taken a checkpoint of it.
     pub(super) checkpointed: bool,
+    /// Of its graphs, where it lends what these do not keep.
+    pub(super) launches: Launches,
 }
 
 impl Private {

@@ -10,7 +10,7 @@ use std::thread::ThreadId;
 use smallvec::SmallVec;
 
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
-use regraph::engine::PoolId;
+use regraph::engine::{Lent, PoolId};
 use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::regions::entered_at;
@@ -31,6 +31,8 @@ pub(super) struct Route {
     pub(super) pool: PoolId,
     /// Counts up over all routes of the process.
     pub(super) serial: u64,
+    /// What the pool lends to its requests first.
+    pub(super) lent: Option<Lent>,
 }
 
 /// What a route takes.
@@ -115,10 +117,13 @@ impl Routes {
         self.enter(key, pool, Takes::Capture, None, Some(capture)).serial
     }
 
-    /// Adds a route of all that the calling thread asks for.
-    pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId) {
+    /// Adds a route of all that the calling thread asks for, to what the pool lends first where that is said.
+    pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId, lent: Option<Lent>) {
         let stands = Arc::new(AtomicBool::new(true));
-        let route = self.enter(key, pool, Takes::Thread(Arc::clone(&stands)), None, None);
+        let takes = Takes::Thread(Arc::clone(&stands));
+        let mut route = self.enter(key, pool, takes, None, None);
+        // No other thread serves its requests.
+        route.lent = lent;
         OWN.with_borrow_mut(|own| {
             own.push(Own { routes: self.number, route, stands });
             OWN_COUNT.set(own.len());
@@ -134,7 +139,7 @@ impl Routes {
         capture: Option<CaptureId>,
     ) -> Route {
         let mut routes = self.lock();
-        let route = Route { key, pool, serial: next() };
+        let route = Route { key, pool, serial: next(), lent: None };
         let thread = std::thread::current().id();
         routes.push(Standing { route, takes, thread, ended_graph, capture });
         self.count(&routes);

@@ -35,6 +35,7 @@ from regraph.torch.figures import (
     reset_peak_memory_stats,
 )
 from regraph.torch.learning import learn
+from regraph.torch.lending import borrow, lent_bytes
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
     Region,
@@ -69,6 +70,7 @@ __all__ = [
     "_record_memory_history",
     "_snapshot",
     "backend",
+    "borrow",
     "captures",
     "compact",
     "enable",
@@ -81,6 +83,7 @@ __all__ = [
     "is_asleep",
     "is_enabled",
     "learn",
+    "lent_bytes",
     "max_memory_allocated",
     "max_memory_cached",
     "max_memory_reserved",

@@ -1,0 +1,73 @@
+"""Eager work in memory that graphs do not keep between their replays."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch.cuda._utils import _get_device_index
+
+from regraph import _native
+from regraph.torch import launches
+from regraph.torch.enabling import backend, require_enabled
+from regraph.torch.errors import Error
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+Pool = tuple[int, int]
+
+
+@contextlib.contextmanager
+def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
+    """Lends eager work of this thread what a pool's graphs do not keep between replays.
+
+    Graphs keep their outputs and inputs; all else is written anew by each replay. What has no place there
+    comes from the pool of eager work as ever. Work that borrows comes after the last replay, and the next
+    replay comes after it. **While a tensor lives in borrowed memory no graph of the pool can be
+    replayed**: `CUDAGraph.replay` raises `RuntimeError` and says which blocks these are.
+
+    Replays must go through `torch.cuda.CUDAGraph.replay`. Where a graph's raw handle was asked for, and
+    where C++ code has captured into the pool, nothing is lent. The first use of a pool waits for the
+    device. Captures whose memory comes at their end (`plan:exact`) lend nothing.
+
+    Args:
+        pool: The pool, as `torch.cuda.CUDAGraph.pool()` names it.
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: regraph is not enabled, or only as a plug-in; there is no such pool; or the current stream
+            is capturing.
+    """
+    require_enabled("borrow")
+    if backend() != "native":
+        raise Error("borrow needs the native allocator; see regraph.torch.enable(native=True).")
+    index = _get_device_index(device, optional=True)
+    if torch.cuda.is_current_stream_capturing():
+        raise Error("borrow: the current stream is capturing; end the capture first.")
+    launches.watch()
+    try:
+        _native.begin_borrowing(index, pool, False)
+    except RuntimeError as error:
+        raise Error(str(error)) from error
+    try:
+        yield
+    finally:
+        _native.end_borrowing(index, pool)
+
+
+def lent_bytes(pool: Pool, device: "Device" = None) -> int:
+    """How many bytes live in memory that a pool's graphs have lent: no graph can be replayed until it is 0.
+
+    Args:
+        pool: The pool, as `torch.cuda.CUDAGraph.pool()` names it.
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: regraph is not enabled, or there is no such pool.
+    """
+    require_enabled("lent_bytes")
+    try:
+        return _native.lent_bytes(_get_device_index(device, optional=True), pool)
+    except RuntimeError as error:
+        raise Error(str(error)) from error

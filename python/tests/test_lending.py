@@ -1,0 +1,132 @@
+"""Eager work in what graphs do not keep, and replays that are told of."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import regraph.torch
+from regraph.torch import launches, pools
+
+POOL = (0, 3)
+
+
+@pytest.fixture
+def lends(gpu, native, monkeypatch):
+    """PyTorch with a GPU and the native allocator, and graphs of a pool."""
+    graph = torch._C._CUDAGraph
+    regraph.torch.enable(native=True)
+    native.calls.clear()
+    monkeypatch.setattr(graph, "replay", lambda self: self._note("torch.replay"), raising=False)
+    monkeypatch.setattr(graph, "pool", lambda self: POOL, raising=False)
+    return graph
+
+
+def test_eager_work_borrows_and_replays_are_told(lends, native):
+    native.answers["lending_device"] = 0
+    graph = lends()
+    graph.replay()
+    assert native.names() == ["torch.replay"], "nothing was lent yet"
+    native.calls.clear()
+    with regraph.torch.borrow(POOL, device=0):
+        assert native.calls == [("begin_borrowing", 0, POOL, False)]
+    assert native.calls[1:] == [("end_borrowing", 0, POOL)]
+    native.calls.clear()
+    for _ in range(2):
+        graph.replay()
+        assert native.calls == [
+            ("lending_device", POOL),
+            ("launch_begins", 0, POOL, 7),
+            ("torch.replay",),
+            ("launch_ends", 0, POOL, 7),
+        ]
+        native.calls.clear()
+        with regraph.torch.borrow(POOL, device=0):
+            pass
+        native.calls.clear()
+
+
+def test_a_launch_that_is_refused_is_not_made(lends, native):
+    native.answers["lending_device"] = 0
+    with regraph.torch.borrow(POOL, device=0):
+        native.failures["launch_begins"] = RuntimeError("blocks live")
+        native.calls.clear()
+        with pytest.raises(RuntimeError, match="blocks live"):
+            lends().replay()
+        assert native.names() == ["lending_device", "launch_begins"]
+
+
+def test_the_end_of_a_launch_is_told_even_if_it_fails(lends, native):
+    native.answers["lending_device"] = 0
+    with regraph.torch.borrow(POOL, device=0):
+        native.failures["torch.replay"] = RuntimeError("no such kernel")
+        native.calls.clear()
+        with pytest.raises(RuntimeError, match="no such kernel"):
+            lends().replay()
+        assert native.names()[-1] == "launch_ends"
+
+
+def test_replays_of_other_pools_go_on_as_ever(lends, native, monkeypatch):
+    with regraph.torch.borrow(POOL, device=0):
+        pass
+    native.calls.clear()
+    lends().replay()
+    assert native.names() == ["lending_device", "torch.replay"]
+    native.calls.clear()
+
+    def has_none(graph):
+        raise RuntimeError("no capture has ended")
+
+    monkeypatch.setattr(lends, "pool", has_none)
+    lends().replay()
+    assert native.names() == ["torch.replay"], "PyTorch says what is wrong"
+
+
+def test_a_tree_s_warm_up_borrows_all_that_is_free(lends, native):
+    pools._begin(0, POOL)
+    assert native.calls == [("has_checkpoint", 0, POOL), ("begin_thread_pool", 0, POOL)]
+    assert not hasattr(lends.replay, "is_told")
+    native.answers["has_checkpoint"] = True
+    native.calls.clear()
+    pools._begin(0, POOL)
+    assert native.calls == [("has_checkpoint", 0, POOL), ("begin_borrowing", 0, POOL, True)]
+    assert lends.replay.is_told
+
+
+def test_who_gets_a_raw_handle_may_launch_it(enabled, native, monkeypatch):
+    from regraph.torch.patches import Patches
+
+    graph = torch._C._CUDAGraph
+    monkeypatch.setattr(graph, "pool", lambda self: POOL, raising=False)
+    monkeypatch.setattr(graph, "raw_cuda_graph_exec", lambda self: 0xE, raising=False)
+    patches = Patches()
+    launches.install(patches)
+    native.calls.clear()
+    assert graph().raw_cuda_graph_exec() == 0xE
+    assert native.calls == [("launches_elsewhere", POOL)]
+    patches.undo()
+
+
+def test_nothing_is_borrowed_in_a_capture(lends, native, gpu):
+    gpu.capturing = True
+    with pytest.raises(regraph.torch.Error, match="end the capture first"):
+        with regraph.torch.borrow(POOL, device=0):
+            pass
+    assert native.calls == []
+
+
+def test_a_refusal_says_why(lends, native):
+    native.failures["begin_borrowing"] = RuntimeError("there is no such pool")
+    with pytest.raises(regraph.torch.Error, match="no such pool"):
+        with regraph.torch.borrow(POOL, device=0):
+            pass
+    assert "end_borrowing" not in native.names()
+
+
+def test_what_is_lent_is_told(lends, native):
+    assert regraph.torch.lent_bytes(POOL, device=0) == 5
+
+
+def test_it_needs_regraph(gpu):
+    with pytest.raises(regraph.torch.Error, match="borrow needs regraph"):
+        with regraph.torch.borrow(POOL):
+            pass

@@ -1,0 +1,339 @@
+//! The plug-in lends eager work what a pool's graphs do not keep: warm-ups of CUDA graph trees, and threads of hosts
+//! that ask for it.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::thread;
+
+use crate::plugin::filter;
+use regraph::driver::{
+    CaptureMode, CaptureStatus, Driver, ExecutableHandle, HostApi, StreamHandle,
+};
+use regraph::engine::{self, Config, Lent};
+use regraph_plugin::{Error, Plugin, PoolKey};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+const MIB: u64 = 1 << 20;
+const POOL: PoolKey = (0, 7);
+const BYTES: u64 = 4 * MIB;
+const LAYERS: u64 = 8;
+
+struct Host {
+    driver: Arc<SimDriver>,
+    plugin: Plugin<Arc<SimDriver>>,
+    stream: StreamHandle,
+}
+
+/// A forward and a backward graph, and what is copied into the pool before each launch.
+struct Step {
+    input: u64,
+    graphs: [ExecutableHandle; 2],
+    /// The backward graph's outputs.
+    gradients: Vec<u64>,
+}
+
+fn at(address: u64, tag: u64) -> Tagged {
+    Tagged { address, bytes: BYTES, tag }
+}
+
+fn is_refused(result: &Result<(), Error>) -> bool {
+    matches!(result, Err(Error::Engine(engine::Error::BlocksLent { .. })))
+}
+
+impl Host {
+    fn new() -> Self {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let shared = Arc::clone(&driver);
+        let config = Config::default().check(true).find_late_uses(false);
+        let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&shared)));
+        let stream = driver.create_stream().unwrap();
+        let host = Self { driver, plugin, stream };
+        // An empty graph keeps the pool, and its end is a checkpoint.
+        host.captured(|| {});
+        host.plugin.checkpoint(0, POOL).unwrap();
+        host
+    }
+
+    fn allocate(&self) -> u64 {
+        self.plugin.allocate(BYTES, 0, self.stream).unwrap()
+    }
+
+    fn free(&self, address: u64) {
+        self.plugin.free(address, 0).unwrap();
+    }
+
+    fn work(&self, inputs: &[Tagged], outputs: &[Tagged]) {
+        let work = Work { inputs, outputs, ..Work::default() };
+        self.driver.launch(self.stream, work, false).unwrap();
+    }
+
+    fn reserved(&self) -> u64 {
+        self.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current
+    }
+
+    fn lent(&self) -> u64 {
+        let reports = self.plugin.pools(0).unwrap();
+        let report = reports.iter().find(|report| report.key == POOL).unwrap();
+        self.plugin.engine(0).unwrap().pool_statistics(report.pool).unwrap().lent
+    }
+
+    /// Eager work in the pool, as a graph tree does it (`_use_cuda_memory_pool_manager`).
+    fn eager<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.driver.complete_all();
+        self.plugin.begin_borrowing(0, POOL, Lent::AllFree).unwrap();
+        let done = work();
+        self.plugin.end_pool(0, POOL).unwrap();
+        self.plugin.release_pool(0, POOL).unwrap();
+        done
+    }
+
+    fn captured<R>(&self, work: impl FnOnce() -> R) -> (ExecutableHandle, R) {
+        let (filter, id) = filter(&self.driver);
+        self.plugin.capture_beginning(0, self.stream).unwrap();
+        self.driver.complete_all();
+        let route = self.plugin.begin_pool(0, POOL, filter).unwrap();
+        self.driver.begin_capture(self.stream, CaptureMode::ThreadLocal).unwrap();
+        let Ok(CaptureStatus::Active { capture, .. }) = self.driver.capture_of(self.stream) else {
+            panic!("the stream captures")
+        };
+        id.store(capture.0 as usize, Ordering::Relaxed);
+        self.plugin.capture_begun(0, self.stream, route, true).unwrap();
+        let done = work();
+        self.plugin.capture_ending(0, self.stream, |_, _| {}).unwrap();
+        let graph = self.driver.end_capture(self.stream).unwrap();
+        self.plugin.end_pool(0, POOL).unwrap();
+        self.plugin.capture_ended(0, self.stream).unwrap();
+        (self.driver.instantiate(graph).unwrap(), done)
+    }
+
+    /// What the Python half does where a graph is launched.
+    fn launch(&self, graph: ExecutableHandle, stream: StreamHandle) -> Result<(), Error> {
+        let Some(device) = self.plugin.lending_device(POOL) else {
+            self.driver.replay(graph, stream).unwrap();
+            return Ok(());
+        };
+        self.plugin.launch_begins(device, POOL, stream)?;
+        self.driver.replay(graph, stream).unwrap();
+        self.plugin.launch_ends(device, POOL, stream)
+    }
+
+    /// Records a step: activations that the forward graph leaves to the backward one, which frees them.
+    fn record(&self) -> Step {
+        let input = self.eager(|| {
+            let input = self.allocate();
+            self.work(&[], &[at(input, 1)]);
+            input
+        });
+        let (forward, saved) = self.captured(|| {
+            let saved: Vec<u64> = (0..LAYERS).map(|_| self.allocate()).collect();
+            for (layer, &address) in (0..).zip(&saved) {
+                self.work(&[at(input, 1)], &[at(address, 100 + layer)]);
+            }
+            self.free(input);
+            let temporary = self.allocate();
+            self.work(&[], &[at(temporary, 2)]);
+            self.work(&[at(temporary, 2)], &[]);
+            self.free(temporary);
+            saved
+        });
+        self.plugin.checkpoint(0, POOL).unwrap();
+        let (backward, gradients) = self.captured(|| {
+            let mut gradients = Vec::new();
+            for (layer, &address) in (0..LAYERS).rev().zip(saved.iter().rev()) {
+                let gradient = self.allocate();
+                self.work(&[at(address, 100 + layer)], &[at(gradient, 200 + layer)]);
+                self.free(address);
+                gradients.push(gradient);
+            }
+            gradients
+        });
+        self.plugin.checkpoint(0, POOL).unwrap();
+        Step { input, graphs: [forward, backward], gradients }
+    }
+
+    fn replay(&self, step: &Step) {
+        self.work(&[], &[at(step.input, 1)]);
+        for graph in step.graphs {
+            self.launch(graph, self.stream).unwrap();
+        }
+        for (layer, &gradient) in (0..LAYERS).rev().zip(&step.gradients) {
+            self.work(&[at(gradient, 200 + layer)], &[]);
+        }
+    }
+
+    fn sound(&self) {
+        self.driver.complete_all_checked().unwrap();
+        assert_eq!(self.driver.take_wrong_tags().unwrap(), 0);
+    }
+}
+
+#[test]
+fn warm_ups_of_a_tree_borrow_what_its_graphs_do_not_keep() {
+    let h = Host::new();
+    let step = h.record();
+    h.replay(&step);
+    let held = h.reserved();
+    for round in 0..3 {
+        // The next generation: nothing of the last one is wanted.
+        if round == 0 {
+            step.gradients.iter().for_each(|&gradient| h.free(gradient));
+        }
+        let outputs = h.eager(|| {
+            let blocks: Vec<u64> = (0..LAYERS).map(|_| h.allocate()).collect();
+            for (number, &block) in (0..).zip(&blocks) {
+                h.work(&[], &[at(block, 300 + number)]);
+            }
+            for (number, &block) in (0..).zip(&blocks) {
+                h.work(&[at(block, 300 + number)], &[]);
+            }
+            blocks[2..].iter().for_each(|&block| h.free(block));
+            blocks[..2].to_vec()
+        });
+        assert_eq!(h.reserved(), held, "the warm-up has memory of the graphs");
+        assert_eq!(h.lent(), 2 * BYTES);
+        assert!(is_refused(&h.launch(step.graphs[0], h.stream)));
+        for (number, &output) in (0..).zip(&outputs) {
+            h.work(&[at(output, 300 + number)], &[]);
+            h.free(output);
+        }
+        h.replay(&step);
+        h.sound();
+    }
+    assert_eq!(h.lent(), 0);
+}
+
+/// A second path of the tree: its recording input lies in memory that is lent, and is the graph's once it is
+/// captured.
+#[test]
+fn recording_inputs_borrow() {
+    let h = Host::new();
+    let first = h.record();
+    h.replay(&first);
+    first.gradients.iter().for_each(|&gradient| h.free(gradient));
+    let held = h.reserved();
+    let second = h.record();
+    assert_eq!(h.reserved(), held, "the second path needs what the first one does");
+    assert_eq!(h.lent(), 0);
+    for step in [&second, &first, &second] {
+        h.replay(step);
+    }
+    h.sound();
+}
+
+/// A warm-up runs on autograd's thread, and what it left is freed on another, which launches graphs.
+#[test]
+fn what_another_thread_has_borrowed_is_marked_or_waited_for() {
+    let h = Host::new();
+    let step = h.record();
+    h.replay(&step);
+    step.gradients.iter().for_each(|&gradient| h.free(gradient));
+    h.driver.complete_all();
+    let side = h.driver.create_stream().unwrap();
+    let output = thread::scope(|scope| {
+        let borrowed = scope.spawn(|| {
+            h.plugin.begin_borrowing(0, POOL, Lent::AllFree).unwrap();
+            let [first, output] = [(); 2].map(|()| h.plugin.allocate(BYTES, 0, side).unwrap());
+            for address in [first, output] {
+                let work = Work { outputs: &[at(address, 9)], ..Work::default() };
+                h.driver.launch(side, work, false).unwrap();
+            }
+            h.free(first);
+            h.plugin.end_pool(0, POOL).unwrap();
+            h.plugin.release_pool(0, POOL).unwrap();
+            output
+        });
+        borrowed.join().unwrap()
+    });
+    // As PyTorch does when a warm-up ends: inputs are copied behind it.
+    h.driver.wait(h.stream, side).unwrap();
+    assert!(is_refused(&h.launch(step.graphs[0], h.stream)));
+    h.free(output);
+    h.replay(&step);
+    h.sound();
+}
+
+#[test]
+fn nothing_is_lent_where_graphs_may_be_launched_without_a_word() {
+    let h = Host::new();
+    let step = h.record();
+    step.gradients.iter().for_each(|&gradient| h.free(gradient));
+    let borrowed = h.eager(|| h.allocate());
+    assert_eq!(h.lent(), BYTES);
+    let refused = h.plugin.launches_elsewhere(POOL);
+    assert!(is_refused(&refused), "{refused:?}");
+    h.free(borrowed);
+    h.plugin.launches_elsewhere(POOL).unwrap();
+    let fresh = h.eager(|| h.allocate());
+    assert_eq!(h.lent(), 0);
+    h.launch(step.graphs[0], h.stream).unwrap();
+    h.free(fresh);
+    h.sound();
+}
+
+/// A capture that no announcement was made of: its graph is launched by who knows whom.
+#[test]
+fn nothing_is_lent_of_graphs_that_came_unannounced() {
+    let h = Host::new();
+    let (filter, id) = filter(&h.driver);
+    h.plugin.begin_pool(0, POOL, filter).unwrap();
+    h.driver.begin_capture(h.stream, CaptureMode::Relaxed).unwrap();
+    let Ok(CaptureStatus::Active { capture, .. }) = h.driver.capture_of(h.stream) else {
+        panic!("the stream captures")
+    };
+    id.store(capture.0 as usize, Ordering::Relaxed);
+    let temporary = h.allocate();
+    h.work(&[], &[at(temporary, 1)]);
+    h.free(temporary);
+    h.driver.end_capture(h.stream).unwrap();
+    h.plugin.end_pool(0, POOL).unwrap();
+    let block = h.eager(|| h.allocate());
+    assert_eq!(h.lent(), 0);
+    h.free(block);
+}
+
+/// A thread borrows from a pool that it has no other part in: only temporary memory, and all else is eager work's.
+#[test]
+fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
+    let h = Host::new();
+    let side = h.driver.create_stream().unwrap();
+    let (graph, output) = h.captured(|| {
+        let [temporary, output] = [(); 2].map(|()| h.allocate());
+        h.work(&[], &[at(temporary, 1)]);
+        h.work(&[at(temporary, 1)], &[at(output, 2)]);
+        h.free(temporary);
+        output
+    });
+    let held = h.reserved();
+    for round in 0..4 {
+        h.launch(graph, h.stream).unwrap();
+        h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        let [lent, other] = [(); 2].map(|()| h.plugin.allocate(BYTES, 0, side).unwrap());
+        assert_eq!(h.lent(), BYTES, "one has the place of the temporary block");
+        for (number, address) in [(0, lent), (1, other)] {
+            let work = Work { outputs: &[at(address, 10 + round + number)], ..Work::default() };
+            h.driver.launch(side, work, false).unwrap();
+        }
+        // A launch in the middle, once it is given back.
+        assert!(is_refused(&h.launch(graph, h.stream)));
+        h.free(lent);
+        h.launch(graph, h.stream).unwrap();
+        h.work(&[at(output, 2)], &[]);
+        let again = h.plugin.allocate(BYTES, 0, side).unwrap();
+        let work = Work { outputs: &[at(again, 50 + round)], ..Work::default() };
+        h.driver.launch(side, work, false).unwrap();
+        h.plugin.end_borrowing(0, POOL).unwrap();
+        h.free(again);
+        h.free(other);
+    }
+    h.sound();
+    assert!(h.reserved() <= held + 20 * MIB, "eager work has a segment of its own");
+    // A part of another graph is launched whenever that is.
+    let (filter, _) = filter(&h.driver);
+    h.plugin.begin_pool(0, (0, 8), filter).unwrap();
+    h.driver.begin_capture(side, CaptureMode::Relaxed).unwrap();
+    assert!(matches!(
+        h.launch(graph, side),
+        Err(Error::Engine(engine::Error::LaunchWhileCapturing { .. }))
+    ));
+}
