@@ -1,4 +1,5 @@
-//! What launching through a pool costs beside launching by hand, and whether reuse slows replays.
+//! What launching through a pool costs beside launching by hand, what it costs where the pool lends, and
+//! whether reuse slows replays.
 //!
 //! The variants take turns, and each figure is the median of its turns, so that ratios hold on a
 //! noisy machine. On the simulated driver, or with `REGRAPH_BENCH_CUDA=1` on the first GPU; times of
@@ -113,6 +114,26 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
         times[0],
         times[1],
         times[1] - times[0]
+    );
+
+    let lender = pool();
+    let (graph, _output) = chain(&lender, streams, 4, false)?;
+    let lending = [lender.lend(streams[0])?, lender.lend(streams[1])?];
+    let borrow = |stream: usize| Ok(drop(lending[stream].allocate(BYTES)?));
+    let variants: [&dyn Fn() -> Result<(), Error>; 4] = [
+        &|| graph.launch(streams[0]),
+        &|| borrow(0),
+        &|| borrow(0).and_then(|()| graph.launch(streams[0])),
+        &|| borrow(1).and_then(|()| graph.launch(streams[0])),
+    ];
+    let times = compare(&*driver, (TURNS, LAUNCHES), &variants, false)?;
+    println!(
+        "launch of a pool that lends: {:.0} ns, a block borrowed and given back {:.0} ns; more where the \
+         launch's own stream borrows {:.0} ns, where another does {:.0} ns, with its wait for the launch before",
+        times[0],
+        times[1],
+        times[2] - times[1] - times[0],
+        times[3] - times[1] - times[0]
     );
 
     let (shared, apart) = (pool(), pool());

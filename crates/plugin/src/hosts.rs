@@ -180,6 +180,9 @@ impl<D: Transfer> Plugin<D> {
             let mut pools = found.pools();
             let config = found.graph_config();
             let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;
+            // Such hosts say nothing of their launches. What this graph will use is lent to no one any more:
+            // the capture takes it when that work is over.
+            private.launches.lose_sight();
             found.routes.push_capture(key, private.pool, capture)
         };
         match self.capture_begun(device, stream, route, alone) {
