@@ -84,12 +84,26 @@ def test_replays_of_other_pools_go_on_as_ever(lends, native, monkeypatch):
 def test_a_tree_s_warm_up_borrows_all_that_is_free(lends, native):
     pools._begin(0, POOL)
     assert native.calls == [("has_checkpoint", 0, POOL), ("begin_thread_pool", 0, POOL)]
-    assert not hasattr(lends.replay, "is_told")
+    assert not hasattr(lends.replay, "looks")
     native.answers["has_checkpoint"] = True
     native.calls.clear()
     pools._begin(0, POOL)
     assert native.calls == [("has_checkpoint", 0, POOL), ("begin_borrowing", 0, POOL, True)]
-    assert lends.replay.is_told
+    assert lends.replay.looks.tells
+
+
+def test_regions_that_wake_leave_the_telling(lends, native):
+    launches.check(lambda pool: native.calls.append(("awake", pool)))
+    native.answers["lending_device"] = 0
+    with regraph.torch.borrow(POOL, device=0):
+        pass
+    native.calls.clear()
+    lends().replay()
+    assert native.names() == ["awake", "lending_device", "launch_begins", "torch.replay", "launch_ends"]
+    launches.check(None)
+    native.calls.clear()
+    lends().replay()
+    assert native.names() == ["lending_device", "launch_begins", "torch.replay", "launch_ends"]
 
 
 def test_who_gets_a_raw_handle_may_launch_it(enabled, native, monkeypatch):

@@ -29,9 +29,9 @@ def graphs(enabled, native, monkeypatch):
     monkeypatch.setattr(cls, "replay", replay, raising=False)
     monkeypatch.setattr(cls, "pool", lambda graph: (0, 3), raising=False)
     yield cls
-    from regraph.torch import sleeping
+    from regraph.torch import launches
 
-    sleeping._checked.undo()
+    launches._replaced.undo()
 
 
 def test_a_region_is_entered_and_left(enabled, native):

@@ -212,7 +212,11 @@ impl<D: Transfer> Device<D> {
         if let Some((_, event)) = launches.last.filter(|(last, _)| *last != stream) {
             driver.wait_for_event(stream, event)?;
         }
-        let block = self.engine.lend(private.pool, bytes, stream, lent)?;
+        let block = match self.engine.lend(private.pool, bytes, stream, lent) {
+            // Eager work that has memory elsewhere needs none of a pool that sleeps.
+            Err(engine::Error::PoolSuspended { .. }) => None,
+            lent => lent?,
+        };
         if block.is_some() && !launches.borrowers.contains(&stream) {
             launches.borrowers.push(stream);
         }

@@ -1,7 +1,6 @@
 """Regions: memory by tag that sleeps and wakes, at addresses that stay."""
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -10,9 +9,9 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from regraph import _native
+from regraph.torch import launches
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
-from regraph.torch.patches import Patches
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -21,7 +20,6 @@ Backup = Literal["host", "none", "device"]
 
 # One call at a time moves regions and the check of replays.
 _moving = threading.Lock()
-_checked = Patches()
 
 
 class Region(NamedTuple):
@@ -213,7 +211,7 @@ def _sleep(
     require_enabled(call)
     with _moving:
         # First: a thread that replays meanwhile waits until it is known what sleeps.
-        _check_replays()
+        launches.check(_require_awake)
         try:
             return move(_names(tags))
         except RuntimeError as error:
@@ -222,31 +220,15 @@ def _sleep(
             _check_no_more_than_needed()
 
 
-def _check_replays() -> None:
-    """Has every replay look whether its pool sleeps, as long as any region does."""
-    graphs = getattr(torch._C, "_CUDAGraph", None)
-    replay = getattr(graphs, "replay", None)
-    if replay is None or hasattr(replay, "checks_regions"):
-        return
-
-    @functools.wraps(replay)
-    def checked(graph: Any) -> None:
-        try:
-            pool = tuple(graph.pool())
-        except RuntimeError:
-            pool = None  # It has no graph: PyTorch says so.
-        if pool is not None:
-            try:
-                _native.require_awake(pool)
-            except RuntimeError as error:
-                raise Error(str(error)) from error
-        replay(graph)
-
-    checked.checks_regions = True  # type: ignore[attr-defined]
-    _checked.replace(graphs, "replay", checked)
+def _require_awake(pool: launches.Pool) -> None:
+    """Raises where the region of a pool sleeps, whose graph is about to be replayed."""
+    try:
+        _native.require_awake(pool)
+    except RuntimeError as error:
+        raise Error(str(error)) from error
 
 
 def _check_no_more_than_needed() -> None:
     with contextlib.suppress(RuntimeError):
         if not any(_native.is_asleep(tag) for tag in _native.region_tags()):
-            _checked.undo()
+            launches.check(None)
