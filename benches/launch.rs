@@ -119,7 +119,7 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
     let lender = pool();
     let (graph, _output) = chain(&lender, streams, 4, false)?;
     let lending = [lender.lend(streams[0])?, lender.lend(streams[1])?];
-    let borrow = |stream: usize| Ok(drop(lending[stream].allocate(BYTES)?));
+    let borrow = |stream: usize| lending[stream].allocate(BYTES).map(drop);
     let variants: [&dyn Fn() -> Result<(), Error>; 4] = [
         &|| graph.launch(streams[0]),
         &|| borrow(0),
