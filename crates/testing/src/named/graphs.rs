@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use super::pools::Pool;
 use super::world::{must, Block, Fate, Graph, Saved, World, Writer};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
 use regraph::engine;
@@ -21,7 +20,7 @@ impl World {
         }
         let reports = self.plugin.pools(0).expect("the device is there");
         if !reports.iter().any(|report| report.key == key) {
-            self.pools[pool] = Pool::new(key);
+            self.pools[pool] = self.new_pool(key);
         }
         let name = self.streams[row].name;
         let (driver, known) = (Arc::clone(&self.driver), Arc::new(AtomicUsize::new(0)));
@@ -32,7 +31,8 @@ impl World {
             }
             _ => false,
         });
-        let route = self.plugin.begin_pool(0, key, filter).expect("the device is there");
+        let begun = self.in_its_region(key, || self.plugin.begin_pool(0, key, filter));
+        let route = begun.expect("the device is there");
         must(self.driver.begin_capture(name, CaptureMode::Relaxed));
         let status = must(self.driver.capture_of(name));
         let CaptureStatus::Active { capture: id, .. } = status else {

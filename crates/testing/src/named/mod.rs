@@ -1,13 +1,14 @@
 //! Random programs of a host that knows memory by its address and names its pools, through the plug-in.
 //!
 //! * [`world`]: the host: its streams, blocks, pools and graphs, and what a block may lie on.
-//! * [`steps`]: what the host may do next; [`pools`], [`graphs`], [`shared`]: how it does it.
+//! * [`steps`]: what the host may do next; [`pools`], [`graphs`], [`shared`], [`sleep`]: how it does it.
 //!
 //! The model is that of work outside captures ([`super::eager`]): who used each byte, and in which order.
 
 mod graphs;
 mod pools;
 mod shared;
+mod sleep;
 mod steps;
 mod world;
 

@@ -19,11 +19,14 @@ pub(super) struct Pool {
     pub on_oom: bool,
     pub no_split: bool,
     pub given: bool,
+    /// Whether it belongs to a region, of which nothing is others'.
+    pub sleeps: bool,
 }
 
 impl Pool {
-    pub(super) fn new(key: PoolKey) -> Self {
-        Self { key, objects: 0, others: 0, on_oom: false, no_split: false, given: false }
+    pub(super) fn new(key: PoolKey, sleeps: bool) -> Self {
+        let (on_oom, no_split, given) = (false, false, false);
+        Self { key, objects: 0, others: 0, on_oom, no_split, given, sleeps }
     }
 
     pub(super) fn users(&self) -> usize {
@@ -33,7 +36,7 @@ impl Pool {
     /// Whether eager work may get what is free in it.
     pub(super) fn lends(&self) -> bool {
         match self.users() {
-            0 => !self.given,
+            0 => !self.given && !self.sleeps,
             _ => self.on_oom,
         }
     }
@@ -59,7 +62,7 @@ impl World {
         let existed = self.exists(key);
         let source = given.then(|| Arc::clone(&self.given) as Arc<dyn Source>);
         self.tell(format_args!("pool {key:?}: an object, source {given}, whole {whole}"));
-        match self.plugin.create_or_incref_pool(0, key, source) {
+        match self.in_its_region(key, || self.plugin.create_or_incref_pool(0, key, source)) {
             Ok(()) => {}
             Err(Error::PoolExists { .. }) => {
                 assert!(given && existed, "there was no such pool");
@@ -72,9 +75,9 @@ impl World {
         }
         if given {
             // What there was under the name is gone.
-            self.pools[pool] = Pool { given, ..Pool::new(key) };
+            self.pools[pool] = Pool { given, ..self.new_pool(key) };
         } else if !existed {
-            self.pools[pool] = Pool::new(key);
+            self.pools[pool] = self.new_pool(key);
         }
         self.pools[pool].objects += 1;
         if whole {
@@ -109,10 +112,11 @@ impl World {
             return;
         }
         if !self.exists(key) {
-            self.pools[pool] = Pool::new(key);
+            self.pools[pool] = self.new_pool(key);
         }
         self.tell(format_args!("route to {key:?}"));
-        self.plugin.begin_thread_pool(0, key).expect("the device is there");
+        self.in_its_region(key, || self.plugin.begin_thread_pool(0, key))
+            .expect("the device is there");
         self.pools[pool].others += 1;
         self.routes.push(pool);
         self.judge_users(pool);

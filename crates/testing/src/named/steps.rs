@@ -78,7 +78,7 @@ impl World {
             }
             97 => self.inject(u)?,
             98 => self.judge_device(),
-            _ => {}
+            _ => self.nap(),
         }
         if !self.caught {
             self.judge_figures();
@@ -97,8 +97,12 @@ impl World {
     fn allocate(&mut self, u: &mut Unstructured<'_>, row: usize) -> Result<()> {
         let requested = size(u)?;
         let elsewhere = u.ratio(1, 8)?;
+        let in_region = self.sleeps && !elsewhere && u.ratio(1, 6)?;
         let Stream { name, graph } = self.streams[row];
-        let ask = || self.plugin.allocate(requested, 0, name);
+        let ask = || match in_region {
+            true => self.in_region(|| self.plugin.allocate(requested, 0, name)),
+            false => self.plugin.allocate(requested, 0, name),
+        };
         let given = if elsewhere {
             std::thread::scope(|scope| scope.spawn(ask).join().expect("no thread panics"))
         } else {
@@ -121,10 +125,14 @@ impl World {
         ));
         assert_eq!((report.requested, report.stream), (requested, name));
         assert!(report.bytes >= requested && address.is_multiple_of(512));
-        let route = self.routes.last().filter(|_| !elsewhere).map(|&pool| self.pools[pool].key);
+        let route = self
+            .routes
+            .last()
+            .filter(|_| !elsewhere && !in_region)
+            .map(|&pool| self.pools[pool].key);
         let asked = self.route_of(graph, route);
         let lends = |key| self.pools.iter().any(|pool| pool.key == key && pool.lends());
-        let borrowed = asked == EAGER && self.caches && lends(report.key);
+        let borrowed = asked == EAGER && self.caches && !in_region && lends(report.key);
         assert!(report.key == asked || borrowed, "{asked:?} was asked, {:?} gave", report.key);
         let around = self.plugin.surroundings_of(address).expect("the block is live");
         let whole = |key| self.pools.iter().any(|pool| pool.key == key && pool.no_split);

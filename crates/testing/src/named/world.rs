@@ -111,6 +111,8 @@ pub(super) struct World {
     /// Pools that the thread's requests are sent to, the latest last.
     pub routes: Vec<usize>,
     pub caches: bool,
+    /// Whether there is a region.
+    pub sleeps: bool,
     pub order: Streams,
     pub ranges: Ranges,
     pub blocks: Vec<Block>,
@@ -157,13 +159,15 @@ impl World {
         Self {
             streams: streams.collect(),
             given: Arc::new(Given::new(Arc::clone(&driver))),
-            pools: (1..=3).map(|number| Pool::new((0, number))).collect(),
+            pools: (1..=3).map(|number| Pool::new((0, number), false)).collect(),
             driver,
             plugin,
             flaw,
             caught: false,
             routes: Vec::new(),
             caches: true,
+            // Pools of a region lend nothing, and searches for flaws want all that lend.
+            sleeps: flaw.is_none() && !(shape / 18).is_multiple_of(2),
             order,
             ranges: Ranges::default(),
             blocks: Vec::new(),
