@@ -49,6 +49,10 @@ class FakeGraph:
         """Notes the call."""
         self._note("torch.reset")
 
+    def register_generator_state(self, generator: Any) -> None:
+        """Notes the call."""
+        self._note("torch.register_generator_state")
+
     def _note(self, name: str) -> None:
         _native.calls.append((name,))
         if name in _native.failures:

@@ -15,6 +15,15 @@ BEGIN = ["capture_beginning", "torch.capture_begin", "capture_begun"]
 GIVEN_UP = ["torch.capture_end", "capture_failing", "torch.reset", "capture_failed"]
 
 
+def test_a_generators_state_lies_in_no_region(enabled, native):
+    torch.cuda.CUDAGraph().register_generator_state(object())
+    assert native.calls == [
+        ("enter_region", None),
+        ("torch.register_generator_state",),
+        ("leave_region", 11),
+    ]
+
+
 def test_a_capture_is_told_and_judged(enabled, native):
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()

@@ -298,6 +298,26 @@ fn graphs_can_have_a_region_of_their_own() {
     assert_eq!(h.plugin.regions(0).len(), 2);
 }
 
+/// What a host keeps for all its captures, such as the state of PyTorch's generators, is made as the first one
+/// begins. It is not to sleep with that one's region.
+#[test]
+fn what_the_host_asks_for_as_a_capture_begins_lies_in_no_region() {
+    let h = Host::new();
+    h.within("graphs", || {
+        h.plugin.capture_beginning(0, h.stream).unwrap();
+        h.allocate(2);
+        h.plugin.capture_failed(0, h.stream).unwrap();
+        h.allocate(4);
+        h.plugin.capture_beginning(0, h.stream).unwrap();
+        h.allocate(2);
+        h.capture(GRAPHS, (h.allocate(4), 4 * MIB, 0), 2);
+        h.allocate(8);
+    });
+    assert_eq!(h.plugin.region_of(GRAPHS).as_deref(), Some("graphs"));
+    // What was asked for before and behind, and the graph's.
+    assert_eq!(h.figures("graphs").0, 4 + 8 + 6);
+}
+
 #[test]
 fn what_sleeps_is_refused_by_name() {
     let h = Host::new();

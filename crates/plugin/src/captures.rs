@@ -8,6 +8,7 @@ use regraph::sync::Ordering;
 
 use super::device::Device;
 use super::pools::{Announced, Pools, UNNAMED};
+use super::regions::set_beginning;
 use super::routes::Route;
 use super::{EndedGraph, Error, Filter, Plugin, PoolKey};
 
@@ -33,6 +34,7 @@ impl<D: Transfer> Plugin<D> {
         filter: Filter,
         ended_graph: Option<EndedGraph>,
     ) -> Result<u64, Error> {
+        set_beginning(false);
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         // Both at once: what waits for the device must not meet a capture that has just begun.
@@ -92,6 +94,8 @@ impl<D: Transfer> Plugin<D> {
     /// memory from before may be used again in it. See
     /// [`Engine::expect_capture`](engine::Engine::expect_capture), which also says what the host promises.
     ///
+    /// What the thread asks for lies in no region until [`Plugin::begin_pool`] or [`Plugin::capture_failed`].
+    ///
     /// # Errors
     /// Those of [`engine::Engine::expect_capture`].
     pub fn capture_beginning(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
@@ -100,6 +104,7 @@ impl<D: Transfer> Plugin<D> {
         if device.pools().private.values().any(|private| device.may_hold_blocks(private.pool)) {
             device.engine.expect_capture(stream)?;
         }
+        set_beginning(true);
         Ok(())
     }
 
@@ -278,6 +283,7 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
     pub fn capture_failed(&self, device: u32, stream: StreamHandle) -> Result<(), Error> {
+        set_beginning(false);
         let device = self.device(device)?;
         let announced = device.pools().announced.remove(&stream);
         let Some(Announced { key, serial, capture, releases, .. }) = announced else {

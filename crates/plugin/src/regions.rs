@@ -31,6 +31,16 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
     /// The latest last.
     static ENTERED: RefCell<Vec<Entered>> = const { RefCell::new(Vec::new()) };
+    /// Whether the thread begins a capture.
+    static BEGINS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes whether the calling thread begins a capture. What it asks for then lies in no region: a host that
+/// prepares captures keeps what it needs for later ones too, whose regions are awake when this one sleeps. PyTorch
+/// has the state of its generators made then, and writes to it before each capture and replay.
+pub(super) fn set_beginning(begins: bool) {
+    // A thread that ends begins none.
+    let _ = BEGINS.try_with(|it| it.set(begins));
 }
 
 /// Looks at the region that the calling thread has entered last, if it is in any.
@@ -279,7 +289,7 @@ impl<D: Transfer> Device<D> {
     #[inline]
     pub(super) fn eager_pool_of_region(&self) -> Option<PoolId> {
         current(|entered| {
-            let tag = entered.tag.as_ref()?;
+            let tag = entered.tag.as_ref().filter(|_| !BEGINS.get())?;
             let mut pools = self.eager_in_regions.lock();
             if let Some(&pool) = pools.get(tag) {
                 return Some(pool);

@@ -86,6 +86,9 @@ def install(patches: Patches) -> None:
     graph = torch._C._CUDAGraph
     _calls = calls = _Calls(graph.capture_end, graph.reset)
     patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
+    patches.replace(
+        graph, "register_generator_state", _outside_regions(graph.register_generator_state)
+    )
     # Later versions' Python class (2.15) ends captures by the second.
     for name in ("capture_end", "capture_end_pre"):
         if hasattr(graph, name):
@@ -110,6 +113,20 @@ def install(patches: Patches) -> None:
             return None
 
     patches.replace(torch.cuda.graph, "__exit__", exit_capture)
+
+
+def _outside_regions(register: Callable[..., None]) -> Callable[..., None]:
+    """A generator's state is written before each replay of any graph: it sleeps with no region."""
+
+    @functools.wraps(register)
+    def register_generator_state(*args: Any) -> None:
+        entered = _native.enter_region(None)
+        try:
+            register(*args)
+        finally:
+            _native.leave_region(entered)
+
+    return register_generator_state
 
 
 class _Calls:
