@@ -337,3 +337,71 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         Err(Error::Engine(engine::Error::LaunchWhileCapturing { .. }))
     ));
 }
+
+/// Generations in any order: a path is recorded, replayed from its root, or a warm-up runs on two streams and leaves
+/// blocks behind until the next generation begins.
+#[test]
+fn random_generations_of_a_tree_keep_their_tags() {
+    let mut borrowed = 0;
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let h = Host::new();
+        h.driver.set_schedule_seed(seed);
+        let side = h.driver.create_stream().unwrap();
+        let mut steps: Vec<Step> = Vec::new();
+        let mut tag = 1000;
+        for _ in 0..24 {
+            match random.u32(..6) {
+                0 | 1 if steps.len() < 4 => {
+                    let step = h.record();
+                    h.replay(&step);
+                    step.gradients.iter().for_each(|&gradient| h.free(gradient));
+                    steps.push(step);
+                }
+                0..=2 => {
+                    if let Some(step) = random.choice(&steps) {
+                        h.replay(step);
+                    }
+                }
+                _ => {
+                    let mut left: Vec<(u64, u64)> = Vec::new();
+                    h.eager(|| {
+                        h.driver.wait(side, h.stream).unwrap();
+                        for _ in 0..random.usize(1..24) {
+                            let stream = if random.bool() { side } else { h.stream };
+                            tag += 1;
+                            let address = h.plugin.allocate(BYTES, 0, stream).unwrap();
+                            let work = Work { outputs: &[at(address, tag)], ..Work::default() };
+                            h.driver.launch(stream, work, false).unwrap();
+                            if random.bool() {
+                                let other = if stream == side { h.stream } else { side };
+                                h.driver.wait(other, stream).unwrap();
+                                h.plugin.record_stream(address, other).unwrap();
+                                let work = Work { inputs: &[at(address, tag)], ..Work::default() };
+                                h.driver.launch(other, work, false).unwrap();
+                            }
+                            left.push((address, tag));
+                            if random.u32(..3) > 0 {
+                                h.free(left.swap_remove(random.usize(..left.len())).0);
+                            }
+                        }
+                    });
+                    h.driver.wait(h.stream, side).unwrap();
+                    borrowed += h.lent() / BYTES;
+                    if let Some(step) = random.choice(&steps).filter(|_| h.lent() > 0) {
+                        assert!(is_refused(&h.launch(step.graphs[0], h.stream)), "seed {seed}");
+                    }
+                    for (address, tag) in left {
+                        h.work(&[at(address, tag)], &[]);
+                        h.free(address);
+                    }
+                }
+            }
+            if random.bool() {
+                h.driver.complete(if random.bool() { side } else { h.stream }).unwrap();
+            }
+        }
+        h.sound();
+    }
+    assert!(borrowed > 100, "{borrowed} blocks were borrowed");
+}
