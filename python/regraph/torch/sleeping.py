@@ -46,6 +46,9 @@ def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
     included, and so does what other threads allocate, those of backward passes among them. In a region
     another one can be entered.
 
+    What a library allocates once and keeps is the region's too, such as cuBLAS's workspace of a stream, which
+    work outside uses as well: `torch.cuda.current_blas_handle()`, called on the stream before, makes it outside.
+
     Args:
         tag: The region's name. All memory of one name sleeps and wakes together.
         backup: What becomes of what the region's tensors hold while it sleeps: "host" keeps it in
