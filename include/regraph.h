@@ -1684,6 +1684,44 @@ regraph_error regraph_write_trace(const struct regraph_engine *engine,
                                   const char *path);
 
 /**
+ * Notes from now on what is asked for outside captures, in all pools and by all threads, until
+ * regraph_learned(): for one run of the work that is to be captured, from where its capture will begin
+ * to where it will end. What was noted since an earlier call is forgotten. Requests take the engine's
+ * lock meanwhile.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+ */
+regraph_error regraph_learn(const struct regraph_engine *engine);
+
+/**
+ * Ends what regraph_learn() began. From now on each capture whose first request is for as many bytes as
+ * the first one noted lays its blocks out as is best for those noted, in the first pool that it allocates
+ * from, and so takes close to the least memory that it can run on; what it asks for otherwise, it gets as
+ * usual. Captures with a plan (regraph_plan_capture()) do without this. The latest 16 runs are kept.
+ * `blocks` becomes the number of blocks noted, and may be NULL; nothing is kept where there were none.
+ *
+ * What streams know of each other outside captures is guessed from the blocks that
+ * regraph_record_stream() names more than one of them for. A wrong guess costs memory and no safety.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+ */
+regraph_error regraph_learned(const struct regraph_engine *engine,
+                              uint64_t *blocks);
+
+/**
+ * Forgets all that was learned. Captures that follow it already go on.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+ */
+regraph_error regraph_forget_learned(const struct regraph_engine *engine);
+
+/**
  * Begins a capture on `stream` (cuStreamBeginCapture) that uses `pool`. `mode` is one of the
  * REGRAPH_CAPTURE constants, which are CUDA's. `capture` gets the capture's id.
  *

@@ -188,6 +188,22 @@ public:
         return emptied;
     }
 
+    /// Runs work outside captures, once, and learns how the memory of its capture is best laid out: see
+    /// regraph_learned(). Returns how many blocks the work asked for. What was noted until an exception of
+    /// `work` is kept.
+    template <class Work> std::uint64_t learn(Work &&work) const {
+        std::uint64_t blocks = 0;
+        detail::check(regraph_learn(raw()));
+        try {
+            std::forward<Work>(work)();
+        } catch (...) {
+            regraph_learned(raw(), nullptr);
+            throw;
+        }
+        detail::check(regraph_learned(raw(), &blocks));
+        return blocks;
+    }
+
     /// The most memory that all pools together may hold, in bytes, or REGRAPH_NO_LIMIT.
     std::uint64_t memory_limit() const {
         std::uint64_t bytes = 0;

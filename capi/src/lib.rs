@@ -7,7 +7,7 @@
 //! * `error`, `failure`, `arguments`: how calls fail, and pointers that callers pass.
 //! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with
 //!   the objects that callers name by id.
-//! * `pools`, `blocks`, `captures`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
+//! * `pools`, `blocks`, `captures`, `learning`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
 //!   `observe`, `snapshot`: the calls on them.
 //! * `sim`: the driver calls of a host, on the simulated device; `version`.
 //!
@@ -31,6 +31,7 @@ mod graphs;
 mod handles;
 mod host;
 mod leaks;
+mod learning;
 mod memory;
 mod observe;
 mod pools;
@@ -49,6 +50,7 @@ pub use explain::*;
 pub use graphs::*;
 pub use handles::*;
 pub use leaks::*;
+pub use learning::*;
 pub use memory::*;
 pub use observe::*;
 pub use pools::*;

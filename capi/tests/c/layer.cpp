@@ -147,6 +147,10 @@ static void captures_and_graphs() {
     e.trim();
     CHECK(p.statistics().all.reserved_bytes.current == 0);
 
+    // The work outside captures first.
+    CHECK(e.learn([&] { auto block = p.allocate(4 * MIB, a); }) == 1);
+    CHECK(e.learn([] {}) == 0);
+
     // A stream that is not in the capture.
     throws(REGRAPH_ERROR_NOT_CAPTURING, [&] {
         p.record(a, [&](capture &c) { c.allocate(4 * MIB, b); });

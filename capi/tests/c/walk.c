@@ -813,6 +813,62 @@ static void compacting(void) {
     regraph_engine_destroy(e);
 }
 
+/* Work in three blocks: the last, of 40 MiB, fits neither the 30 that are free by then nor the gaps. */
+static void three_blocks(bench it) {
+    const uint64_t sizes[] = {30, 10, 40};
+    regraph_block blocks[3];
+    int i;
+    for (i = 0; i < 3; i++) {
+        OK(regraph_allocate(it.engine, it.pool, sizes[i] * MIB, it.a, &blocks[i]));
+        OK(regraph_sim_launch(it.engine, it.a, false));
+        if (i == 1) OK(regraph_free(it.engine, blocks[0].id));
+    }
+    OK(regraph_free(it.engine, blocks[1].id));
+    OK(regraph_free(it.engine, blocks[2].id));
+}
+
+/* What a pool holds after a capture of that work. */
+static uint64_t held_by_a_capture(bench it) {
+    regraph_capture_id capture;
+    regraph_capture_report report;
+    regraph_statistics held;
+    OK(regraph_pool_create(it.engine, REGRAPH_NO_LIMIT, &it.pool));
+    OK(regraph_begin_stream_capture(it.engine, it.pool, it.a, REGRAPH_CAPTURE_RELAXED, &capture));
+    three_blocks(it);
+    OK(regraph_finish_stream_capture(it.engine, capture, &report));
+    CHECK(report.verified);
+    OK(regraph_pool_get_statistics(it.engine, it.pool, &held));
+    OK(regraph_release_graph(it.engine, report.graph));
+    return held.all.reserved_bytes.current;
+}
+
+static void learning(void) {
+    bench it = begin("", false);
+    regraph_engine *e = it.engine;
+    regraph_graph graph = NULL;
+    uint64_t blocks = 77;
+    OK(regraph_abandon_capture(e, it.capture));
+    OK(regraph_sim_end_capture(e, it.a, &graph));
+    OK(regraph_sim_destroy_graph(e, graph));
+    IS(REGRAPH_ERROR_NULL, regraph_learn(NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_learned(NULL, &blocks));
+    IS(REGRAPH_ERROR_NULL, regraph_forget_learned(NULL));
+    CHECK(blocks == 77);
+    OK(regraph_learned(e, &blocks)); /* nothing was noted */
+    CHECK(blocks == 0);
+    CHECK(held_by_a_capture(it) == 80 * MIB);
+    OK(regraph_learn(e));
+    three_blocks(it);
+    OK(regraph_learned(e, &blocks));
+    CHECK(blocks == 3);
+    CHECK(held_by_a_capture(it) == 50 * MIB);
+    OK(regraph_forget_learned(e));
+    CHECK(held_by_a_capture(it) == 80 * MIB);
+    OK(regraph_learn(e));
+    OK(regraph_learned(e, NULL));
+    regraph_engine_destroy(e);
+}
+
 static void snapshots(void) {
     bench it = begin("stacks:True", false);
     regraph_engine *e = it.engine;
@@ -872,6 +928,7 @@ int main(void) {
     plans();
     suspending();
     compacting();
+    learning();
     snapshots();
     failures_of_the_driver_and_panics();
     printf("%d checks\n", checks);

@@ -16,6 +16,7 @@ const SOURCES: &[&str] = &[
     "pools",
     "blocks",
     "captures",
+    "learning",
     "graphs",
     "regions",
     "explain",
