@@ -27,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run 24 random captures under the three reuse policies and print a table.
+    /// Run random captures, 24 unless another shape is asked for, under the three reuse policies and print a table.
     Sweep(sweep::Arguments),
     /// Run a trace (format v1) and print what it came to.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use regraph::settings::PlanShare;
 use regraph_cli::replay::Plan;
-use regraph_cli::sweep::{self, Row, Sizes, Workload};
+use regraph_cli::sweep::{self, Row, Shape, Sizes};
 use regraph_tagged::Program;
 
 use super::drivers::{with_driver, Choice, Job};
@@ -21,6 +21,10 @@ pub struct Arguments {
     /// The driver; by default CUDA if the machine has a GPU.
     #[arg(long, value_enum)]
     driver: Option<Choice>,
+    /// What the captures look like: steps (24 of single steps on any stream), layers (nine that fork into branches
+    /// and gather them, again and again) or pipelines (six of chunks that pass through stages).
+    #[arg(long, default_value_t, value_name = "SHAPE")]
+    shape: Shape,
     /// The blocks' sizes: fixed (4 MiB) or mixed (1 KiB to 24 MiB).
     #[arg(long, default_value_t, value_name = "SIZES")]
     sizes: Sizes,
@@ -54,7 +58,8 @@ impl Job for Run<'_> {
             Choice::Sim => 0,
             Choice::Cuda => LAUNCHES,
         };
-        let workloads = Workload::all(self.arguments.sizes, self.arguments.seed);
+        let shape = self.arguments.shape;
+        let workloads = shape.workloads(self.arguments.sizes, self.arguments.seed);
         let bar = progress::bar(workloads.len());
         let mut output = io::stdout().lock();
         if !self.arguments.json {
@@ -62,8 +67,9 @@ impl Job for Run<'_> {
         }
         for (index, workload) in workloads.iter().enumerate() {
             let what = format!("workload {index}");
-            let trace =
-                workload.trace().map_err(|error| Failure::Other(format!("{what}: {error}")))?;
+            let trace = shape
+                .trace(workload)
+                .map_err(|error| Failure::Other(format!("{what}: {error}")))?;
             let share = self.arguments.plan_share;
             let row = sweep::run(driver, workload, &trace, launches, (plan, share))
                 .map_err(|error| Failure::replay(&what, &error))?;

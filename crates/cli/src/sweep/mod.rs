@@ -2,8 +2,10 @@
 
 mod planned;
 mod row;
+mod shape;
 mod workload;
 
 pub use planned::Planned;
 pub use row::{run, Row};
+pub use shape::Shape;
 pub use workload::{Sizes, Workload};

@@ -20,7 +20,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    fn draw(self, random: &mut Random) -> u64 {
+    pub(super) fn draw(self, random: &mut Random) -> u64 {
         match self {
             Self::Fixed => 4 * MIB,
             Self::Mixed => random.log_uniform(KIB, 24 * MIB),
@@ -143,7 +143,7 @@ impl Workload {
     }
 }
 
-fn kernel(stream: StreamIndex, uses: Vec<BlockIndex>) -> Operation {
+pub(super) fn kernel(stream: StreamIndex, uses: Vec<BlockIndex>) -> Operation {
     Operation::Kernel { stream, uses, programmatic: false }
 }
 

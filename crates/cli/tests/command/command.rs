@@ -1,5 +1,6 @@
 //! The command's manners: exit statuses, messages, output.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -343,6 +344,32 @@ fn a_sweep_has_24_rows_with_the_promised_fields() {
         assert!(row["ratio"].as_f64() >= Some(1.0));
         assert!(row["own_stream_bytes"].as_u64() <= row["deferred_bytes"].as_u64());
     }
+}
+
+#[test]
+fn a_sweep_has_other_shapes() {
+    for (shape, rows, streams) in [("layers", 9, [2, 4, 8]), ("pipelines", 6, [4, 4, 8])] {
+        let output = regraph(&["sweep", "--driver", "sim", "--json", "--shape", shape]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = stdout(&output);
+        let found: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(found.len(), rows, "{shape}");
+        for row in &found {
+            assert!(streams.contains(&row["streams"].as_u64().unwrap()), "{row}");
+            assert!(
+                row["nodes"].as_u64().unwrap() >= 1_500 && row["blocks"].as_u64().unwrap() >= 1_000
+            );
+            assert!(row["ratio"].as_f64().unwrap() >= 1.0, "{row}");
+            assert!(row["reserved_bytes"].as_u64() <= row["deferred_bytes"].as_u64(), "{row}");
+        }
+        let drawn = |row: &serde_json::Value| [&row["blocks"], &row["nodes"]].map(|it| it.as_u64());
+        let drawn: BTreeSet<_> = found.iter().map(drawn).collect();
+        assert!(drawn.len() > 3, "{shape}: seeds differ");
+    }
+    let output = regraph(&["sweep", "--driver", "sim", "--shape", "round"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("steps, layers, pipelines"), "{}", stderr(&output));
 }
 
 /// A stream is set back before the end of a block that took over pages: what it allocates then begins
