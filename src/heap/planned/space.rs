@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ends::{ways, Beside, End};
 use super::views::Views;
-use crate::capture::{Capture, Markers, Proof, StreamIndex};
+use crate::capture::{Capture, Markers, NodeIndex, Proof, StreamIndex};
 
 /// So many gaps that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
@@ -56,7 +56,7 @@ pub(super) struct Space {
     /// By address; pages that a live block has alone are in none.
     stretches: BTreeMap<u64, Stretch>,
     /// Those without a live block, by address.
-    idle: BTreeSet<u64>,
+    idle: BTreeMap<u64, Idle>,
     /// Gaps in single pages: the number of the stream whose the page is, or [`SHARED`]; the size; the address.
     gaps: BTreeSet<(usize, u64, u64)>,
     /// Pages with live blocks in which small blocks of all streams may go.
@@ -75,6 +75,15 @@ struct Stretch {
     parts: BTreeMap<u64, Part>,
     /// What lies side by side without a live block: begins and ends.
     gaps: BTreeMap<u64, u64>,
+}
+
+/// What every search asks of a stretch without a live block.
+#[derive(Debug)]
+struct Idle {
+    end: u64,
+    owner: Option<StreamIndex>,
+    /// What must be proven to have all of it.
+    given: Markers,
 }
 
 #[derive(Clone, Debug)]
@@ -153,11 +162,6 @@ impl Stretch {
         Self { end, owner, parts, gaps: BTreeMap::from([(start, end)]) }
     }
 
-    fn is_for(&self, asker: &Asker<'_>) -> bool {
-        let mine = asker.shares || self.owner == Some(asker.stream);
-        mine && self.is_idle() && self.parts.values().all(|part| part.is_for(asker.proof))
-    }
-
     /// Whether no live block lies there.
     fn is_idle(&self) -> bool {
         let all = self.parts.keys().next().map(|start| (start, &self.end));
@@ -189,16 +193,6 @@ impl Stretch {
         }
     }
 
-    /// Which streams but one may have all of it: a bit each.
-    fn knowers(&self, asker: &Asker<'_>) -> u64 {
-        let others = asker.order.streams().filter(|stream| *stream != asker.stream);
-        let knows = |stream: &StreamIndex| {
-            let proof = asker.order.proof(*stream);
-            self.parts.values().all(|part| part.is_for(proof))
-        };
-        others.filter(knows).fold(0, |all, stream| all | 1 << stream.index().min(63))
-    }
-
     /// Parts what is around an address there.
     fn part_at(&mut self, at: u64) {
         let Some((_, around)) = self.parts.range_mut(..at).next_back() else { return };
@@ -227,7 +221,7 @@ impl Stretch {
         let within: Vec<u64> = self.parts.range(from..to).map(|part| *part.0).collect();
         for start in within {
             let part = self.parts.remove(&start);
-            add(beneath, part.and_then(|part| part.given));
+            add(beneath, part.iter().flat_map(|part| &part.given).flatten());
         }
         self.parts.insert(from, Part { end: to, given: None });
         let gap = self.gaps.range(..=from).next_back();
@@ -267,6 +261,19 @@ impl Stretch {
     }
 }
 
+impl Idle {
+    fn new(stretch: &Stretch) -> Self {
+        let mut given = Markers::new();
+        stretch.parts.values().for_each(|part| add(&mut given, part.given.iter().flatten()));
+        Self { end: stretch.end, owner: stretch.owner, given }
+    }
+
+    fn is_for(&self, asker: &Asker<'_>) -> bool {
+        let mine = asker.shares || self.owner == Some(asker.stream);
+        mine && asker.proof.covers(&self.given)
+    }
+}
+
 impl Part {
     fn is_for(&self, proof: Proof<'_>) -> bool {
         self.given.as_ref().is_some_and(|markers| proof.covers(markers))
@@ -278,7 +285,7 @@ impl Space {
         Self {
             unit,
             stretches: BTreeMap::new(),
-            idle: BTreeSet::new(),
+            idle: BTreeMap::new(),
             gaps: BTreeSet::new(),
             shared: BTreeSet::new(),
             views: Views::default(),
@@ -365,13 +372,14 @@ impl Space {
         let mut homes = BTreeSet::new();
         for pages in &free {
             // No block lies on one page twice.
-            let again = !homes.insert(self.views.home(pages.address));
+            let home = asker.beside.then(|| self.views.home(pages.address));
+            let again = home.is_some_and(|home| !homes.insert(home));
             if open.end == pages.address && !again {
                 open.end = pages.end;
             } else {
                 opens.push(open);
                 open = Open { end: pages.end, ..none(pages.address) };
-                homes = BTreeSet::from([self.views.home(pages.address)]);
+                homes = home.into_iter().collect();
             }
         }
         opens.push(open);
@@ -420,11 +428,11 @@ impl Space {
 
     /// A page that is in use, and the asker's stream's or that of all streams.
     fn in_use(&self, page: u64, asker: &Asker<'_>) -> Option<&Stretch> {
-        let own = |stretch: &&Stretch| {
-            stretch.owner.map_or(asker.shares, |owner| owner == asker.stream)
-                && !stretch.is_for(asker)
-        };
-        self.stretches.get(&self.views.home(page)).filter(own)
+        let own =
+            |stretch: &&Stretch| stretch.owner.map_or(asker.shares, |owner| owner == asker.stream);
+        let home = self.views.home(page);
+        let free = self.idle.get(&home).is_some_and(|idle| idle.is_for(asker));
+        self.stretches.get(&home).filter(own).filter(|_| !free)
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -476,12 +484,16 @@ impl Space {
 
     /// What nothing uses that the asker may have.
     fn free(&self, asker: &Asker<'_>) -> Vec<Free> {
-        let idle = self.idle.iter().filter_map(|address| {
-            let stretch = self.stretches.get(address).filter(|stretch| stretch.is_for(asker))?;
-            let (address, end) = (*address, stretch.end);
-            Some(Free { address, end, knowers: stretch.knowers(asker) })
+        let others = asker.order.streams().filter(|stream| *stream != asker.stream);
+        let others = others.map(|stream| (1 << stream.index().min(63), asker.order.proof(stream)));
+        let others: Vec<_> = others.collect();
+        let idle = self.idle.iter().filter(|(_, idle)| idle.is_for(asker));
+        let free = idle.map(|(&address, idle)| {
+            let knows = others.iter().filter(|(_, proof)| proof.covers(&idle.given));
+            let knowers = knows.fold(0, |all, (bit, _)| all | bit);
+            Free { address, end: idle.end, knowers }
         });
-        idle.collect()
+        free.collect()
     }
 
     /// Forgets so many bytes of free pages, those first that the fewest others may have.
@@ -527,7 +539,8 @@ impl Space {
             self.cut(last);
             let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
             for stretch in within.into_iter().filter_map(|at| self.leave(at)) {
-                stretch.parts.into_values().for_each(|part| add(&mut beneath, part.given));
+                let given = stretch.parts.values().flat_map(|part| &part.given);
+                add(&mut beneath, given.flatten());
             }
             // Pages that it has alone lie on no other's memory.
             self.views.drop_within(first, last);
@@ -536,7 +549,7 @@ impl Space {
             self.cut(page);
             self.cut(page + unit);
             let place = (page.max(address), (page + unit).min(end));
-            let idle = self.idle.contains(&page);
+            let idle = self.idle.contains_key(&page);
             if idle || !self.stretches.contains_key(&page) {
                 // Else no block has had it.
                 let it = self.leave(page);
@@ -581,7 +594,7 @@ impl Space {
             }
             self.gaps.insert((row, gap.1 - gap.0, gap.0));
             if it.is_idle() {
-                self.idle.insert(page);
+                self.idle.insert(page, Idle::new(it));
                 self.shared.remove(&page);
             }
         }
@@ -603,10 +616,11 @@ impl Space {
         for (start, end) in &stretch.gaps {
             self.gaps.insert((row, end - start, *start));
         }
-        for of in [&mut self.idle, &mut self.shared] {
-            if of.remove(&home) {
-                of.insert(page);
-            }
+        if self.idle.remove(&home).is_some() {
+            self.idle.insert(page, Idle::new(&stretch));
+        }
+        if self.shared.remove(&home) {
+            self.shared.insert(page);
         }
         self.stretches.insert(page, stretch);
     }
@@ -629,7 +643,7 @@ impl Space {
 
     /// Pages without a live block are here from now on.
     fn enter(&mut self, address: u64, stretch: Stretch) {
-        self.idle.insert(address);
+        self.idle.insert(address, Idle::new(&stretch));
         if stretch.end - address == self.unit {
             self.gaps.insert((row(stretch.owner), self.unit, address));
         }
@@ -646,10 +660,10 @@ impl Space {
 }
 
 /// Adds markers that are not there yet.
-fn add(all: &mut Markers, given: Option<Markers>) {
-    for marker in given.into_iter().flatten() {
-        if !all.contains(&marker) {
-            all.push(marker);
+fn add<'a>(all: &mut Markers, given: impl Iterator<Item = &'a NodeIndex>) {
+    for marker in given {
+        if !all.contains(marker) {
+            all.push(*marker);
         }
     }
 }
