@@ -2,8 +2,8 @@
 //!
 //! There are two ways. A run of pages may take new ones where used ones would come in several parts
 //! or would have to be parted, if a mapping saved is worth so many pages. And neighbours in addresses
-//! may be joined: they are then taken and given as one, from the first allocation to the last free.
-//! Joints are chosen by how much longer their pages are in use then; how many of them it takes is
+//! may be joined: they are then taken and given as one, from the first allocation to the last free. Where that
+//! needs no more memory it is always tried (`together`). Else joints are chosen by how much longer their pages are in use then; how many of them it takes is
 //! found by halving. When all are joined and nothing is shared, there is one mapping for each run of
 //! addresses, and less is not possible.
 
@@ -13,6 +13,7 @@ use super::pages::Runs;
 use super::pieces::{cut, Layout};
 use super::tape::Interval;
 use super::threads::{threads, Threads, Weights};
+use super::together::together;
 
 /// What is tried for the same cover: each try takes as long as some twenty mappings.
 const TRIED: [(u64, u64); 3] = [(100, 0), (50, 0), (0, 0)];
@@ -51,7 +52,18 @@ pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
     let order = runs.order();
     let least = Cover::new(&runs.items(&order));
     let minimum = least.minimum;
-    let exact = best(runs, &order, &least, None, most, TRIED.len());
+    let mut exact = best(runs, &order, &least, None, most, TRIED.len());
+    // Each range of addresses is one mapping at least.
+    let ranges = (0..runs.runs().len()).filter(|run| !runs.touches(*run)).count();
+    let may_gain = is_small(runs) && most > 1 && exact.mappings.len() > ranges;
+    if let Some(joined) = may_gain.then(|| together(runs, minimum)).flatten() {
+        let order = joined.order();
+        let least = Cover::new(&joined.items(&order));
+        let other = best(&joined, &order, &least, None, most, TRIED.len());
+        if other.mappings.len() < exact.mappings.len() {
+            exact = other;
+        }
+    }
     let joints = joints(runs);
     let mut search = Search { runs, joints: &joints, budget, most, best: None };
     if search.offer(exact) {
@@ -147,6 +159,11 @@ impl Search<'_> {
     }
 }
 
+/// Whether there are so few runs that more than one way is tried.
+fn is_small(runs: &Runs) -> bool {
+    runs.runs().len() <= MANY
+}
+
 /// The layout with the fewest mappings of those tried.
 fn best(
     runs: &Runs,
@@ -156,8 +173,7 @@ fn best(
     most: u64,
     tried: usize,
 ) -> Layout {
-    let all = order.len() <= MANY && most > 1;
-    let tried = if all { &TRIED[..tried] } else { &TRIED[..1] };
+    let tried = if is_small(runs) && most > 1 { &TRIED[..tried] } else { &TRIED[..1] };
     let layouts = tried.iter().map(|&(parting, fresh)| {
         let weights = Weights { pages_a_mapping: worth, parting, fresh };
         cut(runs, &threads(runs, order, least, weights), most)

@@ -104,11 +104,13 @@ impl<'a> Fitting<'a> {
         left
     }
 
-    /// What is still missing is new; it may be divided.
+    /// What is still missing is new; it may be divided where each cut takes no more mappings than there are pages
+    /// that may fit elsewhere for it.
     fn finish(mut self, divides: bool) -> Vec<Vec<Part>> {
         for (piece, parts) in self.parts.iter_mut().enumerate() {
             let (mut rest, uses) = (self.missing[piece], self.uses[piece]);
-            while divides && rest > 1 && self.spare >= uses {
+            let pays = uses as u64 <= rest;
+            while divides && pays && rest > 1 && self.spare >= uses {
                 let part = rest.div_ceil(if rest > FEW { 4 } else { 3 }).min(MOST);
                 parts.push((part, None));
                 rest -= part;

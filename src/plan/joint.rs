@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::pages::{gives, occupies};
+use super::pages::{gives, occupies, Runs};
+use crate::cover::Cover;
 use crate::lifetimes::Lifetimes;
 
 /// No aligned line of so many bytes is in use at two addresses at the same time.
 const LINE: u64 = 512;
+/// So often pages are joined and the least memory is looked at.
+const ROUNDS: usize = 16;
 
 /// Which pages are planned for as one.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +64,39 @@ impl Joint {
             }
         }
         joint
+    }
+
+    /// The runs with those of these pages as one that save memory so: no more memory than with all of them as one.
+    ///
+    /// A joint page needs mappings of its own, and is in use for as long as any of its pages. So each round joins
+    /// only pages of the antichain that the round before came to, where it holds at least two of a set. Once it holds
+    /// no two of a set, it is one however many pages are joined. All are if that has not come in [`ROUNDS`].
+    pub fn worth(self, lifetimes: &Lifetimes, granularity: u64) -> Runs {
+        let mut joined = Self::default();
+        let mut best: Option<(u64, Runs)> = None;
+        for _ in 0..ROUNDS {
+            let runs = Runs::new(lifetimes, granularity, &joined);
+            let order = runs.order();
+            let cover = Cover::new(&runs.items(&order));
+            let mut needed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+            for item in cover.antichain {
+                let run = &runs.runs()[order[item as usize] as usize];
+                for (page, set) in self.within(run.first, run.end()) {
+                    needed.entry(set).or_default().push(page);
+                }
+            }
+            if best.as_ref().is_none_or(|best| cover.minimum < best.0) {
+                best = Some((cover.minimum, runs));
+            }
+            let before = joined.sets.len();
+            for (set, pages) in needed.into_iter().filter(|(_, pages)| pages.len() > 1) {
+                joined.sets.extend(pages.into_iter().map(|page| (page, set)));
+            }
+            if joined.sets.len() == before {
+                return best.map_or_else(Runs::default, |best| best.1);
+            }
+        }
+        Runs::new(lifetimes, granularity, &self)
     }
 
     /// Whether no pages are planned for as one.

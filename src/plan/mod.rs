@@ -23,6 +23,7 @@ mod pieces;
 mod pool;
 mod tape;
 mod threads;
+mod together;
 
 pub use compact::{Compacted, Used, User};
 pub use cost::Costs;
@@ -232,8 +233,7 @@ impl Plan {
         let mut found = budget::within(&runs, budget, most);
         let (mut minimum, mut lasting) = (found.minimum, runs.lasting());
         if !joint.is_empty() {
-            // Joint pages need mappings of their own, and are in use for longer.
-            let shared = Runs::new(lifetimes, granularity, &joint);
+            let shared = joint.worth(lifetimes, granularity);
             let other = budget::within(&shared, budget, most);
             if other.minimum <= minimum {
                 (minimum, lasting) = (other.minimum, shared.lasting());

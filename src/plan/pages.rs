@@ -170,6 +170,17 @@ impl Runs {
         &self.needed[run * self.chains..][..self.chains]
     }
 
+    /// Whether a run precedes one of others, or that one precedes it.
+    pub fn are_in_order(&self, run: usize, others: &Self, other: usize) -> bool {
+        let within =
+            |one: &[u32], other: &[u32]| one.iter().zip(other).all(|(it, most)| it <= most);
+        let precedes = |(runs, run): (&Self, usize), known: &[u32]| {
+            let (own, needed) = (runs.known(run), runs.needed(run));
+            runs.runs[run].freed && within(needed, known) && within(own, known)
+        };
+        precedes((self, run), others.known(other)) || precedes((others, other), self.known(run))
+    }
+
     /// When the pages of two runs are free again: the sum of what they need. Never is late.
     pub fn end_of_both(&self, run: usize, other: usize) -> u64 {
         if !(self.runs[run].freed && self.runs[other].freed) {

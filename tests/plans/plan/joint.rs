@@ -152,6 +152,29 @@ fn ends_lie_beside_each_other_in_other_lines() {
     }
 }
 
+/// Beside two blocks that are in use at the same time, two that follow each other: their pages go from one to the
+/// other whole, and need no mappings of their own.
+#[test]
+fn what_saves_nothing_is_not_joined() {
+    let (both, mut sets) = two_ends(0);
+    let mut lifetimes = Lifetimes::new(3);
+    for (number, block) in both.blocks().iter().enumerate() {
+        let wider = |of: &[u32]| [of[0], of[1], 0];
+        let (known, needed) = (wider(both.known(number)), wider(both.needed(number)));
+        lifetimes.push(*block, &known, &needed);
+    }
+    for (number, address, known) in [(2, 20 * PAGE, 0), (3, 29 * PAGE + PAGE / 2, 3)] {
+        let place = (address, PAGE + PAGE / 2);
+        let block = Lifetime::new(BlockNumber(number), place, 2, true);
+        lifetimes.push(block, &[0, 0, known], &[0, 0, known + 3]);
+    }
+    sets.push(vec![21 * PAGE, 29 * PAGE]);
+    let plan = Plan::joint(&lifetimes, PAGE, &[], &options(), &sets, false);
+    valid::check_bytes(&plan, &lifetimes, (PAGE, LINE), &[]);
+    assert_eq!((plan.bytes(), plan.minimum_bytes), (5 * PAGE, 5 * PAGE));
+    assert_eq!((joint(&plan, &lifetimes), plan.mappings.len()), (1, 6));
+}
+
 /// A page that is told of in no multiple of the granularity, or twice, or where nothing lies.
 #[test]
 fn sets_may_be_odd() {
@@ -187,7 +210,7 @@ fn a_joint_page_lasts_as_long_as_any_of_its_blocks() {
 #[test]
 fn random_captures_have_joint_pages() {
     let mut all = (0, 0, 0);
-    for seed in 0..20 {
+    for seed in 0..40 {
         let shape = Shape { seed, streams: 3, steps: 300, pages: 3, aligned: false, kept: 5 };
         let lifetimes = lifetimes(&shape);
         let plan =
