@@ -9,7 +9,8 @@
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
 //! had again only where the memory would go the same way in a plan that lets each page go to the next
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
-//! pages of old ones are forgotten, in that order.
+//! pages of old ones are forgotten: those first that the fewest streams will come to know, as far as is known of who
+//! waits for whom.
 //!
 //! Where pages at other addresses may lie on the same memory (`beside`), what is free of a page in use is for
 //! all streams, and the ends of a block at new addresses may lie on pages in use: its pages there are views of
@@ -31,6 +32,8 @@ const LOOKS: usize = 64;
 const BESIDE: usize = 256;
 /// A block that takes at most this part of a page is small.
 const SMALL: u64 = 2;
+/// The bit of the streams behind.
+const LAST_BIT: usize = 63;
 /// The row of gaps in pages that all streams share.
 const SHARED: usize = usize::MAX;
 
@@ -63,6 +66,8 @@ pub(super) struct Space {
     shared: BTreeSet<u64>,
     /// Pages that lie on the same memory: only one of each is in the maps above.
     views: Views,
+    /// By stream: which streams have come to know of anything that it gave back, a bit each.
+    heirs: Vec<u64>,
 }
 
 /// Whole pages: one, or more without a live block.
@@ -142,6 +147,7 @@ struct Free {
     end: u64,
     /// Which other streams may have them too.
     knowers: u64,
+    owner: Option<StreamIndex>,
 }
 
 /// Free addresses one behind the other: a gap at the end of a page in use, and free pages.
@@ -289,6 +295,7 @@ impl Space {
             gaps: BTreeSet::new(),
             shared: BTreeSet::new(),
             views: Views::default(),
+            heirs: Vec::new(),
         }
     }
 
@@ -485,24 +492,31 @@ impl Space {
     /// What nothing uses that the asker may have.
     fn free(&self, asker: &Asker<'_>) -> Vec<Free> {
         let others = asker.order.streams().filter(|stream| *stream != asker.stream);
-        let others = others.map(|stream| (1 << stream.index().min(63), asker.order.proof(stream)));
+        let others = others.map(|stream| (bit(stream), asker.order.proof(stream)));
         let others: Vec<_> = others.collect();
         let idle = self.idle.iter().filter(|(_, idle)| idle.is_for(asker));
         let free = idle.map(|(&address, idle)| {
             let knows = others.iter().filter(|(_, proof)| proof.covers(&idle.given));
             let knowers = knows.fold(0, |all, (bit, _)| all | bit);
-            Free { address, end: idle.end, knowers }
+            Free { address, end: idle.end, knowers, owner: idle.owner }
         });
         free.collect()
     }
 
-    /// Forgets so many bytes of free pages, those first that the fewest others may have.
+    /// Forgets so many bytes of free pages, those first that the fewest streams may come to have, then those that the
+    /// fewest may have now.
     pub(super) fn forget(&mut self, asker: &Asker<'_>, mut bytes: u64) {
         if bytes == 0 {
             return;
         }
         let mut free = self.free(asker);
-        free.sort_by_key(|free| (free.knowers.count_ones(), free.end - free.address));
+        self.hear(&free, asker);
+        let heirs = |free: &Free| -> u32 {
+            let known = streams_of(free.knowers | bit(asker.stream));
+            let of = |stream: usize| 1 << stream | self.heirs.get(stream).unwrap_or(&0);
+            known.fold(0, |all, stream| all | of(stream)).count_ones()
+        };
+        free.sort_by_cached_key(|it| (heirs(it), it.knowers.count_ones(), it.end - it.address));
         for Free { address, end, .. } in free {
             let part = bytes.min(end - address);
             bytes -= part;
@@ -516,6 +530,17 @@ impl Space {
             if bytes == 0 {
                 return;
             }
+        }
+    }
+
+    /// Notes who knows of what streams gave back.
+    fn hear(&mut self, free: &[Free], asker: &Asker<'_>) {
+        for (owner, free) in free.iter().filter_map(|free| Some((free.owner?, free))) {
+            let owner = owner.index().min(LAST_BIT);
+            if self.heirs.len() <= owner {
+                self.heirs.resize(owner + 1, 0);
+            }
+            self.heirs[owner] |= free.knowers | bit(asker.stream);
         }
     }
 
@@ -688,6 +713,16 @@ fn look(
             consider(best, cost, Spot::at(begin, 0));
         }
     }
+}
+
+/// The bit of a stream; all from the last on have one.
+fn bit(stream: StreamIndex) -> u64 {
+    1 << stream.index().min(LAST_BIT)
+}
+
+/// The streams whose bits are set.
+fn streams_of(bits: u64) -> impl Iterator<Item = usize> {
+    (0..=LAST_BIT).filter(move |stream| bits >> stream & 1 == 1)
 }
 
 /// The row of its gaps.

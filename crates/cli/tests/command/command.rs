@@ -403,6 +403,17 @@ fn a_sweep_with_plans_comes_to_the_least_memory() {
         assert!(figure(&row, "mappings") > 0 && figure(&row, "planning_ns") > 0, "{row}");
         assert!(row["binding_ns"].is_u64() && row["planned_replay_ns"].is_null(), "{row}");
     }
+    // In pipelines streams never wait for those behind them.
+    for shape in ["layers", "pipelines"] {
+        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact", "--shape", shape];
+        let output = regraph(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        for line in stdout(&output).lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let minimum = figure(&row, "minimum_bytes").next_multiple_of(2 << 20);
+            assert_eq!(figure(&row, "planned_bytes"), minimum, "{row}");
+        }
+    }
     // Blocks below half a unit have memory outside the plan, and outputs have whole units to themselves.
     for row in rows("mixed") {
         let (planned, least) =
