@@ -86,6 +86,8 @@ pub(crate) struct Bytes {
     pub live: Option<usize>,
     /// By stream: up to which of its operations it may have used them.
     pub uses: Vec<(usize, Count)>,
+    /// Those of them that every later capture into their pool comes after, by the host's word.
+    pub by_word: Vec<(usize, Count)>,
     /// Captures whose graphs may use them.
     pub graphs: Vec<usize>,
 }

@@ -199,6 +199,7 @@ impl World {
                 bytes.live = None;
                 bytes.graphs.extend(&graphs);
                 // All that comes in the pool comes after it, by the host's word.
+                bytes.by_word.clone_from(&bytes.uses);
             }
         }
         let back: Vec<Block> = self.saved[saved]
@@ -224,6 +225,9 @@ impl World {
         addresses.sort_unstable();
         assert_eq!(restored.live, addresses, "what is live");
         for block in back {
+            for bytes in self.ranges.between(block.address, block.end()) {
+                bytes.by_word.clone_from(&bytes.uses);
+            }
             self.enter(block);
         }
     }

@@ -210,6 +210,9 @@ impl World {
             Error::Driver(error) | Error::Engine(engine::Error::Driver(error)) => {
                 error.is_out_of_memory() || error.to_string().contains("is not an address that")
             }
+            // Memory could not be had for a piece that was exchanged: the pool is short of it for good, as this
+            // host cannot resume it.
+            Error::Engine(engine::Error::PoolSuspended { .. }) => true,
             _ => false,
         };
         assert!(self.faulted && failed, "an error without a cause: {error}");
@@ -256,7 +259,7 @@ impl World {
             // A graph may be launched on any stream: an order of this one proves nothing.
             let early = bytes.uses.iter().find(|&&used| match graph {
                 None => !order.precedes(used, row),
-                Some(_) => !replays.contains(&used),
+                Some(_) => !replays.contains(&used) && !bytes.by_word.contains(&used),
             });
             let shared = bytes.graphs.iter().find(|&&other| match graph {
                 None => true,
