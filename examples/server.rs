@@ -476,11 +476,12 @@ struct Counts {
 }
 
 struct Server<M: Machine> {
-    machine: M,
-    engine: Arc<Engine<Arc<M::Driver>>>,
-    regions: Regions<Arc<M::Driver>>,
     models: Vec<Model<Arc<M::Driver>>>,
+    regions: Regions<Arc<M::Driver>>,
+    engine: Arc<Engine<Arc<M::Driver>>>,
     counts: Counts,
+    /// Goes last: blocks that are dropped name its stream to the driver.
+    machine: M,
 }
 
 /// The model's step for `rows` rows: a decoder over the blocks that the tables name.
