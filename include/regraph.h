@@ -1911,7 +1911,7 @@ regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
 
 /**
  * Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
- * regraph_regions_wake(). `tags` names `count` regions; NULL means all. `bytes` gets the bytes that were
+ * regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
  * given back; it may be NULL. Regions that sleep stay as they are.
  *
  * Waits for the device first. From the call until the regions are awake no work may be submitted that uses
@@ -1946,7 +1946,7 @@ regraph_error regraph_regions_try_sleep(const struct regraph_engine *engine,
 
 /**
  * Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held
- * where that was kept. `tags` names `count` regions; NULL means all. `bytes` gets the bytes that came; it may
+ * where that was kept. `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that came; it may
  * be NULL. When the call returns any stream may use the memory. Where memory is short, what is free in other
  * pools is given back for it.
  *

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Fallible};
 /// Made only when it is needed: dropping a failure that was made in advance costs as much as all
 /// other checks of the fast calls.
 #[cold]
-fn null(argument: &'static str) -> Failure {
+pub(crate) fn null(argument: &'static str) -> Failure {
     Failure::Null(argument)
 }
 

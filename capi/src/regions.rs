@@ -4,7 +4,7 @@ use std::ffi::{c_char, CString};
 
 use regraph::regions::{Backup, Region};
 
-use crate::arguments::{give, put_if_wanted, take_back, text, Out};
+use crate::arguments::{give, null, put_if_wanted, take_back, text, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
 use crate::failure::{c_text, guard, or_default, Failure, Fallible};
@@ -34,8 +34,11 @@ fn backup(backup: i32) -> Fallible<Backup> {
 /// # Safety
 /// `tags` is null, or points to `count` texts.
 unsafe fn named<'a>(tags: *const *const c_char, count: usize) -> Fallible<Option<Vec<&'a str>>> {
-    if tags.is_null() {
+    if tags.is_null() && count == 0 {
         return Ok(None);
+    }
+    if tags.is_null() {
+        return Err(null("tags"));
     }
     // SAFETY: as the caller promised.
     let tags = unsafe { std::slice::from_raw_parts(tags, count) };
@@ -66,7 +69,7 @@ pub unsafe extern "C" fn regraph_regions_set_backup(
 }
 
 /// Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
-/// regraph_regions_wake(). `tags` names `count` regions; NULL means all. `bytes` gets the bytes that were
+/// regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
 /// given back; it may be NULL. Regions that sleep stay as they are.
 ///
 /// Waits for the device first. From the call until the regions are awake no work may be submitted that uses
@@ -121,7 +124,7 @@ pub unsafe extern "C" fn regraph_regions_try_sleep(
 }
 
 /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held
-/// where that was kept. `tags` names `count` regions; NULL means all. `bytes` gets the bytes that came; it may
+/// where that was kept. `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that came; it may
 /// be NULL. When the call returns any stream may use the memory. Where memory is short, what is free in other
 /// pools is given back for it.
 ///

@@ -52,7 +52,8 @@ def test_a_launch_that_is_refused_is_not_made(lends, native):
         native.calls.clear()
         with pytest.raises(RuntimeError, match="blocks live"):
             lends().replay()
-        assert native.names() == ["lending_device", "launch_begins"]
+        # Asked again once cycles of references are collected.
+        assert native.names() == ["lending_device", "launch_begins", "launch_begins"]
 
 
 def test_the_end_of_a_launch_is_told_even_if_it_fails(lends, native):

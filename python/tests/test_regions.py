@@ -1,5 +1,7 @@
 """Regions: memory by tag that sleeps and wakes."""
 
+import contextlib
+import sys
 import threading
 
 import pytest
@@ -81,6 +83,18 @@ def test_a_refusal_names_the_region(enabled, native, call):
     native.failures[call] = RuntimeError('there is no region "weight"')
     with pytest.raises(regraph.torch.Error, match="weight"):
         getattr(regraph.torch, call)("weight")
+
+
+@pytest.mark.parametrize("call", ["sleep", "try_sleep"])
+def test_memory_that_a_library_may_have_registered_does_not_sleep(enabled, native, call):
+    calls = sys.modules["regraph.torch.capturing"].calls()
+    calls.registering.may_happen = lambda: True
+    with pytest.warns(UserWarning) if native.plans_captures() else contextlib.nullcontext():
+        torch.cuda.CUDAGraph().capture_begin()
+    native.calls.clear()
+    with pytest.raises(regraph.torch.Error, match="NCCL_GRAPH_REGISTER=0"):
+        getattr(regraph.torch, call)()
+    assert native.calls == []
 
 
 def test_too_little_memory_to_wake_is_pytorchs_error(enabled, native):

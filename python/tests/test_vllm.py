@@ -2,6 +2,7 @@
 
 import abc
 import importlib
+import os
 import sys
 import types
 
@@ -88,6 +89,9 @@ def vllm(monkeypatch):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.delitem(sys.modules, "regraph.torch.vllm", raising=False)
     monkeypatch.delenv("REGRAPH_VLLM", raising=False)
+    # Set, so that what the plug-in sets goes again.
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
+    monkeypatch.delenv("NCCL_GRAPH_REGISTER")
     return types.SimpleNamespace(allocators=modules[1], factory=modules[2].SleepModeBackendFactory)
 
 
@@ -151,6 +155,8 @@ def test_graphs_have_a_region(vllm, gpu, native, monkeypatch):
     importlib.import_module("regraph.torch.vllm").register()
     assert ("put_graphs_into", "graphs") in native.calls
     assert regraph.torch.is_enabled()
+    # What NCCL registered of a capture could not sleep.
+    assert os.environ["NCCL_GRAPH_REGISTER"] == "0"
 
 
 def test_level_one_keeps_weights(worker, native):

@@ -93,6 +93,14 @@ impl<D: Driver> Engine<D> {
         Ok(())
     }
 
+    /// How many graphs a pool has, those included that use other pools too.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn graph_count(&self, pool: PoolId) -> Result<usize, Error> {
+        Ok(self.lock()?.pool(pool, "graph_count")?.graphs())
+    }
+
     /// Marks how far a stream is that has borrowed in a pool, so that launches on other threads can come after it.
     /// Costs one event record where anything was freed since the last.
     ///
@@ -248,6 +256,7 @@ impl<D: Driver> Locked<'_, D> {
                 return Err(Error::LentWork { pool, stream });
             }
         }
+        self.state.pool(pool, "launch")?.set_followed();
         Ok(())
     }
 }

@@ -84,6 +84,9 @@ struct Lending {
     live: (usize, u64),
     /// What the next launch comes after, where that is more than nothing: at most one mark for a timeline.
     behind: SmallVec<[Position; 2]>,
+    /// How many marks there ever were, and how many of them the launch under way comes after.
+    marks: u64,
+    followed: u64,
     /// Whether a launch has come after all of that since anything was lent.
     passed: bool,
     /// Whether the next launch has anything to ask: shared with who launches the pool's graphs.
@@ -258,6 +261,7 @@ impl Pool {
     /// Makes the next launch of a graph come after a mark.
     pub(super) fn launch_behind(&mut self, mark: Position) {
         self.lending.asks.store(true, Ordering::Relaxed);
+        self.lending.marks += 1;
         let behind = &mut self.lending.behind;
         match behind.iter_mut().find(|it| it.timeline == mark.timeline) {
             Some(known) => known.position = known.position.max(mark.position),
@@ -265,8 +269,17 @@ impl Pool {
         }
     }
 
-    /// A launch has come after all of these marks.
+    /// A launch comes after all marks so far.
+    pub(super) fn set_followed(&mut self) {
+        self.lending.followed = self.lending.marks;
+    }
+
+    /// The launch that [`Pool::set_followed`] was called for is submitted.
     pub(super) fn forget_borrowers(&mut self) {
+        if self.lending.followed < self.lending.marks {
+            // A block has been freed since then: the next launch comes after all of them once more.
+            return;
+        }
         self.lending.behind.clear();
         self.lending.passed = true;
         self.lending.asks.store(self.lending.live.0 > 0, Ordering::Relaxed);

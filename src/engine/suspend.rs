@@ -37,7 +37,7 @@ pub(crate) trait Contents: Keeper {
     /// Of which pool the pieces are that go and come from now on.
     fn turn_to(&mut self, pool: PoolId);
 
-    /// Begins to read what a pool's live blocks hold, each run of them an address and a size in bytes,
+    /// Begins to read what a pool's live blocks and its graphs' outputs hold, each run an address and a size in bytes,
     /// ascending and apart. No work uses them from now on.
     ///
     /// # Errors
@@ -303,9 +303,16 @@ impl State {
         }
     }
 
-    /// Where a pool's live blocks lie, neighbours together: addresses and sizes in bytes, ascending.
-    fn live_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
+    /// Where a pool's live blocks lie and what its graphs keep between launches, such as outputs that were freed
+    /// and that other graphs may read: addresses and sizes in bytes, neighbours together, ascending and apart.
+    fn held_runs(&self, pool: PoolId) -> Vec<(u64, u64)> {
         let mut live = Vec::new();
+        for heap in self.pools.heaps_of(Some(pool)) {
+            live.extend(self.pools.heap(heap).kept_places());
+        }
+        for heap in self.pools.planned_heaps(Some(pool)) {
+            live.extend(self.pools.planned(heap).freed_outputs());
+        }
         self.each_live(|_, block, _, _| {
             if block.pool == pool {
                 live.push(self.pools.extent(block.heap, block.range));
@@ -313,9 +320,9 @@ impl State {
         });
         live.sort_unstable();
         live.dedup_by(|(next, more), (start, bytes)| {
-            let touches = *start + *bytes == *next;
+            let touches = *next <= *start + *bytes;
             if touches {
-                *bytes += *more;
+                *bytes = (*bytes).max(*next + *more - *start);
             }
             touches
         });
@@ -398,7 +405,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         if let Loss::Kept(contents) = loss {
             for &pool in going.iter().filter(|pool| !self.state.pools.is_suspended(**pool)) {
-                contents.begin(&self.state.pools.label(pool), &self.state.live_runs(pool))?;
+                contents.begin(&self.state.pools.label(pool), &self.state.held_runs(pool))?;
             }
         }
         let mut went = 0;

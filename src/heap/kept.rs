@@ -55,6 +55,11 @@ impl Heap {
         !self.kept.0.is_empty() && self.kept.touches((address, end))
     }
 
+    /// What graphs keep: addresses and sizes in bytes, ascending and apart.
+    pub(crate) fn kept_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.kept.0.iter().map(|(&start, &end)| (start, end - start))
+    }
+
     /// Nothing is kept: the pool has no graph.
     pub(super) fn forget_kept(&mut self) {
         self.kept.0.clear();

@@ -3,7 +3,8 @@
 //! A *region* is all pools that were made with one tag ([`PoolConfig::tag`](crate::PoolConfig::tag)): weights, key-value blocks,
 //! the graphs of one model. [`Regions::sleep`] gives the device memory of regions back to the driver and
 //! [`Regions::wake`] brings it again, at the same addresses: blocks, views and pointers stay valid, and graphs
-//! replay without a recapture. What live blocks hold meanwhile is the region's choice ([`Backup`]).
+//! replay without a recapture. What live blocks hold meanwhile,
+//! and outputs of graphs that were freed, is the region's choice ([`Backup`]).
 //!
 //! ```
 //! use std::sync::Arc;

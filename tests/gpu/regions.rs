@@ -326,6 +326,50 @@ fn thousand_sleeps_grow_nothing<P: Device>(driver: &Arc<P>) {
 
 twins! { thousand_sleeps_grow_nothing }
 
+/// A graph reads an output of another one that the host has freed: that is there after waking too.
+fn outputs_that_were_freed_are_kept<P: Device>(driver: &Arc<P>) {
+    for plan in [None, Some(Options::default())] {
+        let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+        let regions = Regions::new(&engine);
+        let mut config = PoolConfig::default().tag("graphs");
+        if let Some(plan) = plan {
+            config = config.plan(plan);
+        }
+        let pool = Pool::new(&engine, config);
+        let stream = driver.create_stream().unwrap();
+        let mode = CaptureMode::ThreadLocal;
+        let writes = |capture: &Capture<Arc<P>>| {
+            let output = capture.allocate(5 * MIB, stream)?;
+            launch(&**driver, stream, (&[], &[range(&output, 5)]), 0);
+            Ok::<_, Error>(output)
+        };
+        let (writer, first) = engine.capture(stream, &pool, mode, writes).unwrap();
+        let place = range(&first, 5);
+        let reads = |capture: &Capture<Arc<P>>| {
+            let output = capture.allocate(3 * MIB, stream)?;
+            launch(&**driver, stream, (&[place], &[range(&output, 6)]), 0);
+            Ok::<_, Error>(output)
+        };
+        let (reader, second) = engine.capture(stream, &pool, mode, reads).unwrap();
+        writer.launch(stream).unwrap();
+        drop(first);
+        reader.launch(stream).unwrap();
+        for _ in 0..2 {
+            assert!(regions.sleep(None).unwrap() >= 8 * MIB);
+            assert!(regions.report().iter().any(|region| region.host_bytes >= 8 * MIB));
+            regions.wake(None).unwrap();
+            reader.launch(stream).unwrap();
+            launch(&**driver, stream, (&[range(&second, 6)], &[]), 0);
+            driver.synchronize().unwrap();
+            assert_eq!(driver.take_wrong_tags().unwrap(), 0);
+        }
+        drop((writer, reader, second));
+        pool.synchronize().unwrap();
+    }
+}
+
+twins! { outputs_that_were_freed_are_kept }
+
 /// What sleeping and waking take, with and without contents; prints a table.
 ///
 /// ```text

@@ -73,8 +73,12 @@ impl Host {
     }
 
     fn lent(&self) -> u64 {
+        self.lent_of(POOL)
+    }
+
+    fn lent_of(&self, pool: PoolKey) -> u64 {
         let reports = self.plugin.pools(0).unwrap();
-        let report = reports.iter().find(|report| report.key == POOL).unwrap();
+        let report = reports.iter().find(|report| report.key == pool).unwrap();
         self.plugin.engine(0).unwrap().pool_statistics(report.pool).unwrap().lent
     }
 
@@ -290,6 +294,34 @@ fn nothing_is_lent_of_graphs_that_came_unannounced() {
     let block = h.eager(|| h.allocate());
     assert_eq!(h.lent(), 0);
     h.free(block);
+}
+
+/// A graph of one pool took memory of another: its host names the first alone when it launches the graph.
+#[test]
+fn nothing_is_lent_where_a_graph_of_another_pool_allocated() {
+    const OTHER: PoolKey = (0, 77);
+    let h = Host::new();
+    h.plugin.create_or_incref_pool(0, OTHER, None).unwrap();
+    let (graph, address) = h.captured(|| {
+        h.plugin.begin_thread_pool(0, OTHER).unwrap();
+        let temporary = h.allocate();
+        h.work(&[], &[at(temporary, 1)]);
+        h.work(&[at(temporary, 1)], &[]);
+        h.free(temporary);
+        h.plugin.end_pool(0, OTHER).unwrap();
+        temporary
+    });
+    h.driver.complete_all();
+    h.plugin.begin_borrowing(0, OTHER, Lent::Temporary).unwrap();
+    let block = h.allocate();
+    h.work(&[], &[at(block, 7)]);
+    h.launch(graph, h.stream).unwrap();
+    h.work(&[at(block, 7)], &[]);
+    h.plugin.end_borrowing(0, OTHER).unwrap();
+    assert_eq!(h.lent_of(OTHER), 0);
+    assert_ne!(block, address);
+    h.free(block);
+    h.sound();
 }
 
 /// A thread borrows from a pool that it has no other part in: only temporary memory, and all else is eager work's.

@@ -205,6 +205,10 @@ impl<D: Transfer> Device<D> {
         let mut pools = self.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(None) };
         let driver = self.engine.driver();
+        // Others were captured into another pool, which is all that their host names at a launch.
+        if self.engine.graph_count(private.pool)? != private.graphs.len() {
+            return Ok(None);
+        }
         let launches = &mut private.launches;
         if !launches.are_known() || !matches!(driver.is_capturing(stream), Ok(false)) {
             return Ok(None);

@@ -142,6 +142,8 @@ class _Calls:
         self.under_way: dict[int, UnderWay] = {}
         self.registering = Registering()
         self.warned = False
+        #: Whether a communication library may have registered memory of a capture.
+        self.registered = False
         self.shown: Showing | None = None
         atexit.register(self.forget_all)
 
@@ -271,6 +273,7 @@ class _Calls:
         """Whether a capture's memory may be remapped; warns once if a plan would need that."""
         if not self.registering.may_happen():
             return True
+        self.registered = True
         if not self.warned and _native.plans_captures():
             self.warned = True
             warnings.warn(

@@ -6,6 +6,8 @@ do. Programs without regions and without pools that lend replay as ever.
 
 import contextlib
 import functools
+import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +21,8 @@ Pool = tuple[int, int]
 #: Methods of PyTorch's native graph class that give away what others can launch.
 _HANDLES = ("raw_cuda_graph", "raw_cuda_graph_exec")
 _replaced = Patches()
+# What replays do is changed by one thread at a time: a patch that is undone tells of nothing.
+_changing = threading.Lock()
 
 
 def install(patches: Patches) -> None:
@@ -31,21 +35,23 @@ def install(patches: Patches) -> None:
 
 def watch() -> None:
     """Has regraph told of each replay from now on, for good."""
-    looks = _looks()
-    if looks is not None:
-        looks.tells = True
+    with _changing:
+        looks = _looks()
+        if looks is not None:
+            looks.tells = True
 
 
 def check(requires: Callable[[Pool], None] | None) -> None:
     """Has each replay ask first whether its graph may be launched, which raises if not; `None` ends that."""
-    if requires is None and _present() is None:
-        return
-    looks = _looks()
-    if looks is None:
-        return
-    looks.requires = requires
-    if requires is None and not looks.tells:
-        _replaced.undo()
+    with _changing:
+        if requires is None and _present() is None:
+            return
+        looks = _looks()
+        if looks is None:
+            return
+        looks.requires = requires
+        if requires is None and not looks.tells:
+            _replaced.undo()
 
 
 class _Looks:
@@ -96,7 +102,12 @@ def _looking(replay: Callable[[Any], None], looks: _Looks) -> Callable[[Any], No
             return
         # PyTorch launches it on the current stream of the device that it was captured on.
         stream = torch._C._cuda_getCurrentRawStream(device)
-        _native.launch_begins(device, pool, stream)
+        try:
+            _native.launch_begins(device, pool, stream)
+        except RuntimeError:
+            # Tensors that only the collector of cycles frees may be all that is in the way.
+            gc.collect()
+            _native.launch_begins(device, pool, stream)
         try:
             replay(graph)
         finally:

@@ -9,9 +9,10 @@ import torch
 from torch.cuda._utils import _get_device_index
 
 from regraph import _native
-from regraph.torch import launches
+from regraph.torch import capturing, launches
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
+from regraph.torch.registering import GRAPHS
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -100,9 +101,13 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
 
     Waits for the devices first. Tensors, views and graphs stay valid at their addresses, but until `wake`
     nothing may run that uses the regions' memory. regraph refuses, with an error that names the region, to
-    allocate in one that sleeps, to capture into a pool of it and to replay such a graph
+    allocate in memory of one that sleeps (what had none may get some), to capture into a pool of it and to replay such a graph
     (`torch.cuda.CUDAGraph.replay`); it does not see kernels that touch a tensor, nor graphs of other pools
     that do. Tensors can be freed. Regions that sleep stay as they are.
+
+    Another thread must not replay such a graph while this is called. Memory that a communication library has
+    registered in a capture would be another when it wakes: beside `torch.distributed` captures need
+    `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
 
     Other threads of Python run meanwhile; those that allocate wait, and one that frees a tensor may
     hold the interpreter while it waits.
@@ -111,8 +116,8 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
         tags: A region, or some; `None` is all of them.
 
     Raises:
-        Error: regraph is not enabled; there is no such region; something captures on a device; the host has
-            no page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an
+        Error: regraph is not enabled; there is no such region; something captures on a device; a library may have
+            registered memory in a capture; the host has no page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an
             allocator of its own, or of which a part is lent to others); or the driver failed, and
             the regions may sleep in part: `wake` brings all back.
     """
@@ -212,6 +217,12 @@ def _sleep(
     call: str, move: Callable[[list[str] | None], int], tags: str | Iterable[str] | None
 ) -> int:
     require_enabled(call)
+    if capturing.calls().registered:
+        raise Error(
+            f"{call}: torch.distributed was initialised when a graph was captured, and its libraries may have "
+            "registered memory of the capture, which would be another after waking. With NCCL, set "
+            f"{GRAPHS}=0 before regraph is enabled."
+        )
     with _moving:
         # First: a thread that replays meanwhile waits until it is known what sleeps.
         launches.check(_require_awake)

@@ -18,6 +18,7 @@ import torch
 from regraph import _native
 from regraph.torch import sleeping
 from regraph.torch.enabling import enable, is_enabled
+from regraph.torch.registering import GRAPHS as GRAPH_REGISTER
 
 NAME = "regraph"
 GRAPHS = "graphs"
@@ -95,6 +96,8 @@ def register() -> None:
             warnings.warn(f"This vLLM has no backends of sleep mode ({error}).", stacklevel=2)
         return
     if wanted and not is_enabled():
+        # Before NCCL reads it: what it registers of a capture could not sleep.
+        os.environ.setdefault(GRAPH_REGISTER, "0")
         enable()
     SleepModeBackendFactory.register_backend(NAME, __name__, "RegraphBackend")
     theirs = device_allocator.get_mem_allocator_instance

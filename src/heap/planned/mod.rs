@@ -197,6 +197,16 @@ impl PlannedHeap {
     }
 }
 
+impl PlannedHeap {
+    /// Outputs of graphs that the host has freed, which other graphs may read: addresses and sizes in bytes.
+    pub(crate) fn freed_outputs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let graphs = self.bindings.captures.iter().filter(|it| it.owner == Owner::Graph);
+        let outputs = graphs.flat_map(|planned| &planned.outputs);
+        let freed = outputs.filter(|(_, output)| output.freed.is_some());
+        freed.map(|(&address, output)| (address, output.bytes))
+    }
+}
+
 impl PlannedCapture {
     fn new(capture: CaptureId, unit: u64) -> Self {
         Self {
