@@ -1,5 +1,6 @@
 //! Pools that lend what their graphs do not keep between launches.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 
@@ -207,23 +208,35 @@ fn all_but_outputs_is_lent<P: Device>(driver: &Arc<P>) {
     bench.close();
 }
 
+/// Counts a thread out when it ends, by a panic too.
+struct Done<'a>(&'a AtomicUsize);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
 fn threads_launch_and_borrow<P: Device>(driver: &Arc<P>) {
     let bench = Bench::new(driver);
     let streams: [_; 4] = bench.streams();
     let graphs: Vec<_> =
         (0..2).map(|it| temporary(&bench, streams[it], (6 * MIB, 1 + it as u64))).collect();
     let (mut launched, mut lent) = (0, 0);
+    let borrow = AtomicUsize::new(2);
     thread::scope(|scope| {
         let launching: Vec<_> = (0..2)
             .map(|it| {
-                let (graph, stream, driver) = (&graphs[it], streams[it], driver);
+                let (graph, stream, driver, borrow) = (&graphs[it], streams[it], driver, &borrow);
                 scope.spawn(move || {
                     let mut launched = 0;
-                    for _ in 0..400 {
+                    // Beside those that borrow, and once after them: how often there is room is the scheduler's.
+                    while borrow.load(Ordering::Acquire) > 0 || launched == 0 {
                         match graph.launch(stream) {
                             Ok(()) => launched += 1,
                             Err(Error::BlocksLent { .. } | Error::LentWork { .. }) => {
                                 driver.progress(stream);
+                                thread::yield_now();
                             }
                             Err(error) => panic!("{error}"),
                         }
@@ -234,8 +247,9 @@ fn threads_launch_and_borrow<P: Device>(driver: &Arc<P>) {
             .collect();
         let borrowing: Vec<_> = (2..4)
             .map(|it| {
-                let (pool, stream, driver) = (&bench.pool, streams[it], driver);
+                let (pool, stream, driver, borrow) = (&bench.pool, streams[it], driver, &borrow);
                 scope.spawn(move || {
+                    let _done = Done(borrow);
                     let mut lent = 0;
                     for round in 0..200 {
                         let lending = pool.lend(stream).unwrap();
