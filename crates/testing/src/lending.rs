@@ -286,7 +286,7 @@ impl<P: Program> World<'_, P> {
         }
         let s = self.streams[stream];
         if let Some(input) = self.graphs[self.launched].input {
-            // Whoever fills inputs by their address has no live block there.
+            // A host that fills inputs by their address has no live block there.
             let end = input.address + input.bytes;
             let lies = |it: &Borrowed<P>| {
                 it.memory.address() < end && input.address < it.memory.address() + it.memory.bytes()
