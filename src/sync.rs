@@ -17,7 +17,7 @@ pub use shuttle::thread;
 pub use std::thread;
 
 pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub use sync::{LockResult, Mutex, MutexGuard, PoisonError};
+pub use sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 
 /// Whether a thread panicked with the lock held. Under shuttle such a panic ends the run.
 #[inline]

@@ -155,11 +155,14 @@ class KeptStreams:
 def begin_thread_pool(device: int, pool: tuple[int, int]) -> None:
     """Sends all that this thread asks for to a pool, until the pool's end in this thread."""
 
-def enter_region(tag: str | None) -> int:
-    """This thread is in a region from now on, or in none; returns a number for `leave_region`."""
+class Stay:
+    """That a thread is in a region, or in none."""
 
-def leave_region(number: int) -> None:
-    """Ends what `enter_region` began in this thread, in any order."""
+    def enter(self, tag: str | None) -> None:
+        """This thread is in a region from now on, or in none."""
+
+    def leave(self) -> None:
+        """Ends that, in any order and on any thread; does nothing where it was not entered."""
 
 def put_graphs_into(tag: str | None) -> None:
     """Puts the pools of graphs that are captured in no region into one from now on, or into none."""
@@ -181,9 +184,6 @@ def wake(tags: list[str] | None) -> int:
 
 def is_asleep(tag: str) -> bool:
     """Whether a region sleeps, or a part of it."""
-
-def require_awake(pool: tuple[int, int]) -> None:
-    """Raises where the region of a pool sleeps: no graph of the pool may be launched."""
 
 def region_of(pool: tuple[int, int]) -> str | None:
     """The tag of a pool's region; `None` where it has none, or there is no such pool."""
@@ -209,24 +209,32 @@ def free_region_host() -> int:
 def has_checkpoint(device: int, pool: tuple[int, int]) -> bool:
     """Whether a checkpoint was taken of a pool, as for PyTorch's graph trees."""
 
-def begin_borrowing(device: int, pool: tuple[int, int], all: bool) -> None:
-    """Lends this thread's requests what graphs of a pool do not keep between launches.
+def begin_borrowing(device: int, pool: tuple[int, int]) -> None:
+    """Lends this thread's requests what is free in a pool of graphs, until the pool's end in this thread.
 
-    With `all` it is what is free there, and the rest is the pool's as by `begin_thread_pool`; else the rest
-    is eager work's.
+    What has no place there is the pool's as by `begin_thread_pool`.
     """
 
-def end_borrowing(device: int, pool: tuple[int, int]) -> None:
-    """Ends what `begin_borrowing` began on this thread."""
+class Borrowing:
+    """That a thread's requests are lent what graphs of a pool do not keep between launches."""
 
-def lending_device(pool: tuple[int, int]) -> int | None:
-    """The device on which a pool may lend; `None` where it lends nothing."""
+    def begin(self, device: int, pool: tuple[int, int]) -> None:
+        """This thread borrows from now on; what has no place there is eager work's."""
 
-def launch_begins(device: int, pool: tuple[int, int], stream: int) -> None:
-    """Tells that a graph of a pool is about to be launched on a stream; raises if it must not be."""
+    def end(self) -> None:
+        """Ends that, on any thread; does nothing where it was not begun."""
 
-def launch_ends(device: int, pool: tuple[int, int], stream: int) -> None:
-    """Tells that it has been launched."""
+class Launch:
+    """A launch of a graph: until it ends no region goes to sleep, and its pool lends nothing more."""
+
+    def begin(self, pool: tuple[int, int], stream_of: Callable[[int], int]) -> None:
+        """A graph of a pool is about to be launched, on the stream that `stream_of` gives of a device.
+
+        Raises if it must not be. Waits for regions that go to sleep just now.
+        """
+
+    def end(self) -> None:
+        """It was launched, or could not be; does nothing where none has begun."""
 
 def launches_elsewhere(pool: tuple[int, int]) -> None:
     """Tells that graphs of a pool may be launched by others from now on."""

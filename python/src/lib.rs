@@ -3,7 +3,7 @@
 //! * `hooks`, `checkpoints`, `shim`: what PyTorch calls, and what only C++ can say.
 //! * `allocator`: the process's one allocator.
 //! * `glibc`: old versions of glibc's functions.
-//! * `captures`, `figures`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
+//! * `captures`, `figures`, `launches`, `regions`, `stacks`, `traces`: what the Python half calls, and what it stands on.
 //! * `doors`: what the doors of CuPy, Numba, cuda.core, RMM and Warp call.
 
 mod allocator;
@@ -17,6 +17,7 @@ mod figures;
 mod glibc;
 mod history;
 mod hooks;
+mod launches;
 mod pools;
 mod regions;
 mod sharing;
@@ -121,6 +122,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     captures::register(module)?;
     doors::register(module)?;
     estimates::register(module)?;
+    launches::register(module)?;
     pools::register(module)?;
     regions::register(module)?;
     figures::register(module)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
@@ -55,12 +55,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(has_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(begin_borrowing, module)?)?;
-    module.add_function(wrap_pyfunction!(end_borrowing, module)?)?;
-    module.add_function(wrap_pyfunction!(lending_device, module)?)?;
-    module.add_function(wrap_pyfunction!(launch_begins, module)?)?;
-    module.add_function(wrap_pyfunction!(launch_ends, module)?)?;
     module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
     module.add_function(wrap_pyfunction!(lent_bytes, module)?)?;
+    module.add_class::<Borrowing>()?;
     module.add_function(wrap_pyfunction!(begin_thread_pool, module)?)
 }
 
@@ -76,37 +73,48 @@ fn has_checkpoint(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<boo
     py.detach(|| allocator()?.has_checkpoint(device, pool).map_err(raised))
 }
 
-/// The same as `begin_thread_pool`, with what the pool's graphs do not keep first; with `all` what is free.
+/// The same as `begin_thread_pool`, with all that is free in a pool of graphs first.
 #[pyfunction]
-fn begin_borrowing(py: Python<'_>, device: u32, pool: (u64, u64), all: bool) -> PyResult<()> {
-    let lent = if all { Lent::AllFree } else { Lent::Temporary };
-    py.detach(|| allocator()?.begin_borrowing(device, pool, lent).map_err(raised))
+fn begin_borrowing(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
+    let begun =
+        py.detach(|| allocator()?.begin_borrowing(device, pool, Lent::AllFree).map_err(raised));
+    begun.map(|_| ())
 }
 
-/// Ends what `begin_borrowing` began on this thread.
-#[pyfunction]
-fn end_borrowing(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
-    py.detach(|| allocator()?.end_borrowing(device, pool).map_err(raised))
+/// That a thread borrows what a pool's graphs do not keep.
+#[pyclass(frozen)]
+struct Borrowing(Mutex<Option<Loan>>);
+
+/// The device, the pool and the number of what was begun.
+type Loan = (u32, (u64, u64), u64);
+
+#[pymethods]
+impl Borrowing {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// This thread borrows from now on.
+    fn begin(&self, py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<()> {
+        let begin = || allocator()?.begin_borrowing(device, pool, Lent::Temporary).map_err(raised);
+        let number = py.detach(begin)?;
+        *self.loan() = Some((device, pool, number));
+        Ok(())
+    }
+
+    /// Ends that, on any thread. Does nothing where it was not begun.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let Some((device, pool, number)) = self.loan().take() else { return Ok(()) };
+        py.detach(|| allocator()?.end_borrowing(device, pool, number).map_err(raised))
+    }
 }
 
-/// The device on which a pool may lend, if it does.
-#[pyfunction]
-fn lending_device(py: Python<'_>, pool: (u64, u64)) -> PyResult<Option<u32>> {
-    py.detach(|| Ok(allocator()?.lending_device(pool)))
-}
-
-/// Tells that a graph of a pool is about to be launched on a stream.
-#[pyfunction]
-fn launch_begins(py: Python<'_>, device: u32, pool: (u64, u64), stream: usize) -> PyResult<()> {
-    let stream = crate::captures::stream(stream);
-    py.detach(|| allocator()?.launch_begins(device, pool, stream).map_err(raised))
-}
-
-/// Tells that it has been.
-#[pyfunction]
-fn launch_ends(py: Python<'_>, device: u32, pool: (u64, u64), stream: usize) -> PyResult<()> {
-    let stream = crate::captures::stream(stream);
-    py.detach(|| allocator()?.launch_ends(device, pool, stream).map_err(raised))
+impl Borrowing {
+    fn loan(&self) -> MutexGuard<'_, Option<Loan>> {
+        // No step leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Tells that graphs of a pool may be launched by others from now on.

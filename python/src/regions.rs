@@ -1,5 +1,7 @@
 //! Regions: memory by tag that sleeps and wakes, as the Python half has it.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -10,15 +12,13 @@ use crate::allocator::allocator;
 use crate::errors::raised;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(enter_region, module)?)?;
-    module.add_function(wrap_pyfunction!(leave_region, module)?)?;
+    module.add_class::<Stay>()?;
     module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
     module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
     module.add_function(wrap_pyfunction!(sleep, module)?)?;
     module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
     module.add_function(wrap_pyfunction!(wake, module)?)?;
     module.add_function(wrap_pyfunction!(is_asleep, module)?)?;
-    module.add_function(wrap_pyfunction!(require_awake, module)?)?;
     module.add_function(wrap_pyfunction!(region_of, module)?)?;
     module.add_function(wrap_pyfunction!(region_tags, module)?)?;
     module.add_function(wrap_pyfunction!(regions, module)?)?;
@@ -30,16 +30,36 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 // A region that goes or comes holds locks for as long as contents are copied, up to seconds: all calls here
 // let other threads of Python's run meanwhile.
 
-/// This thread is in a region from now on, or in none; returns a number for `leave_region`.
-#[pyfunction]
-fn enter_region(py: Python<'_>, tag: Option<&str>) -> PyResult<u64> {
-    py.detach(|| Ok(allocator()?.enter_region(tag)))
+/// That a thread is in a region, or in none.
+#[pyclass(frozen)]
+struct Stay(Mutex<Option<u64>>);
+
+#[pymethods]
+impl Stay {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// This thread is in a region from now on; in none with `None`.
+    fn enter(&self, py: Python<'_>, tag: Option<&str>) -> PyResult<()> {
+        let number = py.detach(|| Ok::<_, PyErr>(allocator()?.enter_region(tag)))?;
+        *self.number() = Some(number);
+        Ok(())
+    }
+
+    /// Ends that, on any thread. Does nothing where it was not entered.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(number) = self.number().take() else { return Ok(()) };
+        py.detach(|| allocator()?.leave_region(number).map_err(raised))
+    }
 }
 
-/// Ends that.
-#[pyfunction]
-fn leave_region(py: Python<'_>, number: u64) -> PyResult<()> {
-    py.detach(|| allocator()?.leave_region(number).map_err(raised))
+impl Stay {
+    fn number(&self) -> MutexGuard<'_, Option<u64>> {
+        // No step leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Puts graphs that are captured in no region into one, or into none again.
@@ -96,12 +116,6 @@ fn wake(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
 #[pyfunction]
 fn is_asleep(py: Python<'_>, tag: &str) -> PyResult<bool> {
     py.detach(|| allocator()?.is_asleep(tag).map_err(raised))
-}
-
-/// Raises where the region of a pool sleeps.
-#[pyfunction]
-fn require_awake(py: Python<'_>, pool: (u64, u64)) -> PyResult<()> {
-    py.detach(|| allocator()?.require_awake(pool, "replay").map_err(raised))
 }
 
 /// The tag of a pool's region.

@@ -145,17 +145,77 @@ class KeptStreams:
         self.native.free_on(address, self._keep(stream))
 
 
+class Steps:
+    """As the library's classes whose objects begin something and end it; each thing is noted."""
+
+    native: ClassVar["FakeNative"]
+    ends: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def _begin(self, call: str, *arguments: Any) -> None:
+        getattr(self.native, call)(*arguments)
+        self._begun = True
+
+    def _end(self) -> None:
+        if self._begun:
+            self._begun = False
+            getattr(self.native, self.ends)()
+
+
+class Stay(Steps):
+    """As the library's."""
+
+    ends = "leave_region"
+
+    def enter(self, tag: str | None) -> None:
+        """A thread is in a region."""
+        self._begin("enter_region", tag)
+
+    leave = Steps._end
+
+
+class Borrowing(Steps):
+    """As the library's."""
+
+    ends = "end_borrowing"
+
+    def begin(self, device: int, pool: Any) -> None:
+        """A thread borrows."""
+        self._begin("begin_borrowing", device, pool)
+
+    end = Steps._end
+
+
+class Launch(Steps):
+    """As the library's; `lending_device` is where its pool lends."""
+
+    ends = "launch_ends"
+
+    def begin(self, pool: Any, stream_of: Any) -> None:
+        """A graph is about to be launched."""
+        device = self.native.answers["lending_device"]
+        stream = () if device is None else (stream_of(device),)
+        self._begin("launch_begins", pool, *stream)
+
+    end = Steps._end
+
+
 class FakeNative(types.ModuleType):
     """Notes (name, arguments) of every call in `calls`; raises what `failures` has for a name."""
 
+    Borrowing = Borrowing
     CupyAllocator = CupyAllocator
     KeptStreams = KeptStreams
+    Launch = Launch
     OutOfMemory = OutOfMemory
     Refused = Refused
+    Stay = Stay
 
     def __init__(self) -> None:
         super().__init__("regraph._native")
-        KeptStreams.native = self
+        KeptStreams.native = Steps.native = self
         self.calls: list[tuple[Any, ...]] = []
         self.failures: dict[str, BaseException] = {}
         self.answers: dict[str, Any] = {}
@@ -166,12 +226,12 @@ class FakeNative(types.ModuleType):
             "reset_accumulated learn dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
-            "set_region_backup require_awake region_of estimate capture_shown upload"
+            "set_region_backup region_of enter_region estimate capture_shown upload"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
         self._answer("has_checkpoint", False)
-        self._answer("lending_device", None)
+        self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
         self._answer("change_settings", [])
         self._answer("allocate", ADDRESS)
@@ -192,7 +252,6 @@ class FakeNative(types.ModuleType):
         self._answer("learned", 3)
         self._answer("compact", 7)
         self._answer("excess_bytes", 9)
-        self._answer("enter_region", 11)
         self._answer("sleep", 5)
         self._answer("try_sleep", 6)
         self._answer("wake", 4)

@@ -1,10 +1,13 @@
 """Eager work in what graphs do not keep, and replays that are told of."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
+from interrupts import behind_each_call
 from regraph.torch import launches, pools
 
 POOL = (0, 3)
@@ -28,16 +31,15 @@ def test_eager_work_borrows_and_replays_are_told(lends, native):
     assert native.names() == ["torch.replay"], "nothing was lent yet"
     native.calls.clear()
     with regraph.torch.borrow(POOL, device=0):
-        assert native.calls == [("begin_borrowing", 0, POOL, False)]
-    assert native.calls[1:] == [("end_borrowing", 0, POOL)]
+        assert native.calls == [("begin_borrowing", 0, POOL)]
+    assert native.calls[1:] == [("end_borrowing",)]
     native.calls.clear()
     for _ in range(2):
         graph.replay()
         assert native.calls == [
-            ("lending_device", POOL),
-            ("launch_begins", 0, POOL, 7),
+            ("launch_begins", POOL, 7),
             ("torch.replay",),
-            ("launch_ends", 0, POOL, 7),
+            ("launch_ends",),
         ]
         native.calls.clear()
         with regraph.torch.borrow(POOL, device=0):
@@ -53,7 +55,7 @@ def test_a_launch_that_is_refused_is_not_made(lends, native):
         with pytest.raises(RuntimeError, match="blocks live"):
             lends().replay()
         # Asked again once cycles of references are collected.
-        assert native.names() == ["lending_device", "launch_begins", "launch_begins"]
+        assert native.names() == ["launch_begins", "launch_begins"]
 
 
 def test_the_end_of_a_launch_is_told_even_if_it_fails(lends, native):
@@ -71,7 +73,7 @@ def test_replays_of_other_pools_go_on_as_ever(lends, native, monkeypatch):
         pass
     native.calls.clear()
     lends().replay()
-    assert native.names() == ["lending_device", "torch.replay"]
+    assert native.calls == [("launch_begins", POOL), ("torch.replay",), ("launch_ends",)]
     native.calls.clear()
 
     def has_none(graph):
@@ -85,26 +87,55 @@ def test_replays_of_other_pools_go_on_as_ever(lends, native, monkeypatch):
 def test_a_tree_s_warm_up_borrows_all_that_is_free(lends, native):
     pools._begin(0, POOL)
     assert native.calls == [("has_checkpoint", 0, POOL), ("begin_thread_pool", 0, POOL)]
-    assert not hasattr(lends.replay, "looks")
+    assert not hasattr(lends.replay, "for_good")
     native.answers["has_checkpoint"] = True
     native.calls.clear()
     pools._begin(0, POOL)
-    assert native.calls == [("has_checkpoint", 0, POOL), ("begin_borrowing", 0, POOL, True)]
-    assert lends.replay.looks.tells
+    assert native.calls == [("has_checkpoint", 0, POOL), ("begin_borrowing", 0, POOL)]
+    assert lends.replay.for_good
 
 
 def test_regions_that_wake_leave_the_telling(lends, native):
-    launches.check(lambda pool: native.calls.append(("awake", pool)))
-    native.answers["lending_device"] = 0
+    launches.watch(for_good=False)
     with regraph.torch.borrow(POOL, device=0):
         pass
+    launches.unwatch()
     native.calls.clear()
     lends().replay()
-    assert native.names() == ["awake", "lending_device", "launch_begins", "torch.replay", "launch_ends"]
-    launches.check(None)
-    native.calls.clear()
-    lends().replay()
-    assert native.names() == ["lending_device", "launch_begins", "torch.replay", "launch_ends"]
+    assert native.names() == ["launch_begins", "torch.replay", "launch_ends"]
+
+
+def test_replays_that_began_before_they_were_told_of_are_waited_for(lends, native, monkeypatch):
+    """The method that is replaced goes on in threads that have called it."""
+    inside, go_on, order = threading.Event(), threading.Lock(), []
+    go_on.acquire()
+
+    class CUDAGraph(torch.cuda.CUDAGraph):
+        def replay(self):
+            inside.set()
+            # In no function of Python's, as in PyTorch's own.
+            go_on.acquire()
+
+    def replays():
+        CUDAGraph().replay()
+        order.append("replayed")
+
+    def borrows():
+        with regraph.torch.borrow(POOL, device=0):
+            order.append("borrowed")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", CUDAGraph)
+    threads = [threading.Thread(target=replays)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads.append(threading.Thread(target=borrows))
+    threads[1].start()
+    threads[1].join(0.2)
+    assert order == []
+    go_on.release()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(order) == ["borrowed", "replayed"]
 
 
 def test_who_gets_a_raw_handle_may_launch_it(enabled, native, monkeypatch):
@@ -119,6 +150,20 @@ def test_who_gets_a_raw_handle_may_launch_it(enabled, native, monkeypatch):
     assert graph().raw_cuda_graph_exec() == 0xE
     assert native.calls == [("launches_elsewhere", POOL)]
     patches.undo()
+
+
+def test_an_interrupt_leaves_nothing_begun(lends, native):
+    def borrows():
+        with regraph.torch.borrow(POOL, device=0):
+            pass
+
+    def balanced(begins, ends):
+        assert native.names().count(begins) == native.names().count(ends)
+
+    assert behind_each_call(borrows, lambda: balanced("begin_borrowing", "end_borrowing")) >= 3
+    native.answers["lending_device"] = 0
+    graph = lends()
+    assert behind_each_call(graph.replay, lambda: balanced("launch_begins", "launch_ends")) >= 3
 
 
 def test_nothing_is_borrowed_in_a_capture(lends, native, gpu):

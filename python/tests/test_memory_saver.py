@@ -72,8 +72,8 @@ def test_a_region_says_what_becomes_of_its_contents(saver, native):
         ("enter_region", "kv_cache"),
         ("set_region_backup", "weights (backup)", "host"),
         ("enter_region", "weights (backup)"),
-        ("leave_region", 11),
-        ("leave_region", 11),
+        ("leave_region",),
+        ("leave_region",),
     ]
 
 
@@ -174,6 +174,7 @@ def test_a_backup_can_be_read(saver, native, monkeypatch):
     monkeypatch.setattr(native, "read_kept", read)
     backup = saver.get_cpu_backup(part, zero_copy=True)
     assert type(backup) is torch.Tensor and backup.tolist() == [2, 3, 4, 5]
+    assert saver.get_cpu_backup(torch.empty(0).as_subclass(OnDevice)) is None, "it has no memory"
     with pytest.raises(AssertionError):
         saver.get_cpu_backup(whole[::2])
     with pytest.raises(AssertionError, match="cpu"):

@@ -9,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
+from interrupts import behind_each_call
+from regraph.torch.memory_saver import TorchMemorySaver
 
 ROW = {
     "tag": "weights",
@@ -43,8 +45,8 @@ def test_a_region_is_entered_and_left(enabled, native):
         ("enter_region", "weights"),
         ("set_region_backup", "cache", "none"),
         ("enter_region", "cache"),
-        ("leave_region", 11),
-        ("leave_region", 11),
+        ("leave_region",),
+        ("leave_region",),
     ]
 
 
@@ -52,6 +54,25 @@ def test_it_is_left_by_an_exception_too(enabled, native):
     with pytest.raises(KeyError), regraph.torch.region("weights"):
         raise KeyError
     assert native.names() == ["enter_region", "leave_region"]
+
+
+@pytest.mark.parametrize(
+    "stay",
+    [
+        lambda: regraph.torch.region("weights", backup="none"),
+        regraph.torch.outside_regions,
+        lambda: TorchMemorySaver().region("weights", enable_cpu_backup=True),
+    ],
+)
+def test_an_interrupt_leaves_no_region_entered(enabled, native, stay):
+    def run():
+        with stay():
+            pass
+
+    def check():
+        assert native.names().count("enter_region") == native.names().count("leave_region")
+
+    assert behind_each_call(run, check) >= 3
 
 
 def test_nothing_is_entered_where_the_backup_is_wrong(enabled, native):
@@ -64,7 +85,7 @@ def test_nothing_is_entered_where_the_backup_is_wrong(enabled, native):
 def test_a_thread_goes_out_of_all_regions(enabled, native):
     with regraph.torch.outside_regions():
         pass
-    assert native.calls == [("enter_region", None), ("leave_region", 11)]
+    assert native.calls == [("enter_region", None), ("leave_region",)]
 
 
 @pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake"])
@@ -162,8 +183,8 @@ def test_replays_are_looked_at_as_long_as_something_sleeps(graphs, native):
     assert graphs.replay is not replay
     native.calls.clear()
     graph.replay()
-    assert native.calls == [("require_awake", (0, 3)), ("torch.replay",)]
-    native.failures["require_awake"] = RuntimeError('pool 3 of region "a" is suspended')
+    assert native.calls == [("launch_begins", (0, 3)), ("torch.replay",), ("launch_ends",)]
+    native.failures["launch_begins"] = RuntimeError('pool 3 of region "a" is suspended')
     with pytest.raises(regraph.torch.Error, match='region "a"'):
         graph.replay()
     # Once only, and no longer than needed.
@@ -193,7 +214,7 @@ def test_a_graph_without_a_capture_gets_pytorchs_own_error(graphs, native, monke
 
     monkeypatch.setattr(graphs, "pool", none)
     graphs().replay()
-    assert native.names()[-1] == "torch.replay" and "require_awake" not in native.names()
+    assert native.names()[-1] == "torch.replay" and "launch_begins" not in native.names()
 
 
 def test_other_threads_wait_and_are_not_mixed_up(enabled, native, monkeypatch):

@@ -113,13 +113,35 @@ impl Host {
 
     /// What the Python half does where a graph is launched.
     fn launch(&self, graph: ExecutableHandle, stream: StreamHandle) -> Result<(), Error> {
-        let Some(device) = self.plugin.lending_device(POOL) else {
-            self.driver.replay(graph, stream).unwrap();
-            return Ok(());
-        };
-        self.plugin.launch_begins(device, POOL, stream)?;
+        let mut launch = self.plugin.begin_launch(POOL, "replay")?;
+        if launch.device().is_some() {
+            launch.follow(stream)?;
+        }
         self.driver.replay(graph, stream).unwrap();
-        self.plugin.launch_ends(device, POOL, stream)
+        Ok(())
+    }
+
+    /// A graph with a temporary block and an output, which its address and tag 2 name.
+    fn graph(&self) -> (ExecutableHandle, u64) {
+        self.captured(|| {
+            let [temporary, output] = [(); 2].map(|()| self.allocate());
+            self.work(&[], &[at(temporary, 1)]);
+            self.work(&[at(temporary, 1)], &[at(output, 2)]);
+            self.free(temporary);
+            output
+        })
+    }
+
+    /// Work on borrowed memory of `stream`, or on eager work's where nothing is lent; says which.
+    fn borrow_once(&self, stream: StreamHandle, tag: u64) -> bool {
+        let block = self.plugin.allocate(BYTES, 0, stream).unwrap();
+        let lent = self.lent() > 0;
+        for (inputs, outputs) in [(&[][..], &[at(block, tag)][..]), (&[at(block, tag)], &[])] {
+            let work = Work { inputs, outputs, ..Work::default() };
+            self.driver.launch(stream, work, false).unwrap();
+        }
+        self.free(block);
+        lent
     }
 
     /// Records a step: activations that the forward graph leaves to the backward one, which frees them.
@@ -312,12 +334,12 @@ fn nothing_is_lent_where_a_graph_of_another_pool_allocated() {
         temporary
     });
     h.driver.complete_all();
-    h.plugin.begin_borrowing(0, OTHER, Lent::Temporary).unwrap();
+    let borrowing = h.plugin.begin_borrowing(0, OTHER, Lent::Temporary).unwrap();
     let block = h.allocate();
     h.work(&[], &[at(block, 7)]);
     h.launch(graph, h.stream).unwrap();
     h.work(&[at(block, 7)], &[]);
-    h.plugin.end_borrowing(0, OTHER).unwrap();
+    h.plugin.end_borrowing(0, OTHER, borrowing).unwrap();
     assert_eq!(h.lent_of(OTHER), 0);
     assert_ne!(block, address);
     h.free(block);
@@ -329,17 +351,11 @@ fn nothing_is_lent_where_a_graph_of_another_pool_allocated() {
 fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
     let h = Host::new();
     let side = h.driver.create_stream().unwrap();
-    let (graph, output) = h.captured(|| {
-        let [temporary, output] = [(); 2].map(|()| h.allocate());
-        h.work(&[], &[at(temporary, 1)]);
-        h.work(&[at(temporary, 1)], &[at(output, 2)]);
-        h.free(temporary);
-        output
-    });
+    let (graph, output) = h.graph();
     let held = h.reserved();
     for round in 0..4 {
         h.launch(graph, h.stream).unwrap();
-        h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
         let [lent, other] = [(); 2].map(|()| h.plugin.allocate(BYTES, 0, side).unwrap());
         assert_eq!(h.lent(), BYTES, "one has the place of the temporary block");
         for (number, address) in [(0, lent), (1, other)] {
@@ -354,7 +370,7 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         let again = h.plugin.allocate(BYTES, 0, side).unwrap();
         let work = Work { outputs: &[at(again, 50 + round)], ..Work::default() };
         h.driver.launch(side, work, false).unwrap();
-        h.plugin.end_borrowing(0, POOL).unwrap();
+        h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
         h.free(again);
         h.free(other);
     }
@@ -368,6 +384,124 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         h.launch(graph, side),
         Err(Error::Engine(engine::Error::LaunchWhileCapturing { .. }))
     ));
+}
+
+/// Another thread begins to borrow between the question whether a graph may be launched and its launch.
+#[test]
+fn nothing_is_lent_while_a_graph_is_launched() {
+    let h = Host::new();
+    let side = h.driver.create_stream().unwrap();
+    let (graph, output) = h.graph();
+    for round in 0..3 {
+        let mut launch = h.plugin.begin_launch(POOL, "replay").unwrap();
+        assert_eq!(launch.device().is_some(), round > 0);
+        launch.follow(h.stream).unwrap();
+        let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        assert!(!h.borrow_once(side, 70 + round), "the graph runs beside that");
+        h.driver.replay(graph, h.stream).unwrap();
+        drop(launch);
+        // Of the first launch no more is known than that it was made: the next to borrow waits for it.
+        assert_eq!(h.borrow_once(side, 80 + round), round > 0);
+        h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+        if round == 0 {
+            let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+            assert!(h.borrow_once(side, 90));
+            h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+        }
+        h.work(&[at(output, 2)], &[]);
+        h.sound();
+    }
+}
+
+/// Threads launch and borrow at any moment, each in an order that the scheduler makes.
+#[test]
+fn threads_launch_while_others_begin_to_borrow() {
+    for _ in 0..20 {
+        let h = Host::new();
+        let (graph, _) = h.graph();
+        let sides = [(); 2].map(|()| h.driver.create_stream().unwrap());
+        thread::scope(|scope| {
+            for (number, side) in (0..).zip(sides) {
+                let h = &h;
+                scope.spawn(move || {
+                    for round in 0..10 {
+                        let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+                        h.borrow_once(side, 1000 + 10 * number + round);
+                        h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+                    }
+                });
+            }
+            for _ in 0..40 {
+                match h.launch(graph, h.stream) {
+                    Ok(()) | Err(Error::Engine(engine::Error::BlocksLent { .. })) => {}
+                    // What another thread's stream does now is waited for by the next attempt.
+                    Err(Error::Engine(engine::Error::LentWork { .. })) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        h.sound();
+    }
+}
+
+/// A loan that another thread ends, such as a generator's that the collector ends there, is that one and no other.
+#[test]
+fn a_loan_ends_on_any_thread() {
+    let h = Host::new();
+    let side = h.driver.create_stream().unwrap();
+    let (graph, _) = h.graph();
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let (h, to_other) = (&h, to_other);
+        scope.spawn(move || {
+            let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+            assert!(h.borrow_once(side, 5));
+            to_main.send(borrowing).unwrap();
+            from_main.recv().unwrap();
+            assert!(!h.borrow_once(side, 6), "it was ended");
+        });
+        let theirs = from_other.recv().unwrap();
+        let mine = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+        h.plugin.end_borrowing(0, POOL, theirs).unwrap();
+        h.launch(graph, h.stream).unwrap();
+        assert!(h.borrow_once(h.stream, 7), "this one goes on");
+        // A pool's end is that of what was begun by its name alone.
+        h.plugin.end_pool(0, POOL).unwrap();
+        assert!(h.borrow_once(h.stream, 8));
+        h.plugin.end_borrowing(0, POOL, mine).unwrap();
+        to_other.send(()).unwrap();
+    });
+    let users = h.plugin.pool_use_count(0, POOL).unwrap();
+    h.plugin.release_pool(0, POOL).unwrap();
+    assert_eq!(users, 2, "two graphs have it");
+    h.sound();
+}
+
+/// A stream that is gone has launched a graph; another one has its handle now.
+#[test]
+fn a_stream_with_the_handle_of_another_comes_after_its_launch() {
+    let h = Host::new();
+    let (graph, output) = h.graph();
+    h.driver.give_streams_again();
+    let gone = h.driver.create_stream().unwrap();
+    let borrowing = h.plugin.begin_borrowing(0, POOL, Lent::Temporary).unwrap();
+    h.launch(graph, gone).unwrap();
+    h.driver.destroy_stream(gone).unwrap();
+    let stream = h.driver.create_stream().unwrap();
+    assert_eq!(stream, gone);
+    let block = h.plugin.allocate(BYTES, 0, stream).unwrap();
+    assert_eq!(h.lent(), BYTES);
+    // Done before the launch unless it waits for that, and overwritten by it then.
+    h.driver.launch(stream, Work { outputs: &[at(block, 7)], ..Work::default() }, false).unwrap();
+    h.driver.complete(stream).unwrap();
+    h.work(&[], &[]);
+    h.driver.complete_all();
+    h.driver.launch(stream, Work { inputs: &[at(block, 7)], ..Work::default() }, false).unwrap();
+    h.free(block);
+    h.plugin.end_borrowing(0, POOL, borrowing).unwrap();
+    h.work(&[at(output, 2)], &[]);
+    h.sound();
 }
 
 /// Generations in any order: a path is recorded, replayed from its root, or a warm-up runs on two streams and leaves

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, GraphHandle, HostApi, Source, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, GraphHandle, HostApi, Source, StreamHandle};
 use regraph::engine::{self, Config};
 use regraph::regions::Backup;
 use regraph_plugin::{Error, Plugin, PoolKey};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 use crate::common::MIB;
@@ -198,11 +198,11 @@ fn the_region_that_was_entered_last_counts_and_that_of_another_thread_does_not()
     h.allocate(2);
     assert_eq!(h.figures("inner").0, 6);
     assert!(matches!(h.plugin.leave_region(first), Err(Error::NotEntered)));
+    // On any thread: as where a generator that has entered it is collected.
     std::thread::scope(|scope| {
-        let elsewhere = scope.spawn(|| h.plugin.leave_region(second));
-        assert!(matches!(elsewhere.join().unwrap(), Err(Error::NotEntered)));
+        scope.spawn(|| h.within("outer", || h.plugin.leave_region(second).unwrap()));
     });
-    h.plugin.leave_region(second).unwrap();
+    assert!(matches!(h.plugin.leave_region(second), Err(Error::NotEntered)));
     h.allocate(32);
     assert_eq!((h.figures("outer").0, h.figures("inner").0), (10, 6));
 }
@@ -236,9 +236,9 @@ fn named_pools_belong_to_the_region_that_they_were_made_in() {
     assert_eq!((held(outside), h.figures("cache").0), (32, 8));
     assert_eq!(h.plugin.region_of(outside), None);
     assert_eq!(h.plugin.sleep(Some(&["weights"])).unwrap(), 20 * MIB);
-    let asleep = h.plugin.require_awake(NAMED, "replay").unwrap_err().to_string();
+    let asleep = h.plugin.begin_launch(NAMED, "replay").err().unwrap().to_string();
     assert!(asleep.starts_with("replay: ") && asleep.contains("region \"weights\""), "{asleep}");
-    h.plugin.require_awake(outside, "replay").unwrap();
+    h.plugin.begin_launch(outside, "replay").unwrap();
     // Its host lets go of it: what is free in it is no others', or it could not sleep.
     h.plugin.wake(None).unwrap();
     h.plugin.release_pool(0, NAMED).unwrap();
@@ -481,17 +481,135 @@ fn trying_waits_for_nothing_and_refuses_while_anything_runs() {
 #[test]
 fn a_region_is_on_every_device() {
     let h = Host::new();
-    let streams = h.drivers.clone().map(|driver| driver.create_stream().unwrap());
-    let ask = |device: usize| {
-        h.plugin.allocate(4 * MIB, device as u32, streams[device]).unwrap();
-    };
-    h.within("weights", || (0..2).for_each(ask));
+    on_both(&h);
     let used = || h.drivers.clone().map(|driver| driver.used_bytes());
     let before = used();
     assert_eq!(h.plugin.sleep(Some(&["weights"])).unwrap(), 8 * MIB);
     assert_eq!(used(), before.map(|bytes| bytes - 4 * MIB));
     assert_eq!(h.plugin.wake(None).unwrap(), 8 * MIB);
     assert_eq!(used(), before);
+}
+
+/// A region of 4 MiB on each device.
+fn on_both(h: &Host) {
+    let streams = h.drivers.clone().map(|driver| driver.create_stream().unwrap());
+    let ask = |device: usize| {
+        h.plugin.allocate(4 * MIB, device as u32, streams[device]).unwrap();
+    };
+    h.within("weights", || (0..2).for_each(ask));
+}
+
+/// How often the driver is asked to unmap where both sleep.
+fn unmaps(h: &Host) -> u64 {
+    let before = h.drivers[0].calls(Call::Unmap);
+    h.plugin.sleep(None).unwrap();
+    h.plugin.wake(None).unwrap();
+    h.drivers[0].calls(Call::Unmap) - before
+}
+
+#[test]
+fn regions_of_all_devices_sleep_or_none() {
+    let h = Host::new();
+    on_both(&h);
+    let stream = h.drivers[1].create_stream().unwrap();
+    h.plugin.free(h.plugin.allocate(MIB, 1, stream).unwrap(), 1).unwrap();
+    let used = || h.drivers.clone().map(|driver| driver.used_bytes());
+    let before = used();
+    // The second device captures.
+    h.drivers[1].begin_capture(stream, CaptureMode::Global).unwrap();
+    for call in [Plugin::sleep, Plugin::try_sleep] {
+        let refused = call(&h.plugin, None);
+        assert!(matches!(refused, Err(Error::Engine(engine::Error::DeviceCaptures { .. }))));
+        assert_eq!(used(), before, "the first device is as it was");
+        assert!(!h.plugin.is_asleep("weights").unwrap());
+    }
+    h.drivers[1].end_capture(stream).unwrap();
+    // Its driver refuses to take the memory back, when the first device's has gone.
+    h.drivers[1].fail_nth(Call::Unmap, unmaps(&h) / 2, ErrorKind::NotPermitted);
+    assert!(matches!(h.plugin.sleep(None), Err(Error::Engine(engine::Error::Driver(_)))));
+    assert!(!h.plugin.is_asleep("weights").unwrap());
+    assert_eq!(used(), before);
+    assert_eq!(h.plugin.sleep(None).unwrap(), 8 * MIB);
+    h.plugin.wake(None).unwrap();
+}
+
+/// What sleeps where waking fails too is said by name.
+#[test]
+fn what_sleeps_in_spite_of_an_error_is_said() {
+    let h = Host::new();
+    on_both(&h);
+    h.drivers[1].fail_nth(Call::Unmap, unmaps(&h) / 2, ErrorKind::NotPermitted);
+    // The first device's memory is another process's as soon as it goes.
+    (0..8).for_each(|n| h.drivers[0].fail_nth(Call::Create, n, ErrorKind::OutOfMemory));
+    let failed = h.plugin.sleep(None).unwrap_err();
+    let Error::SleepsInPart { asleep, .. } = &failed else { panic!("{failed}") };
+    assert_eq!(
+        asleep.iter().map(|(device, tag)| (*device, &**tag)).collect::<Vec<_>>(),
+        [(0, "weights")]
+    );
+    assert!(failed.to_string().contains("\"weights\" (device 0)"), "{failed}");
+    h.drivers[0].forget_failures();
+    h.plugin.wake(None).unwrap();
+    assert!(!h.plugin.is_asleep("weights").unwrap());
+}
+
+/// Between the question whether a graph may be launched and its launch nothing goes to sleep.
+#[test]
+fn a_sleep_waits_for_launches_that_have_begun() {
+    let h = Host::new();
+    let mut weights = Held::new();
+    h.within("weights", || h.write(&mut weights, 4, 1));
+    let (graph, output) = h.within("graphs", || h.capture(GRAPHS, weights[0], 2));
+    h.drivers[0].synchronize().unwrap();
+    let launch = h.plugin.begin_launch(GRAPHS, "replay").unwrap();
+    // This thread would wait for itself.
+    assert!(matches!(h.plugin.sleep(None), Err(Error::Launching { .. })));
+    std::thread::scope(|scope| {
+        let plugin = &h.plugin;
+        let tried = scope.spawn(|| plugin.try_sleep(None));
+        assert!(matches!(tried.join().unwrap(), Err(Error::Launching { .. })));
+        let sleeper = scope.spawn(|| plugin.sleep(None).unwrap());
+        // Time in which it would be done.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!sleeper.is_finished() && !h.plugin.is_asleep("graphs").unwrap());
+        h.replay(graph);
+        drop(launch);
+        assert!(sleeper.join().unwrap() > 0);
+    });
+    assert!(h.plugin.begin_launch(GRAPHS, "replay").is_err());
+    h.plugin.wake(None).unwrap();
+    h.is_whole(&[vec![(output, 2 * MIB, 2)], weights].concat());
+}
+
+/// Threads launch while regions go and come: none is launched whose memory is not there.
+#[test]
+fn threads_launch_while_regions_sleep_and_wake() {
+    let h = Host::new();
+    let mut weights = Held::new();
+    h.write(&mut weights, 4, 1);
+    let (graph, _) = h.within("graphs", || h.capture(GRAPHS, weights[0], 2));
+    let executable = h.drivers[0].instantiate(graph).unwrap();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let stream = h.drivers[0].create_stream().unwrap();
+                for _ in 0..200 {
+                    if let Ok(_launch) = h.plugin.begin_launch(GRAPHS, "replay") {
+                        std::thread::yield_now();
+                        assert!(!h.plugin.is_asleep("graphs").unwrap());
+                        h.drivers[0].replay(executable, stream).unwrap();
+                    }
+                }
+                done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        while done.load(std::sync::atomic::Ordering::Relaxed) < 3 {
+            h.plugin.sleep(None).unwrap();
+            h.plugin.wake(None).unwrap();
+        }
+    });
+    h.is_whole(&weights);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use regraph::regions::Regions;
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
+use super::launches::UnderWay;
 use super::lending::Launches;
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
@@ -51,6 +52,9 @@ pub(super) struct Device<D: Transfer> {
     pub(super) returned: Arc<Returned>,
     /// Captures that come to nothing, over in the driver or not: their host says when.
     shown: Mutex<BTreeSet<CaptureId>>,
+    /// One for all devices.
+    pub(super) under_way: Arc<UnderWay>,
+    begins_captures: Mutex<()>,
     pools: Mutex<Pools>,
 }
 
@@ -61,6 +65,7 @@ impl<D: Transfer> Device<D> {
         watch: Arc<Watch>,
         caches: Arc<AtomicBool>,
         graph_region: GraphRegion,
+        under_way: Arc<UnderWay>,
     ) -> Self {
         let engine = Arc::new(engine);
         let eager = engine.create_pool(PoolConfig::default().borrows(true));
@@ -80,8 +85,15 @@ impl<D: Transfer> Device<D> {
             idle: OnceLock::new(),
             returned: Arc::default(),
             shown: Mutex::default(),
+            under_way,
+            begins_captures: Mutex::default(),
             pools: Mutex::new(Pools::new()),
         }
+    }
+
+    /// Held where a route of a capture is added, before the pools' lock: so who waits for the device need not hold that.
+    pub(super) fn begins_captures(&self) -> MutexGuard<'_, ()> {
+        self.begins_captures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Never held while a filter of the host runs.

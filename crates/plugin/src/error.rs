@@ -1,5 +1,7 @@
 //! Errors of the plug-in.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::{HandleError, PoolKey};
@@ -87,9 +89,24 @@ pub enum Error {
         /// The tag.
         tag: String,
     },
-    /// The calling thread has not entered the region that it is to leave, or has left it.
-    #[error("leave_region: the calling thread has not entered this region; leave it where it was entered")]
+    /// No thread has entered the region under this number, or it was left.
+    #[error("leave_region: no thread is in the region under this number; was it left before?")]
     NotEntered,
+    /// A graph is being launched, whose memory must not go.
+    #[error("{call}: a graph is being launched; let the launch return first")]
+    Launching {
+        /// The plug-in's call.
+        call: &'static str,
+    },
+    /// Regions went to sleep before a call failed, and could not be woken again.
+    #[error("{error}; regions that sleep now: {}; wake them before they are used", listed(.asleep))]
+    SleepsInPart {
+        /// The regions, each with its device.
+        asleep: Vec<(u32, Arc<str>)>,
+        /// What the call failed with.
+        #[source]
+        error: Box<Error>,
+    },
     /// A device has work.
     #[error("try_sleep: device {device} is not idle; call sleep, which waits for it")]
     DeviceRuns {
@@ -112,4 +129,9 @@ impl Error {
             _ => None,
         }
     }
+}
+
+fn listed(regions: &[(u32, Arc<str>)]) -> String {
+    let told = regions.iter().map(|(device, tag)| format!("{tag:?} (device {device})"));
+    told.collect::<Vec<_>>().join(", ")
 }

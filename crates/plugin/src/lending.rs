@@ -1,40 +1,78 @@
 //! Eager work in what a pool's graphs do not keep between launches.
 //!
-//! The host launches graphs by itself, and says so ([`Plugin::launch_begins`], [`Plugin::launch_ends`]) from the first
+//! The host launches graphs by itself, and says so ([`Plugin::begin_launch`]) from the first
 //! time on that it lets a thread borrow. What it launched before is over then, after a wait for the device. Where it
 //! may launch without a word nothing is lent: in a pool with graphs that came to be unannounced, or whose handles
 //! it has given away ([`Plugin::launches_elsewhere`]).
 
 use regraph::driver::{Driver, EventHandle, HostApi, StreamHandle, Transfer};
-use regraph::engine::{self, Block, Lent};
+use regraph::engine::{self, Block, Lent, PoolId};
 
 use super::device::Device;
 use super::pools::{PoolKey, Private};
+use super::routes::next;
 use super::{Error, Plugin};
 
 /// What is known of the launches of a pool's graphs, where it lends.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
-    /// Whether all that are not over are known.
-    seen: bool,
-    /// Whether there may be some that the host says nothing of.
-    unseen: bool,
-    /// Those that are being submitted.
-    under_way: usize,
-    /// The stream of the latest, and an event behind it.
-    last: Option<(StreamHandle, EventHandle)>,
+    known: Known,
+    /// The latest: on which stream, by the driver's number of it, and an event behind it.
+    last: Option<(u64, EventHandle)>,
     /// Streams that have borrowed since their marks were set.
     borrowers: Vec<StreamHandle>,
+}
+
+/// Of which launches there is an event, or a wait for the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Known {
+    /// Of none.
+    #[default]
+    None,
+    /// Of those since the call with this number, which waits for the others.
+    Since(u64),
+    /// Of all.
+    All,
+    /// There may be some that the host says nothing of: the pool never lends.
+    Never,
 }
 
 impl Launches {
     /// The pool lends nothing from now on: graphs of it may be launched without a word.
     pub(super) fn lose_sight(&mut self) {
-        self.unseen = true;
+        self.known = Known::Never;
     }
 
-    fn are_known(&self) -> bool {
-        self.seen && !self.unseen && self.under_way == 0
+    /// Whether those that begin now are marked.
+    pub(super) fn are_told(&self) -> bool {
+        matches!(self.known, Known::Since(_) | Known::All)
+    }
+
+    /// Has those that begin from now on marked. Gives a number for [`Launches::see_all`] where those before are to be
+    /// waited for.
+    fn begin_telling(&mut self) -> Option<u64> {
+        match self.known {
+            Known::None => self.known = Known::Since(next()),
+            Known::Since(_) | Known::All | Known::Never => {}
+        }
+        match self.known {
+            Known::Since(number) => Some(number),
+            Known::None | Known::All | Known::Never => None,
+        }
+    }
+
+    /// All launches before [`Launches::begin_telling`] are over.
+    fn see_all(&mut self, number: u64) {
+        if self.known == Known::Since(number) {
+            self.known = Known::All;
+        }
+    }
+
+    /// A launch was not marked: the next to borrow waits for the device.
+    fn miss(&mut self) {
+        if self.are_told() {
+            self.known = Known::None;
+        }
     }
 }
 
@@ -43,13 +81,14 @@ impl<D: Transfer> Plugin<D> {
     /// requests. With [`Lent::AllFree`] it is all that is free in the pool, by the host's word, and what is not served
     /// from there is the pool's as ever. Else it is eager work's, and the pool has no part in it.
     ///
-    /// The first time in a pool waits for the device, and nothing is lent if something captures there. The host says
-    /// of all launches of the pool's graphs from before this on, and no other thread launches one meanwhile.
-    /// Ended by [`Plugin::end_pool`] and [`Plugin::release_pool`], or by [`Plugin::end_borrowing`].
+    /// The first time in a pool waits for the device, with nothing locked but what captures begin under, and nothing is
+    /// lent if something captures there. The host says of all launches of the pool's graphs from before this on.
+    /// Ended by [`Plugin::end_pool`] and [`Plugin::release_pool`], or by [`Plugin::end_borrowing`] with the number that
+    /// is returned.
     ///
     /// # Errors
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
-    pub fn begin_borrowing(&self, device: u32, key: PoolKey, lent: Lent) -> Result<(), Error> {
+    pub fn begin_borrowing(&self, device: u32, key: PoolKey, lent: Lent) -> Result<u64, Error> {
         const CALL: &str = "begin_borrowing";
         // A graph does not say on which device it is launched, only of which pool it is.
         let named = self.devices().filter(|it| it.pools().private.contains_key(&key)).count();
@@ -59,24 +98,29 @@ impl<D: Transfer> Plugin<D> {
         let private = pools.private.get_mut(&key).ok_or(Error::UnknownPool { call: CALL, key })?;
         private.users += 1;
         private.eager |= lent == Lent::AllFree;
-        let launches = &mut private.launches;
-        launches.unseen |= named > 1;
-        if !launches.seen && !launches.unseen {
-            launches.seen = device.wait_for_device();
+        if named > 1 {
+            private.launches.lose_sight();
         }
-        device.routes.push_thread(key, private.pool, Some(lent));
-        Ok(())
+        let route = device.routes.push_thread(key, private.pool, Some(lent));
+        let Some(number) = private.launches.begin_telling() else { return Ok(route) };
+        drop(pools);
+        if device.wait_while_none_captures() {
+            if let Some(private) = device.pools().private.get_mut(&key) {
+                private.launches.see_all(number);
+            }
+        }
+        Ok(route)
     }
 
-    /// Ends what [`Plugin::begin_borrowing`] has begun on the calling thread, and counts its user out.
+    /// Ends what [`Plugin::begin_borrowing`] has begun under a number, on any thread and once, and counts its user out.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
-    pub fn end_borrowing(&self, device: u32, key: PoolKey) -> Result<(), Error> {
+    pub fn end_borrowing(&self, device: u32, key: PoolKey, route: u64) -> Result<(), Error> {
         let device = self.device(device)?;
         let _returned = device.returned.at_end();
         let mut pools = device.pools();
-        device.routes.remove(key);
+        device.routes.remove_one(route);
         if let Some(private) = pools.private.get_mut(&key) {
             device.mark_borrowers(private);
         }
@@ -104,71 +148,6 @@ impl<D: Transfer> Plugin<D> {
         Ok(device.engine.pool_statistics(pool)?.lent)
     }
 
-    /// The device on which graphs of a pool are launched, if that may lend; its host tells of their launches.
-    pub fn lending_device(&self, key: PoolKey) -> Option<u32> {
-        let lends = |device: &&Device<D>| {
-            let pools = device.pools();
-            pools.private.get(&key).is_some_and(|private| private.launches.seen)
-        };
-        self.devices().find(lends).map(|device| device.number)
-    }
-
-    /// A graph of a pool is about to be launched on `stream`: the launch comes after all work on memory that the
-    /// pool has lent, and nothing is lent until [`Plugin::launch_ends`]. Waits for the device if that work
-    /// cannot be marked otherwise, as on another thread's stream.
-    ///
-    /// # Errors
-    /// [`engine::Error::BlocksLent`] while blocks live there, [`engine::Error::LentWork`],
-    /// [`engine::Error::LaunchWhileCapturing`]: the graph must not be launched. [`Error::Driver`] where the device cannot be had.
-    pub fn launch_begins(
-        &self,
-        device: u32,
-        key: PoolKey,
-        stream: StreamHandle,
-    ) -> Result<(), Error> {
-        let device = self.device(device)?;
-        let mut pools = device.pools();
-        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        if !matches!(device.engine.driver().is_capturing(stream), Ok(false)) {
-            // As a part of another graph it would run whenever that does.
-            return Err(engine::Error::LaunchWhileCapturing { stream }.into());
-        }
-        match device.engine.follow_lent(private.pool, stream) {
-            Err(engine::Error::LentWork { .. }) if device.wait_for_device() => {
-                device.engine.follow_lent(private.pool, stream)?;
-            }
-            followed => followed?,
-        }
-        private.launches.under_way += 1;
-        Ok(())
-    }
-
-    /// The graph has been launched, or could not be: what is lent from now on comes after it.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] where the device cannot be had.
-    pub fn launch_ends(
-        &self,
-        device: u32,
-        key: PoolKey,
-        stream: StreamHandle,
-    ) -> Result<(), Error> {
-        let device = self.device(device)?;
-        let mut pools = device.pools();
-        let Some(private) = pools.private.get_mut(&key) else { return Ok(()) };
-        let launches = &mut private.launches;
-        launches.under_way = launches.under_way.saturating_sub(1);
-        match device.mark_launch(launches.last.take(), stream) {
-            Ok(marked) => {
-                launches.last = Some(marked);
-                device.engine.forget_borrowers(private.pool)?;
-            }
-            // The next to borrow waits for the device.
-            Err(_) => launches.seen = false,
-        }
-        Ok(())
-    }
-
     /// Graphs of a pool may be launched without a word from now on: it lends nothing more. What it has lent
     /// must have been freed, and work on it is waited for.
     ///
@@ -179,12 +158,14 @@ impl<D: Transfer> Plugin<D> {
         for device in self.devices() {
             let mut pools = device.pools();
             let Some(private) = pools.private.get_mut(&key) else { continue };
+            let told = private.launches.are_told();
             private.launches.lose_sight();
-            if !private.launches.seen {
+            if !told {
                 continue;
             }
             device.engine.follow_lent(private.pool, device.idle_stream()?)?;
-            if !device.wait_for_device() {
+            drop(pools);
+            if !device.wait_while_none_captures() {
                 let call = "launches_elsewhere";
                 return Err(engine::Error::DeviceCaptures { call }.into());
             }
@@ -201,7 +182,7 @@ impl<D: Transfer> Device<D> {
         lent: Lent,
         (bytes, stream): (u64, StreamHandle),
     ) -> Result<Option<Block>, Error> {
-        // Held until the block is there: no launch begins meanwhile.
+        // Held until the block is there: a launch that begins meanwhile is refused, or comes after it.
         let mut pools = self.pools();
         let Some(private) = pools.private.get_mut(&key) else { return Ok(None) };
         let driver = self.engine.driver();
@@ -210,11 +191,16 @@ impl<D: Transfer> Device<D> {
             return Ok(None);
         }
         let launches = &mut private.launches;
-        if !launches.are_known() || !matches!(driver.is_capturing(stream), Ok(false)) {
+        if launches.known != Known::All
+            || self.under_way.is_launching(key)
+            || !matches!(driver.is_capturing(stream), Ok(false))
+        {
             return Ok(None);
         }
-        if let Some((_, event)) = launches.last.filter(|(last, _)| *last != stream) {
-            driver.wait_for_event(stream, event)?;
+        if let Some((last, event)) = launches.last {
+            if last != driver.stream_id(stream)? {
+                driver.wait_for_event(stream, event)?;
+            }
         }
         let block = match self.engine.lend(private.pool, bytes, stream, lent) {
             // Eager work that has memory elsewhere needs none of a pool that sleeps.
@@ -235,15 +221,43 @@ impl<D: Transfer> Device<D> {
         }
     }
 
+    /// Waits for the device, unless something captures there: none begins meanwhile. Says whether it did.
+    pub(super) fn wait_while_none_captures(&self) -> bool {
+        let _none_begins = self.begins_captures();
+        self.wait_for_device()
+    }
+
+    /// Notes a launch that was made behind all that [`Engine::follow_lent`](engine::Engine::follow_lent) was asked for.
+    pub(super) fn mark_launch(&self, key: PoolKey, pool: PoolId, stream: StreamHandle) {
+        let mut pools = self.pools();
+        let Some(private) = pools.private.get_mut(&key) else { return };
+        match self.event_behind(private.launches.last.take(), stream) {
+            Ok(last) => {
+                private.launches.last = Some(last);
+                // Where the engine cannot be asked, the next launch comes after the same once more.
+                let _ = self.engine.forget_borrowers(pool);
+            }
+            Err(_) => private.launches.miss(),
+        }
+    }
+
+    /// Notes a launch that is no more known of than that it was made.
+    pub(super) fn miss_launch(&self, key: PoolKey) {
+        if let Some(private) = self.pools().private.get_mut(&key) {
+            private.launches.miss();
+        }
+    }
+
     /// Records an event behind a launch: the one of the launch before, where that was on the same stream.
-    fn mark_launch(
+    fn event_behind(
         &self,
-        last: Option<(StreamHandle, EventHandle)>,
+        last: Option<(u64, EventHandle)>,
         stream: StreamHandle,
-    ) -> Result<(StreamHandle, EventHandle), Error> {
+    ) -> Result<(u64, EventHandle), Error> {
         let driver = self.engine.driver();
+        let number = driver.stream_id(stream)?;
         let event = match last {
-            Some((of, event)) if of == stream => event,
+            Some((of, event)) if of == number => event,
             last => {
                 // What waits for it has been told to by now.
                 let _ = last.map(|(_, event)| driver.destroy_event(event));
@@ -254,7 +268,7 @@ impl<D: Transfer> Device<D> {
             let _ = driver.destroy_event(event);
             return Err(error.into());
         }
-        Ok((stream, event))
+        Ok((number, event))
     }
 
     /// Lets go of what is known of a pool's launches: it is gone.

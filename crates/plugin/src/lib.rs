@@ -26,6 +26,7 @@ mod error;
 mod figures;
 mod history;
 mod hosts;
+mod launches;
 mod lending;
 mod map;
 mod named;
@@ -43,6 +44,7 @@ pub use checkpoints::Restored;
 pub use error::Error;
 pub use history::{LiveBlock, FIGURES};
 pub use hosts::HostLock;
+pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
@@ -86,6 +88,8 @@ pub struct Plugin<D: Transfer> {
     history: Mutex<Option<HistoryOptions>>,
     backups: regions::Backups,
     graph_region: regions::GraphRegion,
+    stays: regions::Stays,
+    under_way: Arc<launches::UnderWay>,
     watch: Arc<Watch>,
     sharing: sharing::Sharing,
 }
@@ -125,6 +129,8 @@ impl<D: Transfer> Plugin<D> {
             history: Mutex::new(None),
             backups: Mutex::default(),
             graph_region: Arc::default(),
+            stays: Mutex::default(),
+            under_way: Arc::default(),
             watch: Arc::default(),
             sharing: sharing::Sharing::default(),
         }
@@ -317,7 +323,8 @@ impl<D: Transfer> Plugin<D> {
         let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
         let backups = heard(&self.backups);
         let graphs = Arc::clone(&self.graph_region);
-        let device = Device::new(number, engine, watch, caches, graphs);
+        let under_way = Arc::clone(&self.under_way);
+        let device = Device::new(number, engine, watch, caches, graphs, under_way);
         for (tag, &backup) in &*backups {
             device.regions.set_backup(tag, backup);
         }

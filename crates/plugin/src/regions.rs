@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
 use regraph::regions::{Backup, Region};
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::device::Device;
-use super::pools::PoolKey;
+use super::pools::{PoolKey, Pools};
 use super::routes::next;
 use super::{heard, Error, Plugin};
 
@@ -24,7 +24,12 @@ struct Entered {
     number: u64,
     /// None where it has gone out of all.
     tag: Option<Arc<str>>,
+    /// Whether it has not been left.
+    stands: Arc<AtomicBool>,
 }
+
+/// What threads have entered and not left, by number: any thread may leave it.
+pub(super) type Stays = Mutex<BTreeMap<u64, Arc<AtomicBool>>>;
 
 thread_local! {
     /// How many the thread is in.
@@ -43,13 +48,27 @@ pub(super) fn set_beginning(begins: bool) {
     let _ = BEGINS.try_with(|it| it.set(begins));
 }
 
+/// Changes what the calling thread is in, and forgets what was left.
+fn change_entered(change: impl FnOnce(&mut Vec<Entered>)) {
+    // A thread that ends is in none.
+    let _ = ENTERED.try_with(|all| {
+        let mut all = all.borrow_mut();
+        change(&mut all);
+        all.retain(|it| it.stands.load(Ordering::Acquire));
+        COUNT.set(all.len());
+    });
+}
+
 /// Looks at the region that the calling thread has entered last, if it is in any.
 #[inline]
 fn current<R>(look: impl FnOnce(&Entered) -> R) -> Option<R> {
     // A thread that ends is in none.
     match COUNT.try_with(Cell::get) {
         Ok(0) | Err(_) => None,
-        Ok(_) => ENTERED.try_with(|entered| entered.borrow().last().map(look)).ok()?,
+        Ok(_) => {
+            let stands = |it: &&Entered| it.stands.load(Ordering::Acquire);
+            ENTERED.try_with(|all| all.borrow().iter().rev().find(stands).map(look)).ok()?
+        }
     }
 }
 
@@ -109,11 +128,9 @@ impl<D: Transfer> Plugin<D> {
                 tag.into()
             })
         });
-        let number = next();
-        ENTERED.with_borrow_mut(|all| {
-            all.push(Entered { number, tag });
-            COUNT.set(all.len());
-        });
+        let (number, stands) = (next(), Arc::new(AtomicBool::new(true)));
+        heard(&self.stays).insert(number, Arc::clone(&stands));
+        change_entered(|all| all.push(Entered { number, tag, stands }));
         number
     }
 
@@ -129,17 +146,16 @@ impl<D: Transfer> Plugin<D> {
         *heard(&self.graph_region) = tag;
     }
 
-    /// Ends what [`Plugin::enter_region`] began in the calling thread, in any order.
+    /// Ends what [`Plugin::enter_region`] began under a number, in any order and on any thread.
     ///
     /// # Errors
-    /// [`Error::NotEntered`]: another thread has begun it, or it has ended.
+    /// [`Error::NotEntered`]: it has ended.
     pub fn leave_region(&self, number: u64) -> Result<(), Error> {
-        ENTERED.with_borrow_mut(|all| {
-            let row = all.iter().position(|it| it.number == number).ok_or(Error::NotEntered)?;
-            all.remove(row);
-            COUNT.set(all.len());
-            Ok(())
-        })
+        let stands = heard(&self.stays).remove(&number).ok_or(Error::NotEntered)?;
+        // Another thread forgets it when it next enters or leaves one.
+        stands.store(false, Ordering::Release);
+        change_entered(|_| ());
+        Ok(())
     }
 
     /// Sets what becomes of what a region's live blocks hold from its next sleep on, on every device. Without
@@ -161,27 +177,55 @@ impl<D: Transfer> Plugin<D> {
     /// returns how many bytes went. See [`Regions::sleep`](regraph::regions::Regions::sleep), which also says
     /// what the host promises. Addresses stay; what is asked for in a region that sleeps, and captures into
     /// pools of it, are refused. Graphs are launched by the host, which may not launch any whose pool sleeps
-    /// ([`Plugin::require_awake`]), nor any that uses other memory of the region.
+    /// ([`Plugin::begin_launch`]), nor any that uses other memory of the region.
     ///
-    /// Waits for each device, one after the other, with other threads' requests waiting meanwhile.
+    /// Waits for each device, one after the other, with other threads' requests for pools of graphs, and their launches,
+    /// waiting meanwhile. Launches that have begun are waited for first.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`]; [`engine::Error::DeviceCaptures`], also where a capture may begin any time; those
-    /// of [`Regions::sleep`](regraph::regions::Regions::sleep). Regions of devices that were done before sleep
-    /// then.
+    /// [`Error::UnknownRegion`]; [`Error::Launching`] where the calling thread is about to launch a graph;
+    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time; those
+    /// of [`Regions::sleep`](regraph::regions::Regions::sleep). All regions are awake then that were, on every device;
+    /// or else [`Error::SleepsInPart`] says which are not.
     pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
-        self.known_regions(tags, "sleep")?;
-        self.devices().map(|device| device.sleep(tags, true)).sum()
+        self.put_to_sleep(tags, true)
     }
 
-    /// Like [`Plugin::sleep`], but waits for nothing: a device that has anything to do is left alone, whatever
-    /// that uses.
+    /// Like [`Plugin::sleep`], but waits for nothing: where a device has anything to do, whatever
+    /// that uses, or a graph is being launched, nothing sleeps.
     ///
     /// # Errors
     /// As [`Plugin::sleep`], and [`Error::DeviceRuns`].
     pub fn try_sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
-        self.known_regions(tags, "try_sleep")?;
-        self.devices().map(|device| device.sleep(tags, false)).sum()
+        self.put_to_sleep(tags, false)
+    }
+
+    fn put_to_sleep(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
+        let call = if wait { "sleep" } else { "try_sleep" };
+        self.known_regions(tags, call)?;
+        let _none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
+        let devices: Vec<_> = self.devices().collect();
+        let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
+        // Captures begin under these locks: none does while a device is waited for.
+        let mut pools: Vec<_> = devices.iter().map(|device| device.pools()).collect();
+        for (device, pools) in devices.iter().zip(&mut pools) {
+            device.may_sleep(pools, call, wait)?;
+        }
+        let awake = |device: &Device<D>| -> Vec<Arc<str>> {
+            let named = |tag: &Arc<str>| tags.is_none_or(|tags| tags.contains(&&**tag));
+            let tags = self.region_tags().into_iter().filter(named);
+            tags.filter(|tag| !device.regions.is_asleep(tag).unwrap_or(true)).collect()
+        };
+        let (mut went, mut turned) = (0, Vec::new());
+        for device in devices {
+            turned.push((device, awake(device)));
+            // Where the device is idle there is nothing to wait for, but the engine takes note of that.
+            match device.regions.sleep(tags) {
+                Ok(bytes) => went += bytes,
+                Err(error) => return Err(wake_again(&turned, error.into())),
+            }
+        }
+        Ok(went)
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks
@@ -218,19 +262,6 @@ impl<D: Transfer> Plugin<D> {
             }
         }
         Ok(false)
-    }
-
-    /// Refuses a named pool whose region sleeps on any device: no graph of it may be launched.
-    ///
-    /// # Errors
-    /// [`engine::Error::PoolSuspended`].
-    pub fn require_awake(&self, key: PoolKey, call: &'static str) -> Result<(), Error> {
-        for device in self.devices() {
-            let private = device.pools().private.get(&key).map(|private| private.pool);
-            let Some(pool) = private else { continue };
-            device.engine.require_awake(pool, call)?;
-        }
-        Ok(())
     }
 
     /// The region of a named pool, if it belongs to one on any device.
@@ -302,25 +333,21 @@ impl<D: Transfer> Device<D> {
         .flatten()
     }
 
-    fn sleep(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
-        let call = if wait { "sleep" } else { "try_sleep" };
-        let _returned = self.returned.at_end();
-        // Routes are added under this lock: no capture begins while the device is waited for.
-        let mut pools = self.pools();
-        self.end_late(&mut pools);
+    /// Refuses a device on which something captures, or, unless work is waited for, runs.
+    fn may_sleep(&self, pools: &mut Pools, call: &'static str, wait: bool) -> Result<(), Error> {
+        self.end_late(pools);
         if self.captures() {
             return Err(engine::Error::DeviceCaptures { call }.into());
         }
-        if !wait {
-            // The host does not say which streams use a live block.
-            match self.engine.is_device_idle()? {
-                Some(true) => {}
-                Some(false) => return Err(Error::DeviceRuns { device: self.number }),
-                None => return Err(engine::Error::DeviceCaptures { call }.into()),
-            }
+        if wait {
+            return Ok(());
         }
-        // Where the device is idle there is nothing to wait for, but the engine takes note of that.
-        Ok(self.regions.sleep(tags)?)
+        // The host does not say which streams use a live block.
+        match self.engine.is_device_idle()? {
+            Some(true) => Ok(()),
+            Some(false) => Err(Error::DeviceRuns { device: self.number }),
+            None => Err(engine::Error::DeviceCaptures { call }.into()),
+        }
     }
 
     fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
@@ -331,4 +358,22 @@ impl<D: Transfer> Device<D> {
         }
         Ok(self.regions.wake(tags)?)
     }
+}
+
+/// Wakes regions that were awake before a call that failed, and says which of them cannot be woken.
+fn wake_again<D: Transfer>(turned: &[(&Device<D>, Vec<Arc<str>>)], error: Error) -> Error {
+    let mut asleep = Vec::new();
+    for (device, tags) in turned {
+        for tag in tags {
+            // Of one that fails the device's own regions keep what it held.
+            let woken = device.regions.wake(Some(&[&**tag]));
+            if woken.is_err() && device.regions.is_asleep(tag).unwrap_or(true) {
+                asleep.push((device.number, tag.clone()));
+            }
+        }
+    }
+    if asleep.is_empty() {
+        return error;
+    }
+    Error::SleepsInPart { asleep, error: Box::new(error) }
 }

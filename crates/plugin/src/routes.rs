@@ -109,37 +109,35 @@ impl Routes {
         filter: Filter,
         ended_graph: Option<EndedGraph>,
     ) -> u64 {
-        self.enter(key, pool, Takes::Streams(filter), ended_graph, None).serial
+        self.enter((key, pool, None), Takes::Streams(filter), ended_graph, None).serial
     }
 
     /// Adds a route of the streams that are in a capture.
     pub(super) fn push_capture(&self, key: PoolKey, pool: PoolId, capture: CaptureId) -> u64 {
-        self.enter(key, pool, Takes::Capture, None, Some(capture)).serial
+        self.enter((key, pool, None), Takes::Capture, None, Some(capture)).serial
     }
 
     /// Adds a route of all that the calling thread asks for, to what the pool lends first where that is said.
-    pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId, lent: Option<Lent>) {
+    pub(super) fn push_thread(&self, key: PoolKey, pool: PoolId, lent: Option<Lent>) -> u64 {
         let stands = Arc::new(AtomicBool::new(true));
         let takes = Takes::Thread(Arc::clone(&stands));
-        let mut route = self.enter(key, pool, takes, None, None);
-        // No other thread serves its requests.
-        route.lent = lent;
+        let route = self.enter((key, pool, lent), takes, None, None);
         OWN.with_borrow_mut(|own| {
             own.push(Own { routes: self.number, route, stands });
             OWN_COUNT.set(own.len());
         });
+        route.serial
     }
 
     fn enter(
         &self,
-        key: PoolKey,
-        pool: PoolId,
+        (key, pool, lent): (PoolKey, PoolId, Option<Lent>),
         takes: Takes,
         ended_graph: Option<EndedGraph>,
         capture: Option<CaptureId>,
     ) -> Route {
         let mut routes = self.lock();
-        let route = Route { key, pool, serial: next(), lent: None };
+        let route = Route { key, pool, serial: next(), lent };
         let thread = std::thread::current().id();
         routes.push(Standing { route, takes, thread, ended_graph, capture });
         self.count(&routes);
@@ -147,12 +145,14 @@ impl Routes {
     }
 
     /// Takes the latest route to a pool away: of those that the calling thread has begun, if there is
-    /// any, else of all. Returns what it says of the graph that came of it.
+    /// any, else of all. One to temporary memory goes by its number alone. Returns what it says of the graph that
+    /// came of it.
     pub(super) fn remove(&self, key: PoolKey) -> Option<EndedGraph> {
         let this = std::thread::current().id();
         let mut routes = self.lock();
-        let mine = routes.iter().rposition(|it| it.route.key == key && it.thread == this);
-        let row = mine.or_else(|| routes.iter().rposition(|it| it.route.key == key));
+        let leads = |it: &Standing| it.route.key == key && it.route.lent != Some(Lent::Temporary);
+        let mine = routes.iter().rposition(|it| leads(it) && it.thread == this);
+        let row = mine.or_else(|| routes.iter().rposition(leads));
         self.take_out(&mut routes, row?).ended_graph
     }
 

@@ -17,6 +17,8 @@ use regraph::driver::{
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) device: u32,
+    /// No other stream has it, also where the slot is given again.
+    pub(super) number: u64,
     alive: bool,
     blocking: bool,
     capture: Option<u32>,
@@ -27,9 +29,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(blocking: bool, device: u32) -> Self {
+    pub(super) fn new(blocking: bool, device: u32, number: u64) -> Self {
         Self {
             device,
+            number,
             alive: true,
             blocking,
             capture: None,
@@ -144,8 +147,18 @@ impl State {
     }
 
     pub(super) fn create_stream(&mut self, blocking: bool, device: u32) -> StreamHandle {
-        let slot = self.streams.len();
-        self.streams.push(Stream::new(blocking, device));
+        self.streams_ever += 1;
+        let stream = Stream::new(blocking, device, self.streams_ever);
+        let slot = match self.vacant_streams.as_mut().and_then(Vec::pop) {
+            Some(slot) => {
+                self.streams[slot] = stream;
+                slot
+            }
+            None => {
+                self.streams.push(stream);
+                self.streams.len() - 1
+            }
+        };
         self.set_gate(slot);
         slots::stream(slot)
     }
@@ -159,6 +172,9 @@ impl State {
             return Err(ErrorKind::CaptureUnsupported.into());
         }
         self.streams[slot].alive = false;
+        if let Some(vacant) = &mut self.vacant_streams {
+            vacant.push(slot);
+        }
         self.set_gate(slot);
         Ok(())
     }

@@ -144,8 +144,10 @@ impl HostApi for SimDriver {
     }
 
     fn stream_id(&self, stream: StreamHandle) -> Result<u64> {
-        // Handles are never given again here.
-        self.program("cuStreamGetId", |state| Ok(state.used_stream(stream)? as u64))
+        self.program("cuStreamGetId", |state| {
+            let slot = state.used_stream(stream)?;
+            Ok(state.streams[slot].number)
+        })
     }
 
     fn begin_capture(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()> {

@@ -106,6 +106,9 @@ struct State {
     faults: Faults,
     /// The first two are the default streams: the legacy one, and that of a thread.
     streams: Vec<Stream>,
+    streams_ever: u64,
+    /// Slots of streams that are gone, where such are given again.
+    vacant_streams: Option<Vec<usize>>,
     /// The number of the first capture: numbers are unique in the process, as CUDA's are.
     first_capture: u64,
     captures: Vec<Capture>,
@@ -178,7 +181,9 @@ impl SimDriver {
         let state = State {
             gates: gates.clone(),
             faults: Faults::default(),
-            streams: vec![Stream::new(false, device), Stream::new(true, device)],
+            streams: vec![Stream::new(false, device, 0), Stream::new(true, device, 1)],
+            streams_ever: 1,
+            vacant_streams: None,
             first_capture: (machine << 32) + 1,
             captures: Vec::new(),
             live_captures: Vec::new(),
@@ -200,6 +205,12 @@ impl SimDriver {
             gates,
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Has streams get handles again that streams had which were destroyed since, as a driver may do; their numbers
+    /// are others. Without this call none is given twice, so that what is used late is found.
+    pub fn give_streams_again(&self) {
+        self.lock().vacant_streams = Some(Vec::new());
     }
 
     /// Creates a stream that synchronises with the legacy stream.

@@ -15,6 +15,7 @@ from regraph import _native
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 from regraph.torch.registering import GRAPHS, Registering
+from regraph.torch.staying import stay
 
 
 class UnderWay(weakref.ref[Any]):
@@ -120,11 +121,8 @@ def _outside_regions(register: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(register)
     def register_generator_state(*args: Any) -> None:
-        entered = _native.enter_region(None)
-        try:
+        with stay(None):
             register(*args)
-        finally:
-            _native.leave_region(entered)
 
     return register_generator_state
 

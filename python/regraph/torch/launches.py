@@ -1,19 +1,22 @@
-"""Replays of graphs: looked at while a region sleeps, and told to regraph once a pool has lent memory.
+"""Replays of graphs: told to regraph while a region sleeps, and once a pool has lent memory.
 
 Every Python class of graphs calls the native one's method, which is replaced as long as there is anything to
-do. Programs without regions and without pools that lend replay as ever.
+tell. Programs without regions and without pools that lend replay as ever.
 """
 
 import contextlib
 import functools
 import gc
+import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from regraph import _native
+from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
 Pool = tuple[int, int]
@@ -21,7 +24,7 @@ Pool = tuple[int, int]
 #: Methods of PyTorch's native graph class that give away what others can launch.
 _HANDLES = ("raw_cuda_graph", "raw_cuda_graph_exec")
 _replaced = Patches()
-# What replays do is changed by one thread at a time: a patch that is undone tells of nothing.
+# What replays do is changed by one thread at a time.
 _changing = threading.Lock()
 
 
@@ -33,53 +36,40 @@ def install(patches: Patches) -> None:
             patches.replace(graph, name, _giving_away(getattr(graph, name)))
 
 
-def watch() -> None:
-    """Has regraph told of each replay from now on, for good."""
+def watch(for_good: bool = True) -> None:
+    """Has regraph told of each replay from now on: until `unwatch`, or for good."""
+    graph = getattr(torch._C, "_CUDAGraph", None)
+    if not hasattr(graph, "replay"):
+        return
     with _changing:
-        looks = _looks()
-        if looks is not None:
-            looks.tells = True
+        if not hasattr(graph.replay, "for_good"):
+            told = _told(graph.replay)
+            told.for_good = False  # type: ignore[attr-defined]
+            _replaced.replace(graph, "replay", told)
+            _wait_for_earlier()
+        # Never taken back: a pool may lend as long as the process runs.
+        graph.replay.for_good |= for_good
 
 
-def check(requires: Callable[[Pool], None] | None) -> None:
-    """Has each replay ask first whether its graph may be launched, which raises if not; `None` ends that."""
+def unwatch() -> None:
+    """Replays are as ever again, unless they are told of for good."""
     with _changing:
-        if requires is None and _present() is None:
-            return
-        looks = _looks()
-        if looks is None:
-            return
-        looks.requires = requires
-        if requires is None and not looks.tells:
+        graph = getattr(torch._C, "_CUDAGraph", None)
+        if not getattr(getattr(graph, "replay", None), "for_good", True):
             _replaced.undo()
 
 
-class _Looks:
-    """What a replay does besides."""
+def _wait_for_earlier() -> None:
+    """Waits until no thread is in a replay that began before these were told of.
 
-    def __init__(self) -> None:
-        self.requires: Callable[[Pool], None] | None = None
-        #: Never taken back: a pool may lend as long as the process runs.
-        self.tells = False
-
-
-def _present() -> _Looks | None:
-    graph = getattr(torch._C, "_CUDAGraph", None)
-    return getattr(getattr(graph, "replay", None), "looks", None)
-
-
-def _looks() -> _Looks | None:
-    """What replays do, which is replaced if that was not done; `None` where PyTorch has no graphs."""
-    graph = getattr(torch._C, "_CUDAGraph", None)
-    if not hasattr(graph, "replay"):
-        return None
-    looks = _present()
-    if looks is None:
-        looks = _Looks()
-        replay = _looking(graph.replay, looks)
-        replay.looks = looks  # type: ignore[attr-defined]
-        _replaced.replace(graph, "replay", replay)
-    return looks
+    What is replaced goes on where it was called before. PyTorch's Python class of graphs does nothing else there.
+    """
+    code = getattr(getattr(torch.cuda.CUDAGraph, "replay", None), "__code__", None)
+    inside = {
+        thread: frame for thread, frame in sys._current_frames().items() if frame.f_code is code
+    }
+    while any(sys._current_frames().get(thread) is frame for thread, frame in inside.items()):
+        time.sleep(1e-4)
 
 
 def _pool_of(graph: Any) -> Pool | None:
@@ -90,30 +80,36 @@ def _pool_of(graph: Any) -> Pool | None:
     return None
 
 
-def _looking(replay: Callable[[Any], None], looks: _Looks) -> Callable[[Any], None]:
+def _told(replay: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(replay)
-    def looking_replay(graph: Any) -> None:
+    def told_replay(graph: Any) -> None:
         pool = _pool_of(graph)
-        if pool is not None and looks.requires is not None:
-            looks.requires(pool)
-        device = _native.lending_device(pool) if pool is not None and looks.tells else None
-        if device is None:
+        if pool is None:
             replay(graph)
             return
-        # PyTorch launches it on the current stream of the device that it was captured on.
-        stream = torch._C._cuda_getCurrentRawStream(device)
+        # Made before anything begins, so that an interrupt finds what has to end.
+        launch = _native.Launch()
         try:
-            _native.launch_begins(device, pool, stream)
+            _begin(launch, pool)
+            replay(graph)
+        finally:
+            launch.end()
+
+    return told_replay
+
+
+def _begin(launch: _native.Launch, pool: Pool) -> None:
+    # PyTorch launches it on the current stream of the device that it was captured on.
+    stream_of = torch._C._cuda_getCurrentRawStream
+    try:
+        try:
+            launch.begin(pool, stream_of)
         except RuntimeError:
             # Tensors that only the collector of cycles frees may be all that is in the way.
             gc.collect()
-            _native.launch_begins(device, pool, stream)
-        try:
-            replay(graph)
-        finally:
-            _native.launch_ends(device, pool, stream)
-
-    return looking_replay
+            launch.begin(pool, stream_of)
+    except RuntimeError as error:
+        raise Error(str(error)) from error
 
 
 def _giving_away(give: Callable[..., Any]) -> Callable[..., Any]:

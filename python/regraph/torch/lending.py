@@ -27,8 +27,7 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
     replay comes after it. **While a tensor lives in borrowed memory no graph of the pool can be
     replayed**: `CUDAGraph.replay` raises `RuntimeError` and says which blocks these are.
 
-    Replays must go through `torch.cuda.CUDAGraph.replay`, and no other thread replays a graph of the pool while
-    this one enters the block for the first time. A block is ended by the thread that began it. Where a graph's raw handle was asked for, and
+    Replays must go through `torch.cuda.CUDAGraph.replay`. Where a graph's raw handle was asked for, and
     where C++ code has captured into the pool, nothing is lent, nor where a graph of another pool allocated in
     this one, nor where anything captured on the device as the pool was first used. That first use waits for the
     device. Captures whose memory comes at their end (`plan:exact`) lend nothing.
@@ -48,14 +47,16 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
     if torch.cuda.is_current_stream_capturing():
         raise Error("borrow: the current stream is capturing; end the capture first.")
     launches.watch()
+    # Made before anything begins, so that an interrupt finds what has to end.
+    borrowing = _native.Borrowing()
     try:
-        _native.begin_borrowing(index, pool, False)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
-    try:
+        try:
+            borrowing.begin(index, pool)
+        except RuntimeError as error:
+            raise Error(str(error)) from error
         yield
     finally:
-        _native.end_borrowing(index, pool)
+        borrowing.end()
 
 
 def lent_bytes(pool: Pool, device: "Device" = None) -> int:

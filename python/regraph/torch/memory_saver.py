@@ -155,13 +155,16 @@ class TorchMemorySaver:
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:
         """What a paused tensor held, in memory of the host; `None` where there is no backup, or it is awake.
 
-        It is a copy in any case, which stays as it is when the tensor is resumed.
+        It is a copy in any case, which stays as it is when the tensor is resumed. A tensor that has no memory, since
+        it is empty, has no backup.
         """
         self._start()
         assert x.is_cuda, f"{x.device=}"
         assert x.is_contiguous(), f"{x.shape=} {x.stride()=} {x.dtype=}"
         copy = torch.empty(x.shape, dtype=x.dtype, device="cpu")
         base = x.untyped_storage().data_ptr()
+        if base == 0:
+            return None
         kept = _native.read_kept(base, x.data_ptr() - base, copy.nbytes, copy.data_ptr())
         return copy if kept else None
 

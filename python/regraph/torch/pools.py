@@ -31,4 +31,4 @@ def _begin(device: int, pool: launches.Pool) -> None:
         _native.begin_thread_pool(device, pool)
         return
     launches.watch()
-    _native.begin_borrowing(device, pool, True)
+    _native.begin_borrowing(device, pool)

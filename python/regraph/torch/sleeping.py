@@ -13,6 +13,7 @@ from regraph.torch import capturing, launches
 from regraph.torch.enabling import require_enabled
 from regraph.torch.errors import Error
 from regraph.torch.registering import GRAPHS
+from regraph.torch.staying import stay
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -63,22 +64,16 @@ def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
     require_enabled("region")
     if backup is not None:
         _native.set_region_backup(tag, backup)
-    entered = _native.enter_region(tag)
-    try:
+    with stay(tag):
         yield
-    finally:
-        _native.leave_region(entered)
 
 
 @contextlib.contextmanager
 def outside_regions() -> Iterator[None]:
     """Within it this thread's memory belongs to no region, whichever it has entered."""
     require_enabled("outside_regions")
-    entered = _native.enter_region(None)
-    try:
+    with stay(None):
         yield
-    finally:
-        _native.leave_region(entered)
 
 
 def put_graphs_into(tag: str | None) -> None:
@@ -105,9 +100,9 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     (`torch.cuda.CUDAGraph.replay`); it does not see kernels that touch a tensor, nor graphs of other pools
     that do. Tensors can be freed. Regions that sleep stay as they are.
 
-    Another thread must not replay such a graph while this is called. Memory that a communication library has
-    registered in a capture would be another when it wakes: beside `torch.distributed` captures need
-    `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
+    Replays that other threads have begun are waited for, and those that they begin meanwhile wait. Memory that
+    a communication library has registered in a capture would be another when it wakes: beside
+    `torch.distributed` captures need `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.
 
     Other threads of Python run meanwhile; those that allocate wait, and one that frees a tensor may
     hold the interpreter while it waits.
@@ -116,21 +111,22 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
         tags: A region, or some; `None` is all of them.
 
     Raises:
-        Error: regraph is not enabled; there is no such region; something captures on a device; a library may have
-            registered memory in a capture; the host has no page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an
-            allocator of its own, or of which a part is lent to others); or the driver failed, and
-            the regions may sleep in part: `wake` brings all back.
+        Error: regraph is not enabled; there is no such region; something captures on a device; a library may
+            have registered memory in a capture; this thread is in the middle of a replay; the host has no
+            page-locked memory left; a region has memory that cannot sleep (a `MemPool` with an allocator of
+            its own, or of which a part is lent to others); or a driver failed. What was awake is awake then,
+            on every device, or the error names what is not: `wake` brings that back.
     """
     return _sleep("sleep", _native.sleep, tags)
 
 
 def try_sleep(tags: str | Iterable[str] | None = None) -> int:
-    """Like `sleep`, but waits for nothing: where a device has anything to do, it is refused.
+    """Like `sleep`, but waits for nothing: it is refused where a device has anything to do.
 
     Needs an NVIDIA driver for CUDA 12.5 or newer.
 
     Raises:
-        Error: As `sleep`, and where a device is not idle.
+        Error: As `sleep`, and where a device is not idle or a graph is being replayed.
     """
     return _sleep("try_sleep", _native.try_sleep, tags)
 
@@ -159,7 +155,7 @@ def wake(tags: str | Iterable[str] | None = None) -> int:
         except RuntimeError as error:
             raise Error(str(error)) from error
         finally:
-            _check_no_more_than_needed()
+            _watch_no_more_than_needed()
 
 
 def is_asleep(tag: str) -> bool:
@@ -224,25 +220,17 @@ def _sleep(
             f"{GRAPHS}=0 before regraph is enabled."
         )
     with _moving:
-        # First: a thread that replays meanwhile waits until it is known what sleeps.
-        launches.check(_require_awake)
+        # First: replays are asked about from then on.
+        launches.watch(for_good=False)
         try:
             return move(_names(tags))
         except RuntimeError as error:
             raise Error(str(error)) from error
         finally:
-            _check_no_more_than_needed()
+            _watch_no_more_than_needed()
 
 
-def _require_awake(pool: launches.Pool) -> None:
-    """Raises where the region of a pool sleeps, whose graph is about to be replayed."""
-    try:
-        _native.require_awake(pool)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
-
-
-def _check_no_more_than_needed() -> None:
+def _watch_no_more_than_needed() -> None:
     with contextlib.suppress(RuntimeError):
         if not any(_native.is_asleep(tag) for tag in _native.region_tags()):
-            launches.check(None)
+            launches.unwatch()

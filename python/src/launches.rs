@@ -1,0 +1,58 @@
+//! Launches of graphs, as the Python half tells of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use regraph::driver::cuda::CudaDriver;
+
+use crate::allocator::allocator;
+use crate::captures::stream;
+use crate::errors::raised;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Launch>()
+}
+
+type Begun = Option<regraph_plugin::Launch<'static, CudaDriver>>;
+
+/// A replay, from before the question whether it may be made until it was.
+#[pyclass(frozen)]
+struct Launch(Mutex<Begun>);
+
+#[pymethods]
+impl Launch {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// A graph of a pool is about to be launched, on the stream that `stream_of` gives of a device.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        pool: (u64, u64),
+        stream_of: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let begun = py.detach(|| allocator()?.begin_launch(pool, "replay").map_err(raised));
+        let mut launch = begun?;
+        if let Some(device) = launch.device() {
+            let stream = stream(stream_of.call1((device,))?.extract()?);
+            launch = py.detach(move || launch.follow(stream).map(|()| launch)).map_err(raised)?;
+        }
+        *self.begun() = Some(launch);
+        Ok(())
+    }
+
+    /// It has been, or cannot be. Does nothing where none has begun.
+    fn end(&self, py: Python<'_>) {
+        let begun = self.begun().take();
+        py.detach(|| drop(begun));
+    }
+}
+
+impl Launch {
+    fn begun(&self) -> MutexGuard<'_, Begun> {
+        // No step leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
