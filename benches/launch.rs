@@ -73,6 +73,25 @@ fn median(mut turns: Vec<f64>) -> f64 {
     turns[turns.len() / 2]
 }
 
+/// Nanoseconds of a launch alone, each after `before`, whose time does not count: the median.
+fn launches<P: Program>(
+    driver: &P,
+    before: impl Fn() -> Result<(), Error>,
+    launch: impl Fn() -> Result<(), Error>,
+) -> Result<f64, Error> {
+    let mut times = Vec::new();
+    for _ in 0..LAUNCHES {
+        for _ in 0..TURNS {
+            before()?;
+            let begin = Instant::now();
+            launch()?;
+            times.push(begin.elapsed().as_nanos() as f64);
+        }
+        driver.synchronize()?;
+    }
+    Ok(median(times))
+}
+
 /// Runs the variants in turn; nanoseconds a launch of each.
 fn compare<P: Program>(
     driver: &P,
@@ -118,22 +137,20 @@ fn run<P: Program>(driver: Arc<P>, device: &str) -> Result<(), Error> {
 
     let lender = pool();
     let (graph, _output) = chain(&lender, streams, 4, false)?;
+    let before = |borrow: &dyn Fn() -> Result<(), Error>| {
+        launches(&*driver, || borrow().map(drop), || graph.launch(streams[0]))
+    };
+    let plain = before(&|| Ok(()))?;
     let lending = [lender.lend(streams[0])?, lender.lend(streams[1])?];
-    let borrow = |stream: usize| lending[stream].allocate(BYTES).map(drop);
-    let variants: [&dyn Fn() -> Result<(), Error>; 4] = [
-        &|| graph.launch(streams[0]),
-        &|| borrow(0),
-        &|| borrow(0).and_then(|()| graph.launch(streams[0])),
-        &|| borrow(1).and_then(|()| graph.launch(streams[0])),
-    ];
-    let times = compare(&*driver, (TURNS, LAUNCHES), &variants, false)?;
+    let borrowed = |stream: usize| lending[stream].allocate(BYTES).map(drop);
+    let marked = || lender.lend(streams[1])?.allocate(BYTES).map(drop);
+    let more = |borrow: &dyn Fn() -> Result<(), Error>| before(borrow).map(|time| time - plain);
     println!(
-        "launch of a pool that lends: {:.0} ns, a block borrowed and given back {:.0} ns; more where the \
-         launch's own stream borrows {:.0} ns, where another does {:.0} ns, with its wait for the launch before",
-        times[0],
-        times[1],
-        times[2] - times[1] - times[0],
-        times[3] - times[1] - times[0]
+        "launch of a graph whose pool lends: {plain:.0} ns, more where its own stream has borrowed {:.0} ns, where \
+         another has and is marked {:.0} ns, where another goes on to borrow {:.0} ns",
+        more(&|| borrowed(0))?,
+        more(&marked)?,
+        more(&|| borrowed(1))?
     );
 
     let (shared, apart) = (pool(), pool());

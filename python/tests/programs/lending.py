@@ -77,6 +77,38 @@ def inputs_and_outputs_are_not_lent(folder):
     assert float(output.min()) == float(output.max()) == 13
 
 
+def two_gibibytes_are_lent(folder):
+    """Beside graphs whose temporary memory is 2 GiB eager work of that size takes next to nothing more."""
+    enable(native=True)
+    torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    static = torch.ones(MIB, device="cuda")
+    with torch.cuda.graph(graph):
+        parts = [static.repeat(128) * factor for factor in range(4)]
+        output = sum(part[:MIB] for part in parts)
+        del parts
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    assert before >= 2 << 30
+    for _ in range(5):
+        with regraph.torch.borrow(graph.pool()):
+            lent, wanted = [], (2 << 30) - 64 * MIB
+            while wanted > 0:
+                size = min(wanted, random.randint(1, 96) * MIB)
+                lent.append(torch.full((size // 4,), 7.0, device="cuda"))
+                wanted -= size
+        grown = torch.cuda.memory_reserved() - before
+        assert grown <= 128 * MIB, (grown / MIB, regraph.torch.lent_bytes(graph.pool()) / MIB)
+        assert all(float(each.min()) == float(each.max()) == 7 for each in lent)
+        del lent
+        static.fill_(3)
+        graph.replay()
+        assert float(output.min()) == float(output.max()) == 3 * 6
+    print(f"{before >> 20} MiB before, {grown >> 20} MiB more for {(2 << 10) - 64} MiB", flush=True)
+
+
 def graphs_that_others_launch_lend_nothing(folder):
     """Who has a graph's handle may launch it without a word."""
     enable(native=True)
@@ -99,6 +131,7 @@ PROGRAMS = {
     for function in (
         eager_work_borrows,
         inputs_and_outputs_are_not_lent,
+        two_gibibytes_are_lent,
         graphs_that_others_launch_lend_nothing,
     )
 }

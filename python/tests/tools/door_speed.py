@@ -3,13 +3,15 @@
 
     python3 door_speed.py [--rounds N] [--bytes N] [--only LIBRARY]
 
-Each library runs with its own pool and with regraph in turns, each turn in a process of its own;
-the least of all turns counts. The last column is a call that needs no GPU, the least of either's
-turns: compare only where the two agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or
+Each library runs with its own pool, with regraph, and with an allocator that does nothing, in turns, each
+turn in a process of its own; the least of all turns counts. An allocator that does nothing shows what the
+library's interface for allocators takes: no other can take less. The last columns are a call that needs no
+GPU, the least of each kind's turns: compare only where they agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or
 Numba: what is not installed is left out. Exit code 1: a program failed.
 """
 
 import argparse
+import ctypes
 import gc
 import importlib
 import json
@@ -18,8 +20,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-KINDS = ("own", "regraph")
+KINDS = ("own", "regraph", "nothing")
 UNAVAILABLE = 7
 
 
@@ -28,6 +31,13 @@ def cupy(kind: str, size: int) -> Callable[[], object]:
     library = importlib.import_module("cupy")
     if kind == "regraph":
         importlib.import_module("regraph.cupy").enable()
+    elif kind == "nothing":
+        # Gives its first argument back and writes no byte: the third one is the device, 0.
+        idle = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value
+        # Memory that is there: a masked store of no bytes elsewhere costs the processor a fault.
+        place = ctypes.create_string_buffer(64)
+        allocator = library.cuda.CFunctionAllocator(ctypes.addressof(place), idle, idle, place)
+        library.cuda.set_allocator(allocator.malloc)
     allocate = library.cuda.alloc
 
     def pair() -> None:
@@ -45,6 +55,8 @@ def cuda_core(kind: str, size: int) -> Callable[[], object]:
     resource = device.memory_resource
     if kind == "regraph":
         resource = importlib.import_module("regraph.cuda_core").MemoryResource(device)
+    elif kind == "nothing":
+        resource = _nothing(core)
 
     def pair() -> None:
         resource.allocate(size, stream=stream).close()
@@ -52,10 +64,30 @@ def cuda_core(kind: str, size: int) -> Callable[[], object]:
     return pair
 
 
+def _nothing(core: Any) -> Any:
+    """A resource of `cuda.core` whose buffers are at one address."""
+
+    class Nothing(core.MemoryResource):  # type: ignore[misc]
+        is_device_accessible = True
+        is_host_accessible = False
+        is_managed = False
+        device_id = 0
+
+        def allocate(self, size: int, *, stream: Any) -> Any:
+            return core.Buffer.from_handle(1 << 40, size, mr=self, stream=stream)
+
+        def deallocate(self, ptr: Any, size: int, *, stream: Any = None) -> None:
+            pass
+
+    return Nothing()
+
+
 def numba(kind: str, size: int) -> Callable[[], object]:
     """`memalloc` of the current context."""
     if kind == "regraph":
         importlib.import_module("regraph.numba").enable()
+    elif kind == "nothing":
+        raise ImportError("the interface makes what memory is handed out as")
     context = importlib.import_module("numba.cuda").current_context()
 
     def pair() -> None:
@@ -109,7 +141,7 @@ def main() -> None:
         turn(*arguments.turn, arguments.bytes)
         return
     failed = False
-    print(f"{'':12} {'own, us':>9} {'regraph':>9} {'ratio':>6}   no GPU: own, regraph")
+    print(f"{'us':12}" + "".join(f" {kind:>9}" for kind in KINDS) + "  regraph/own   no GPU")
     for library in [arguments.only] if arguments.only else LIBRARIES:
         times: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
         for _ in range(arguments.rounds):
@@ -122,14 +154,17 @@ def main() -> None:
                 elif done.returncode != UNAVAILABLE:
                     print(f"{library}, {kind}:\n{done.stderr}", file=sys.stderr)
                     failed = True
-        if not all(times.values()):
+        if not (times["own"] and times["regraph"]):
             print(f"{library:12} did not run")
             continue
-        (own, idle), (ours, idle_too) = (
-            [min(column) for column in zip(*times[kind], strict=True)] for kind in KINDS
-        )
-        told = f"{library:12} {own:9.3f} {ours:9.3f} {ours / own:6.2f}"
-        print(f"{told}   {idle:.3f}, {idle_too:.3f}")
+        best = {
+            kind: [min(column) for column in zip(*turns, strict=True)]
+            for kind, turns in times.items()
+            if turns
+        }
+        told = "".join(f" {best[kind][0]:9.3f}" if kind in best else f" {'-':>9}" for kind in KINDS)
+        idle = ", ".join(f"{least:.3f}" for _, least in best.values())
+        print(f"{library:12}{told} {best['regraph'][0] / best['own'][0]:12.2f}   {idle}")
     sys.exit(failed)
 
 
