@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use regraph::internals::cover::{Cover, Item, Items};
+use regraph_plan::cover::{Cover, Item, Items};
 
 /// A kind of capture.
 #[derive(Clone, Copy)]

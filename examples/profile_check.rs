@@ -19,8 +19,8 @@ use common::meter::Untimed;
 use common::script::{Length, Script, MIXES, SMALL};
 use regraph::driver::{Driver, GraphHandle};
 use regraph::engine::Config;
-use regraph::internals::check::check;
 use regraph::settings::Programmatic;
+use regraph_check::check;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

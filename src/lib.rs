@@ -45,70 +45,33 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod capture;
-mod check;
-mod cover;
 mod error;
 mod heap;
-mod index;
-mod journal;
-mod layout;
-mod lifetimes;
 mod logging;
-mod minimum;
-mod policy;
-mod recent;
-mod uses;
 
 pub mod callables;
 #[cfg(feature = "cudarc")]
 pub mod cudarc;
 pub mod devices;
-pub mod driver;
 pub mod engine;
 pub mod graphs;
-pub mod plan;
 pub mod regions;
 pub mod settings;
 pub mod snapshot;
 #[doc(hidden)]
 pub mod sync;
 
-/// What the workspace's own tools and tests look at. No part of the interface: anything here may
-/// change in any release.
+#[doc(inline)]
+pub use regraph_driver as driver;
 #[doc(hidden)]
-pub mod internals {
-    pub use crate::capture::{Capture, NodeIndex, Outlook, StreamIndex};
+pub use regraph_driver::{forward, forward_driver, forward_host_api, forward_transfer};
+#[doc(inline)]
+pub use regraph_plan::plan;
 
-    /// The record of one capture.
-    pub mod journal {
-        pub use crate::journal::*;
-    }
-    /// The checker.
-    pub mod check {
-        pub use crate::check::*;
-    }
-    /// When blocks were in use.
-    pub mod lifetimes {
-        pub use crate::lifetimes::*;
-    }
-    /// The least memory for lifetimes.
-    pub mod cover {
-        pub use crate::cover::*;
-    }
-    /// The least memory of a capture.
-    pub mod minimum {
-        pub use crate::minimum::*;
-    }
-    /// A place for each block.
-    pub mod layout {
-        pub use crate::layout::*;
-    }
-    /// Uses later than was recorded.
-    pub mod uses {
-        pub use crate::uses::*;
-    }
-}
+use regraph_check::{self as check, uses};
+use regraph_plan::{layout, lifetimes, minimum};
+use regraph_reach as capture;
+use regraph_record::{index, journal, policy, recent};
 
 pub use check::Violation;
 pub use engine::{

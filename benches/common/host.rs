@@ -7,8 +7,8 @@ use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
 use regraph::engine::{BlockId, Config, Engine, PoolConfig, PoolId};
-use regraph::internals::journal::Journal;
 use regraph::settings::Programmatic;
+use regraph::Journal;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

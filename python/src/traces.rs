@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regraph::driver::StreamHandle;
-use regraph::internals::journal::Journal;
+use regraph::Journal;
 
 /// Where captures are written to, while they are.
 static TARGET: Mutex<Option<Target>> = Mutex::new(None);

@@ -61,7 +61,7 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaContext, CudaStream};
 
 use crate::driver::cuda::CudaDriver;
-use crate::driver::{AsStream, Driver, StreamHandle};
+use crate::driver::{AsStream, Driver};
 use crate::engine::{Config, Engine};
 
 pub use crate::Error;
@@ -114,11 +114,4 @@ pub fn retire_stream(
     };
     engine.driver().keep_stream(&refused.stream);
     Err(refused)
-}
-
-impl AsStream for CudaStream {
-    #[inline]
-    fn as_stream(&self) -> StreamHandle {
-        StreamHandle::from_raw(self.cu_stream().cast())
-    }
 }

@@ -175,7 +175,7 @@ impl<D: Driver> Locked<'_, D> {
             Planning::On(options) => Some(options.clone()),
             Planning::Default => {
                 let of_pool = self.state.pools.get(pool)?.config().plan.clone();
-                of_pool.or_else(|| Options::from_settings(&self.config.settings))
+                of_pool.or_else(|| self.config.settings.plan_options())
             }
         }
     }

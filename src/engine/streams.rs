@@ -117,7 +117,7 @@ impl Timelines {
         Self {
             rows: Vec::new(),
             by_stream: new_map(),
-            recent: Recent::new(),
+            recent: Recent::default(),
             vacant: Vec::new(),
             busy: VecDeque::new(),
             spare: BTreeMap::new(),

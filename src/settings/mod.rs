@@ -57,6 +57,7 @@ pub use environment::{ALLOC_CONF, NO_MEMORY_CACHING};
 pub use error::SettingsError;
 pub use rounding::Rounding;
 
+use crate::plan::Options;
 pub use crate::policy::{PlanChoice, PlanShare, Programmatic, Reuse};
 
 /// The longest text of settings that is read, in bytes.
@@ -174,6 +175,18 @@ impl Settings {
     /// The first thing in the text that is not allowed.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         Self::default().overlaid(text)
+    }
+
+    /// What they say of plans, if captures are to have any.
+    pub fn plan_options(&self) -> Option<Options> {
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let options = Options::default()
+            .max_mappings(self.plan_max_mappings.map(count))
+            .max_piece_bytes(self.plan_max_piece_bytes)
+            .max_share_percent(self.plan_max_share_percent)
+            .pool_graphs(self.plan_pool_graphs.map(count))
+            .share(self.plan_share);
+        (self.plan == PlanChoice::Exact).then_some(options)
     }
 
     /// The same, where what the text leaves out stays as it is here.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use regraph::driver::{CaptureId, Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 /// A fact with what it refers to.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use crate::common::{bench, Bench, MIB};
 use proptest::prelude::*;
 use regraph::driver::{Driver, HostApi, NodeHandle, NodeKind, StreamHandle};
 use regraph::engine::{Block, Config, Error};
-use regraph::internals::journal::BlockNumber;
-use regraph::internals::uses::LateUse;
+use regraph::BlockNumber;
+use regraph_check::uses::LateUse;
 use regraph_cli::replay::{replay, Options};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
@@ -271,7 +271,7 @@ fn there_is_a_most_that_is_told() {
     for _ in 0..300 {
         b.touch(s, &[block.address]);
     }
-    assert_eq!(b.finish(s, capture).late_uses.len(), regraph::internals::uses::MOST);
+    assert_eq!(b.finish(s, capture).late_uses.len(), regraph_check::uses::MOST);
 }
 
 #[test]
@@ -463,7 +463,7 @@ proptest! {
     #[test]
     fn hosts_that_break_the_rules_are_found_out(steps in steps()) {
         let (told, must, may) = random(&steps, 12);
-        prop_assume!(may.len() < regraph::internals::uses::MOST);
+        prop_assume!(may.len() < regraph_check::uses::MOST);
         for late in &must {
             prop_assert!(told.contains(late), "missed {late:?}, told {told:?}");
         }

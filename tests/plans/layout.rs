@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regraph::engine::Config;
-use regraph::internals::journal::BlockNumber;
-use regraph::internals::layout::Layout;
-use regraph::internals::lifetimes::{Lifetime, Lifetimes};
 use regraph::settings::Reuse;
+use regraph::BlockNumber;
 use regraph_cli::replay::{replay, Options, Plan};
+use regraph_plan::layout::Layout;
+use regraph_plan::lifetimes::{Lifetime, Lifetimes};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_trace::read;
 

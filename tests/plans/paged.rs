@@ -7,8 +7,8 @@ use crate::common::{bench_on, Bench, MIB};
 use crate::twice::{device, follow, followed, program, rehearse, Step};
 use regraph::driver::{ErrorKind, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{BlockId, Config};
-use regraph::internals::layout::Layout;
 use regraph::settings::{PlanChoice, Reuse};
+use regraph_plan::layout::Layout;
 use regraph_tagged::{Program, Work};
 
 const PAGE: u64 = 2 * MIB;

@@ -8,8 +8,8 @@ use fastrand::Rng;
 use regraph::driver::{
     CaptureMode, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
 };
-use regraph::internals::{Capture, NodeIndex, Outlook, StreamIndex};
 use regraph::settings::Programmatic;
+use regraph_reach::{Capture, NodeIndex, Outlook, StreamIndex};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 

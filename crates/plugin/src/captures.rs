@@ -2,9 +2,9 @@
 
 use regraph::driver::{CaptureId, CaptureStatus, GraphHandle, StreamHandle, Transfer};
 use regraph::engine::{self, Spare};
-use regraph::internals::journal::Journal;
 use regraph::plan;
 use regraph::sync::Ordering;
+use regraph::Journal;
 
 use super::device::Device;
 use super::pools::{Announced, Pools, UNNAMED};

@@ -107,7 +107,7 @@ impl<D: Transfer> Plugin<D> {
         /// As much as pays, where the settings do not say.
         const AHEAD: u64 = 64 << 20;
         let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
-        let plan = plan::Options::from_settings(&config.settings);
+        let plan = config.settings.plan_options();
         let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
         config.settings.plan = match config.settings.plan {

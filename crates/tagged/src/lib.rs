@@ -10,7 +10,7 @@ mod simulated;
 
 use std::sync::Arc;
 
-use regraph::driver::{
+use regraph_driver::{
     CaptureMode, Dependency, GraphHandle, HostApi, NodeHandle, Result, StreamHandle,
 };
 

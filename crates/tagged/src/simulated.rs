@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, Dependency, GraphHandle, NodeHandle, Result, StreamHandle};
+use regraph_driver::{CaptureMode, Dependency, GraphHandle, NodeHandle, Result, StreamHandle};
 use regraph_sim::{Kernel, KernelMemory, Launch, SimDriver};
 
 use super::{Program, Tagged, Work};

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{BlockIndex, InvalidTrace, NodeIndex, Operation, PoolIndex, StreamIndex, Trace};
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal, Nodes};
+use regraph_record::journal::{BlockNumber, Entry, Journal, Nodes};
 
 /// Why a journal has no trace.
 #[derive(Debug, Error)]

@@ -1,8 +1,8 @@
 //! Compactions of pools, as records made by hand: each is right but for one thing.
 
 use regraph::driver::CaptureId;
-use regraph::internals::check::{check_compaction, Misplaced, Violation};
-use regraph::internals::journal::{Compaction, Extent, FreedOutput, GraphMemory};
+use regraph_check::{check_compaction, Misplaced, Violation};
+use regraph_record::journal::{Compaction, Extent, FreedOutput, GraphMemory};
 
 /// The unit of memory, in bytes.
 const PAGE: u64 = 1 << 21;

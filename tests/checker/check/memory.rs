@@ -1,6 +1,6 @@
 //! Captures whose memory was bound at their end: one piece may lie behind several addresses.
 
-use regraph::internals::check::Common;
+use regraph_check::Common;
 
 use super::*;
 

@@ -12,9 +12,9 @@ use regraph::driver::{
     GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result,
     StreamHandle,
 };
-use regraph::internals::check::{check, Flaw, Summary, Violation};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
 use regraph::settings::Programmatic;
+use regraph_check::{check, Flaw, Summary, Violation};
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 const GRAPH: GraphHandle = GraphHandle::from_bits(0x9);
 const FULL: EdgeData = EdgeData::FULL;

@@ -1,6 +1,6 @@
 //! Random bindings against the naive definition, and right ones with two pages swapped.
 
-use regraph::internals::check::Common;
+use regraph_check::Common;
 
 use super::*;
 

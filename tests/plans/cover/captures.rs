@@ -1,6 +1,6 @@
 //! Captures with sets of nodes, not numbers: what the tests compare with.
 
-use regraph::internals::cover::{Item, Items};
+use regraph_plan::cover::{Item, Items};
 
 /// What a host does.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! What must hold of random captures.
 
 use proptest::prelude::*;
-use regraph::internals::cover::{Cover, Item, Items};
+use regraph_plan::cover::{Cover, Item, Items};
 
 use super::captures::{Capture, Step};
 use super::cover;

@@ -4,7 +4,7 @@ mod captures;
 mod laws;
 
 use captures::{Capture, Step};
-use regraph::internals::cover::{Cover, Entry, Item, Items, Row};
+use regraph_plan::cover::{Cover, Entry, Item, Items, Row};
 
 /// The cover, which must be right by what its own doc says.
 pub fn cover(items: &Items) -> Cover {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
 use regraph::settings::Programmatic;
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 pub type Nodes = BTreeSet<NodeHandle>;
 

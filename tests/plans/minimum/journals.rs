@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 pub fn handle(node: usize) -> NodeHandle {
     NodeHandle::from_bits((node + 1) << 4)

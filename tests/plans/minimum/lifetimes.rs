@@ -1,10 +1,10 @@
 //! Lifetimes and minima against their definitions.
 
 use regraph::driver::{Dependency, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
-use regraph::internals::lifetimes::Lifetimes;
-use regraph::internals::minimum::Minimum;
 use regraph::settings::Programmatic;
+use regraph_plan::lifetimes::Lifetimes;
+use regraph_plan::minimum::Minimum;
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 use super::definition::Definition;
 use super::journals::Writer;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use regraph::internals::journal::BlockNumber;
-use regraph::internals::lifetimes::{Lifetime, Lifetimes};
 use regraph::plan::{Held, Options, Plan};
 use regraph::settings::PlanShare;
+use regraph::BlockNumber;
+use regraph_plan::lifetimes::{Lifetime, Lifetimes};
 
 use super::random::{self, Shape};
 use super::{shapes, valid};

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use random::{Shape, PAGE};
-use regraph::internals::lifetimes::Lifetimes;
 use regraph::plan::{Costs, Held, Options, Plan};
+use regraph_plan::lifetimes::Lifetimes;
 
 fn shapes() -> impl Strategy<Value = Shape> {
     (any::<u64>(), 1..6usize, 1..400usize, 1..12u64, any::<bool>(), 0..40u32).prop_map(

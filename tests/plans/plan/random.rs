@@ -1,8 +1,8 @@
 //! Random captures, as lifetimes at addresses.
 
 use fastrand::Rng;
-use regraph::internals::journal::BlockNumber;
-use regraph::internals::lifetimes::{Lifetime, Lifetimes};
+use regraph::BlockNumber;
+use regraph_plan::lifetimes::{Lifetime, Lifetimes};
 
 /// The page of random captures, in bytes.
 pub const PAGE: u64 = 64;

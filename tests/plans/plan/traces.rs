@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 
-use regraph::internals::journal::BlockNumber;
-use regraph::internals::lifetimes::{Lifetime, Lifetimes};
+use regraph::BlockNumber;
+use regraph_plan::lifetimes::{Lifetime, Lifetimes};
 use regraph_trace::Operation;
 
 pub const PAGE: u64 = 2 << 20;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use regraph::internals::lifetimes::Lifetimes;
 use regraph::plan::{Held, Plan};
+use regraph_plan::lifetimes::Lifetimes;
 
 /// The blocks of every page that has to be mapped.
 pub fn pages(lifetimes: &Lifetimes, page: u64) -> BTreeMap<u64, Vec<usize>> {

@@ -191,7 +191,7 @@ impl Run<'_> {
             peak_allocated_bytes: replayed.peak_allocated_bytes,
             reserved_bytes: replayed.reserved_bytes,
             minimum_bytes,
-            ratio: regraph::internals::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
+            ratio: regraph_plan::minimum::ratio(replayed.reserved_bytes, minimum_bytes),
             capture_ns: replayed.capture_ns,
             alloc_ns: replayed.alloc_ns,
             free_ns: replayed.free_ns,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::runner::Runner;
 use super::ReplayError;
-use regraph::internals::layout::Layout;
+use regraph_plan::layout::Layout;
 use regraph_tagged::Program;
 use regraph_trace::{Operation, PoolIndex, StreamIndex};
 

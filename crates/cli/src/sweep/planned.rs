@@ -52,7 +52,7 @@ impl Planned {
         Ok(Some(Self {
             planned_bytes: replayed.reserved_bytes,
             planned_minimum_bytes,
-            planned_ratio: regraph::internals::minimum::ratio(
+            planned_ratio: regraph_plan::minimum::ratio(
                 replayed.reserved_bytes,
                 planned_minimum_bytes,
             ),

@@ -92,7 +92,7 @@ pub fn run<P: Program>(
         blocks: cross_stream.blocks,
         reserved_bytes: cross_stream.reserved_bytes,
         minimum_bytes,
-        ratio: regraph::internals::minimum::ratio(cross_stream.reserved_bytes, minimum_bytes),
+        ratio: regraph_plan::minimum::ratio(cross_stream.reserved_bytes, minimum_bytes),
         deferred_bytes: deferred.reserved_bytes,
         own_stream_bytes: own_stream.reserved_bytes,
         peak_allocated_bytes: cross_stream.peak_allocated_bytes,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use regraph::driver::{CaptureId, Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 use regraph_trace::{Operation, Trace};
 
 const TRACES: [&str; 4] = ["decoder_s1", "googlenet_s4", "moe_s6", "pipeline_s5"];

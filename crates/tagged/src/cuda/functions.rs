@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::Result;
+use regraph_driver::cuda::CudaDriver;
+use regraph_driver::Result;
 
 use super::raw::{
     ConditionalNodeParams, KernelNodeParams, LaunchConfig, Pointer, RawEdge,

@@ -3,8 +3,8 @@
 use std::ffi::{c_void, CString};
 use std::ptr::null_mut;
 
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{DriverError, ErrorKind, Result};
+use regraph_driver::cuda::CudaDriver;
+use regraph_driver::{DriverError, ErrorKind, Result};
 
 use super::super::Work;
 use super::functions::Functions;

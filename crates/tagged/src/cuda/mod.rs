@@ -14,8 +14,8 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::{
+use regraph_driver::cuda::CudaDriver;
+use regraph_driver::{
     CaptureMode, Dependency, Driver, DriverError, EdgeData, ErrorKind, ExecutableHandle,
     GraphHandle, HostApi, NodeHandle, Result, StreamHandle, Transfer,
 };
@@ -198,15 +198,15 @@ impl std::fmt::Debug for CudaProgram {
 }
 
 impl Driver for CudaProgram {
-    regraph::forward_driver!();
+    regraph_driver::forward_driver!();
 }
 
 impl HostApi for CudaProgram {
-    regraph::forward_host_api!();
+    regraph_driver::forward_host_api!();
 }
 
 impl Transfer for CudaProgram {
-    regraph::forward_transfer!();
+    regraph_driver::forward_transfer!();
 }
 
 impl Program for CudaProgram {

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
-use regraph::driver::EdgeData;
+use regraph_driver::EdgeData;
 
 /// Any opaque handle of the driver.
 pub(super) type Pointer = *mut c_void;

@@ -6,8 +6,8 @@
 use std::mem::size_of;
 use std::ptr::null_mut;
 
-use regraph::driver::cuda::CudaDriver;
-use regraph::driver::Result;
+use regraph_driver::cuda::CudaDriver;
+use regraph_driver::Result;
 
 use super::super::Tagged;
 use super::functions::Functions;

@@ -6,8 +6,8 @@ use super::graph::NodeTable;
 use super::world::{must, Capture, Ends, Fate, Standing, Traits, Verdict, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Dependency, Driver, GraphHandle, HostApi};
 use regraph::engine::{Attempt, Error};
-use regraph::internals::check::Violation;
 use regraph::settings::Programmatic;
+use regraph::Violation;
 use regraph_tagged::Program;
 
 /// Captures of one program, at most.

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::certify::{Certificate, CertifiedBlock, Threshold};
 use crate::{BlockIndex, Operation, PoolIndex, Trace};
 use recorded::{captures, node_index, stream_index, Recorded};
-use regraph::internals::journal::{BlockNumber, Entry};
-use regraph::internals::lifetimes::Lifetimes;
-use regraph::internals::minimum::Minimum;
 use regraph::settings::Programmatic;
+use regraph_plan::lifetimes::Lifetimes;
+use regraph_plan::minimum::Minimum;
+use regraph_record::journal::{BlockNumber, Entry};
 
 /// A certificate for each capture of a trace, with blocks rounded up to 512 bytes.
 ///

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::certify::BLOCK_MULTIPLE;
 use crate::{BlockIndex, Members, NodeIndex, Operation, StreamIndex, Trace};
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
-use regraph::internals::journal::{BlockNumber, Entry, Journal};
+use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 /// One capture. Handles and blocks have the trace's numbers, nodes one more; addresses are zero.
 #[derive(Debug)]

@@ -1,0 +1,133 @@
+//! What the journal says, sorted into streams and blocks.
+
+use smallvec::SmallVec;
+
+use super::violation::Place;
+use regraph_driver::{CaptureId, StreamHandle};
+
+/// Stands for an entry that never comes.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// What the driver said about one stream, in host order.
+pub(crate) struct StreamHistory {
+    pub handle: StreamHandle,
+    /// The looks' entries.
+    pub(super) entries: Vec<u32>,
+    /// Where each look's terminals end.
+    pub(super) ends: Vec<u32>,
+    pub(super) terminals: Vec<u32>,
+}
+
+impl StreamHistory {
+    /// The number of looks.
+    pub fn looks(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry of a look.
+    pub fn entry(&self, look: usize) -> u32 {
+        self.entries[look]
+    }
+
+    /// The terminals at a look.
+    pub fn terminals(&self, look: usize) -> &[u32] {
+        let start = if look == 0 { 0 } else { self.ends[look - 1] };
+        &self.terminals[start as usize..self.ends[look] as usize]
+    }
+
+    /// The last look before an entry.
+    pub fn look_before(&self, entry: u32) -> Option<usize> {
+        self.entries.partition_point(|&at| at < entry).checked_sub(1)
+    }
+}
+
+/// A stream that may use a block.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockUse {
+    pub stream: u32,
+    /// The entry that said its uses are over, unless one took that back.
+    pub last: Option<u32>,
+    /// How many looks at the stream came before the block's allocation.
+    pub looks_before: u32,
+    /// How many came before the uses ended, where they did.
+    pub looks_until: u32,
+}
+
+impl BlockUse {
+    /// The last look at the stream before the block's allocation.
+    pub fn start(&self) -> Option<u32> {
+        self.looks_before.checked_sub(1)
+    }
+}
+
+/// A block that the capture allocated or took for its own.
+pub(crate) struct BlockHistory {
+    pub place: Place,
+    pub end: u64,
+    /// The entry of its allocation, or of its coming.
+    pub allocated: u32,
+    /// The entry of its free, or [`NEVER`].
+    pub freed: u32,
+    pub outside: bool,
+    /// Its own stream first.
+    pub uses: SmallVec<[BlockUse; 2]>,
+}
+
+impl BlockHistory {
+    /// The entry that ended a use of this block, or [`NEVER`].
+    pub fn until(&self, used: &BlockUse) -> u32 {
+        used.last.unwrap_or(self.freed)
+    }
+}
+
+/// A block from elsewhere.
+pub(crate) struct StandingHistory {
+    pub place: Place,
+    pub end: u64,
+    /// The entries of its coming and of its going, or [`NEVER`]; one that the capture took never came.
+    pub(super) entered: u32,
+    pub(super) settled: u32,
+}
+
+/// Addresses that lie on physical memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Binding {
+    pub address: u64,
+    pub bytes: u64,
+    pub memory: u64,
+    pub offset: u64,
+}
+
+/// Physical memory that another graph overwrites.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedMemory {
+    pub memory: u64,
+    pub bytes: u64,
+    pub graph: CaptureId,
+}
+
+/// The whole journal.
+#[derive(Default)]
+pub(crate) struct History {
+    pub streams: Vec<StreamHistory>,
+    /// In order of their coming: inputs first, then what the capture allocated.
+    pub blocks: Vec<BlockHistory>,
+    /// How many of them stood before the first look.
+    pub inputs: usize,
+    pub standing: Vec<StandingHistory>,
+    pub bindings: Vec<Binding>,
+    pub shared: Vec<SharedMemory>,
+    /// Memory and graph where the host has freed what the graph's capture left there.
+    pub outputs_freed: Vec<(u64, CaptureId)>,
+    /// Every look at any stream in host order: stream and look.
+    pub looks: Vec<(u32, u32)>,
+}
+
+impl History {
+    /// What a block's own stream waited for when it was allocated.
+    pub fn allocation_point(&self, block: u32) -> &[u32] {
+        let used = &self.blocks[block as usize].uses[0];
+        let own = &self.streams[used.stream as usize];
+        used.start().map_or(&[], |look| own.terminals(look as usize))
+    }
+}

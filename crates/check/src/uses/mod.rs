@@ -1,0 +1,71 @@
+//! Finds nodes that use a block later than was recorded, where their parameters show it.
+//!
+//! A block's possible users end at its free markers: the terminals of its streams at the free, or
+//! at the last use that `regraph::Engine::record_use` declared. A kernel that
+//! was launched after that, or on a stream that
+//! `record_stream` was never told of, may run beside
+//! the block that has the memory next. No proof from streams can see it, but the node's parameters may: a
+//! value that lies in a block's address range, in a node that no free marker of the block waits
+//! for.
+//!
+//! **A detector, not a proof.** A finding is a warning: a number that happens to look like an
+//! address counts as one, though only where it falls into a block of the same capture and its node
+//! comes after that block's allocation and before none of its markers. No finding proves nothing: addresses
+//! that kernels find in memory are not seen, nor uses through parameters that the driver cannot
+//! describe, nor those in bodies of conditional nodes.
+//!
+//! What is told of a node, for each address among its parameters:
+//! - nothing where the address is in no block of the capture, or in one from outside it;
+//! - nothing where the block that lay there, when the node was first seen, was allocated before the
+//!   node and is not freed, or has a free marker that is the node or comes after it, by edges of
+//!   any kind, those that were edited away included;
+//! - nothing of blocks whose free nothing relies on: of which something outside the capture was a user, or
+//!   whose streams were set back while they were live. They are not handed out again in the capture;
+//! - nothing of the end of a block that the node is also given an address in: it belongs to an
+//!   iterator's end, not to the block behind;
+//! - else the youngest block at the address whose allocation comes before the node. It may mean an
+//!   older one: a stream that the host did not name is looked at late, if ever, so no look saw its node
+//!   launched before the younger block's allocation. If the younger block's uses cover the node too,
+//!   nothing is told.
+
+mod judge;
+mod late;
+mod touches;
+
+pub use late::{LateUse, Marker};
+
+use crate::reading::{first_sights, Graph, History};
+use crate::{FinishedGraph, Violation};
+use judge::Judge;
+use regraph_driver::{Driver, GraphHandle};
+use regraph_record::journal::Journal;
+use regraph_record::policy::Programmatic;
+use touches::Touches;
+
+/// The most findings that one call tells.
+pub const MOST: usize = 100;
+
+/// Finds later uses of a capture's blocks than its journal has, at most [`MOST`].
+///
+/// # Errors
+/// [`Violation`] where the journal contradicts itself or the graph cannot be read. A node whose
+/// parameters cannot be had is passed over.
+pub fn find<D: Driver + ?Sized>(
+    journal: &Journal,
+    driver: &D,
+    graph: GraphHandle,
+) -> Result<Vec<LateUse>, Violation> {
+    // Edges of every kind count here, also those that prove nothing.
+    let finished = FinishedGraph::read(driver, graph)?;
+    let graph = Graph::read(journal, Programmatic::Deny, &finished)?;
+    let history = History::read(journal, &graph)?;
+    // Edges that were put in again the other way round leave no order to go by.
+    if history.blocks.is_empty() || !graph.any_ordered {
+        return Ok(Vec::new());
+    }
+    let seen = first_sights(&graph, &history);
+    let touches = Touches::read(journal, &history, &graph, &seen, driver);
+    let judge = Judge::new(&graph, &history);
+    let late = judge.late(&touches);
+    Ok(late.into_iter().map(|late| judge.tell(driver, late)).collect())
+}

@@ -1,0 +1,161 @@
+//! Which blocks the nodes' parameters point into, by the address map in host order.
+
+use ahash::AHashMap;
+use smallvec::SmallVec;
+
+use crate::reading::{BlockHistory, Graph, History, RangeMap, NEVER};
+use regraph_driver::Driver;
+use regraph_record::journal::{BlockNumber, Entry, Journal};
+
+/// An address in a node's parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Touch {
+    pub node: u32,
+    pub address: u64,
+    /// The last block that was allocated there before the node was first seen.
+    pub block: u32,
+    /// Whether it had not been freed by then.
+    pub live: bool,
+}
+
+/// All of them, and which blocks lay at an address before one another.
+pub(super) struct Touches {
+    pub all: Vec<Touch>,
+    /// By block: the last ones that lay in its range before it.
+    before: Vec<SmallVec<[u32; 2]>>,
+}
+
+/// The address map while the journal is read.
+struct Map {
+    live: RangeMap<u32>,
+    /// The last block at each address, live or not.
+    last: RangeMap<u32>,
+    /// How many blocks from elsewhere lie at each address.
+    standing: RangeMap<u32>,
+}
+
+impl Touches {
+    /// A user of a block was launched, and so first seen, while the block was live, if a look at
+    /// its stream ended its use; so one block is asked for at each address.
+    pub fn read<D: Driver + ?Sized>(
+        journal: &Journal,
+        history: &History,
+        graph: &Graph,
+        seen: &[u32],
+        driver: &D,
+    ) -> Self {
+        let mut nodes: Vec<u32> = (0..graph.len() as u32).collect();
+        nodes.sort_by_key(|&node| seen[node as usize]);
+        let mut nodes = nodes.into_iter().peekable();
+        let mut touches = Self { all: Vec::new(), before: Vec::new() };
+        let mut map =
+            Map { live: RangeMap::new(), last: RangeMap::new(), standing: RangeMap::new() };
+        let mut ours: AHashMap<BlockNumber, u32> = AHashMap::new();
+        let mut others: AHashMap<BlockNumber, (u64, u64)> = AHashMap::new();
+        let mut values = Vec::new();
+        let mut take = |touches: &mut Self, map: &Map, node: u32| {
+            values.clear();
+            if driver.pointers(graph.handle(node), &mut values).is_ok() {
+                values.sort_unstable();
+                values.dedup();
+                touches.take(map, &history.blocks, node, &values);
+            }
+        };
+        for (number, input) in (0..).zip(&history.blocks[..history.inputs]) {
+            let (start, end) = (input.place.address, input.end);
+            ours.insert(input.place.block, number);
+            touches.before.push(SmallVec::new());
+            map.live.replace(start, end, number);
+            map.last.replace(start, end, number);
+        }
+        for (index, entry) in journal.iter().enumerate() {
+            while let Some(node) = nodes.next_if(|&node| seen[node as usize] <= index as u32) {
+                take(&mut touches, &map, node);
+            }
+            match entry {
+                Entry::Allocate { block, .. } => {
+                    let number = touches.before.len() as u32;
+                    ours.insert(block, number);
+                    let place = &history.blocks[number as usize];
+                    let (start, end) = (place.place.address, place.end);
+                    let mut before: SmallVec<[u32; 2]> =
+                        map.last.overlapping(start, end).copied().collect();
+                    before.sort_unstable();
+                    before.dedup();
+                    touches.before.push(before);
+                    map.live.replace(start, end, number);
+                    map.last.replace(start, end, number);
+                }
+                Entry::Free { block } => {
+                    if let Some(&number) = ours.get(&block) {
+                        let place = &history.blocks[number as usize];
+                        if place.place.address < place.end {
+                            map.live.remove(place.place.address, place.end);
+                        }
+                    }
+                }
+                Entry::Standing { block, address, bytes } if !ours.contains_key(&block) => {
+                    let end = address.saturating_add(bytes);
+                    others.insert(block, (address, end));
+                    map.standing.change(address, end, &0, |here| *here += 1);
+                }
+                Entry::Settled { block } => {
+                    if let Some((address, end)) = others.remove(&block) {
+                        map.standing.change(address, end, &0, |here| *here -= 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for node in nodes {
+            take(&mut touches, &map, node);
+        }
+        touches
+    }
+
+    /// Enters what the sorted values of a node point to, each block once.
+    fn take(&mut self, map: &Map, blocks: &[BlockHistory], node: u32, values: &[u64]) {
+        let first = self.all.len();
+        let mut end = None;
+        for &address in values {
+            let behind = address.saturating_add(1);
+            if map.standing.overlapping(address, behind).any(|&here| here > 0) {
+                continue;
+            }
+            let Some(&block) = map.last.overlapping(address, behind).next() else { continue };
+            let known =
+                self.all.len() > first && self.all.last().is_some_and(|it| it.block == block);
+            if known || end == Some(address) {
+                continue;
+            }
+            end = Some(blocks[block as usize].end);
+            let live = map.live.overlapping(address, behind).next() == Some(&block);
+            self.all.push(Touch { node, address, block, live });
+        }
+    }
+
+    /// The blocks that lay at an address: this one, the one before it, and so on.
+    pub fn history_of(&self, touch: Touch, blocks: &[BlockHistory]) -> Vec<u32> {
+        let mut found = vec![touch.block];
+        let mut at = touch.block;
+        loop {
+            let here = |&&block: &&u32| {
+                let it = &blocks[block as usize];
+                it.place.address <= touch.address && touch.address < it.end
+            };
+            // Of those that reach there the youngest was the last.
+            match self.before[at as usize].iter().filter(here).max() {
+                Some(&block) => {
+                    found.push(block);
+                    at = block;
+                }
+                None => return found,
+            }
+        }
+    }
+}
+
+/// Whether a block was never freed.
+pub(super) fn stays(block: &BlockHistory) -> bool {
+    block.freed == NEVER
+}

@@ -1,0 +1,116 @@
+//! What a host program does besides allocating: the calls that the engine itself never makes.
+
+use super::{Driver, EventHandle, GraphHandle, Result, StreamHandle};
+
+/// Which other calls a capture forbids (`CUstreamCaptureMode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Unsafe calls are forbidden to every thread that is not relaxed.
+    Global,
+    /// Unsafe calls are forbidden to the capturing thread.
+    ThreadLocal,
+    /// Unsafe calls are allowed.
+    Relaxed,
+}
+
+/// An instantiated graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExecutableHandle(pub usize);
+
+/// A host program's calls on a device: streams, captures, and graphs.
+///
+/// `regraph::graphs` needs them to begin and end captures and to launch graphs in order; the
+/// engine never makes any. Every stream call may run while the stream captures; it then adds to the
+/// graph what CUDA would add.
+pub trait HostApi: Driver + 'static {
+    /// Creates a stream that does not synchronise with the legacy stream.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn create_stream(&self) -> Result<StreamHandle>;
+
+    /// Destroys a stream that is not capturing.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn destroy_stream(&self, stream: StreamHandle) -> Result<()>;
+
+    /// The driver's number of a stream. Unlike a handle it is never given again.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn stream_id(&self, stream: StreamHandle) -> Result<u64>;
+
+    /// Begins a capture into a new graph.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn begin_capture(&self, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
+
+    /// Ends the capture that began on `stream` and returns its graph.
+    ///
+    /// # Errors
+    /// What the driver answers: a capture that was invalidated, or streams left unjoined.
+    fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle>;
+
+    /// Records an event on `on` and makes `stream` wait for it.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn wait(&self, stream: StreamHandle, on: StreamHandle) -> Result<()>;
+
+    /// Makes a stream that does not capture wait for an event that [`Driver::record_event`]
+    /// recorded. An event that was never recorded is no reason to wait.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn wait_for_event(&self, stream: StreamHandle, event: EventHandle) -> Result<()>;
+
+    /// Destroys a graph.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn destroy_graph(&self, graph: GraphHandle) -> Result<()>;
+
+    /// Makes a graph ready to launch.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn instantiate(&self, graph: GraphHandle) -> Result<ExecutableHandle>;
+
+    /// Puts on the device what an executable graph needs there, so that its first launch does not.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn upload(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
+
+    /// Launches an executable graph on a stream.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
+
+    /// Destroys an executable graph.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()>;
+
+    /// Waits until the device has done all work.
+    ///
+    /// # Errors
+    /// What the driver answers, errors of earlier work included.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Whether the device has done all work that this process has given it. No stream of the device may
+    /// be capturing: as [`HostApi::synchronize`] the question would invalidate that.
+    ///
+    /// # Errors
+    /// What the driver answers; [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction) where it
+    /// is older than CUDA 12.5.
+    fn is_idle(&self) -> Result<bool>;
+}
+
+impl<H: HostApi + ?Sized> HostApi for std::sync::Arc<H> {
+    crate::forward_host_api!();
+}

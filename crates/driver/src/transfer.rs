@@ -1,0 +1,61 @@
+//! Memory of the host that a device copies to and from at full speed.
+
+use super::{HostApi, Result, StreamHandle};
+
+/// A place in page-locked memory of the host, by its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPlace(pub usize);
+
+impl HostPlace {
+    /// The place so many bytes behind this one.
+    #[must_use]
+    pub fn after(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_add(usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+}
+
+/// Copies between a device's memory and page-locked memory of the host, for
+/// `regraph::regions` whose contents are kept there. The engine makes none by itself.
+pub trait Transfer: HostApi {
+    /// Page-locked memory of the host, of `bytes` bytes, with any contents.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`](super::ErrorKind::OutOfMemory) where the host has no more.
+    fn allocate_host(&self, bytes: u64) -> Result<HostPlace>;
+
+    /// Frees what [`Transfer::allocate_host`] gave. No copy may be under way there.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn free_host(&self, place: HostPlace) -> Result<()>;
+
+    /// Copies `bytes` bytes of the device's memory at `address` to the host, behind what `stream` holds.
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn copy_to_host(
+        &self,
+        to: HostPlace,
+        address: u64,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<()>;
+
+    /// Copies `bytes` bytes of the host's memory to the device's at `address`, behind what `stream`
+    /// holds. Does not wait.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn copy_to_device(
+        &self,
+        address: u64,
+        from: HostPlace,
+        bytes: u64,
+        stream: StreamHandle,
+    ) -> Result<()>;
+}
+
+impl<T: Transfer + ?Sized> Transfer for std::sync::Arc<T> {
+    crate::forward_transfer!();
+}

@@ -1,0 +1,145 @@
+//! One place for each block of a capture, as close together as they will lie.
+//!
+//! What a capture will ask for is known once it was captured before: then each block can be given an
+//! offset in one arena, such that blocks which lie over one another are in use one after the other.
+//! That is dynamic storage allocation, over a partial order where a capture has several streams.
+//!
+//! * `order`: which blocks may not lie over one another.
+//! * `pack`: blocks in some order, each at the lowest place that is left.
+//! * `improve`: better orders, with bounded work.
+//! * `sweep`: the same for so many blocks that not all pairs can be looked at.
+//! * `pages`: addresses for the same blocks where memory comes by pages at the capture's end.
+//! * `outline`: from a capture's journal; `requests`: from a run outside captures.
+
+mod improve;
+mod order;
+mod outline;
+mod pack;
+mod pages;
+mod requests;
+mod sweep;
+
+use std::collections::HashMap;
+
+use crate::lifetimes::Lifetimes;
+use crate::minimum::Minimum;
+use order::{Conflicts, Order};
+pub use outline::Outline;
+pub use pages::Pages;
+use regraph_record::policy::Reuse;
+pub use requests::Requests;
+
+/// Offsets are multiples of this, in bytes.
+const GRANULE: u64 = 512;
+/// So many blocks at most are compared pair by pair.
+const PAIRWISE: usize = 6_000;
+/// So many times as long is searched where pages still need more than the least.
+const THOROUGH: u64 = 8;
+
+/// Where one block goes, and for what request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// Where it begins in the arena, a multiple of 512 bytes.
+    pub offset: u64,
+    /// What the block occupies, in bytes.
+    pub bytes: u64,
+    /// The stream that it is for, by the order of streams' first blocks.
+    pub stream: u32,
+    /// How many blocks are allocated before it is freed; `None` where it is not.
+    pub until: Option<u32>,
+}
+
+/// Places for the blocks of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    places: Vec<Place>,
+    bytes: u64,
+    pages: Option<Pages>,
+}
+
+impl Layout {
+    /// Lays the blocks of a capture out.
+    ///
+    /// `frees` says of each block how many of them had been allocated when it was freed, in the order
+    /// of the host's calls; `None` where it was not. A place goes from a block to another where that
+    /// knows all that the first one needs *and* is allocated after the first one's free, and with any
+    /// policy but [`Reuse::CrossStream`] on the same stream. Blocks that were not used get places too.
+    ///
+    /// The same blocks get the same places, on every machine. Work is bounded: where there are more
+    /// than some thousand blocks, less is tried.
+    ///
+    /// # Panics
+    /// Panics unless `frees` has an entry for each block.
+    pub fn new(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse) -> Self {
+        Self::make(lifetimes, frees, reuse, None)
+    }
+
+    /// The same with [`Layout::pages`] for memory that is mapped in pages of `unit` bytes, where there are no
+    /// more than some thousand blocks. Where these need more than the least it searches longer.
+    ///
+    /// # Panics
+    /// Panics unless `frees` has an entry for each block, and if `unit` is 0.
+    pub fn with_pages(
+        lifetimes: &Lifetimes,
+        frees: &[Option<u32>],
+        reuse: Reuse,
+        unit: u64,
+    ) -> Self {
+        Self::make(lifetimes, frees, reuse, Some(unit))
+    }
+
+    fn make(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse, unit: Option<u64>) -> Self {
+        let order = Order::new(lifetimes, frees, reuse);
+        let (offsets, pages) = if order.len() <= PAIRWISE {
+            let conflicts = Conflicts::new(&order);
+            let with_pages = |times: u64| {
+                let offsets = improve::best(&order, &conflicts, times);
+                let pages = |unit| Pages::new(&order, &conflicts, lifetimes, &offsets, unit);
+                let pages = unit.map(pages);
+                (offsets, pages)
+            };
+            let quick = with_pages(1);
+            let least = unit.map(|unit| Minimum::of(lifetimes).bytes.next_multiple_of(unit));
+            let bytes = |pages: &Option<Pages>| pages.as_ref().map(Pages::bytes);
+            if bytes(&quick.1) > least {
+                let thorough = with_pages(THOROUGH);
+                if bytes(&thorough.1) < bytes(&quick.1) {
+                    thorough
+                } else {
+                    quick
+                }
+            } else {
+                quick
+            }
+        } else {
+            (sweep::best(&order), None)
+        };
+        let blocks = lifetimes.blocks().iter().zip(&offsets).zip(frees);
+        let mut streams: HashMap<u32, u32> = HashMap::new();
+        let places: Vec<Place> = blocks
+            .map(|((block, &offset), &until)| {
+                let next = streams.len() as u32;
+                let stream = *streams.entry(block.stream).or_insert(next);
+                Place { offset, bytes: block.bytes, stream, until }
+            })
+            .collect();
+        let ends = (0..order.len()).map(|block| offsets[block] + order.bytes(block));
+        Self { bytes: ends.max().unwrap_or(0), places, pages }
+    }
+
+    /// The places, in the order of the blocks' allocation.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Where the blocks go if their memory comes by pages at the capture's end.
+    pub fn pages(&self) -> Option<&Pages> {
+        self.pages.as_ref()
+    }
+
+    /// What the arena takes, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,66 @@
+//! What a layout is made from.
+
+use std::collections::HashMap;
+
+use super::Layout;
+use crate::lifetimes::Lifetimes;
+use regraph_record::journal::{BlockNumber, Entry, Journal};
+use regraph_record::policy::{Programmatic, Reuse};
+
+/// The blocks of a run and when they are in use.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    lifetimes: Lifetimes,
+    frees: Vec<Option<u32>>,
+    reuse: Reuse,
+}
+
+impl Outline {
+    pub(super) fn new(lifetimes: Lifetimes, frees: Vec<Option<u32>>, reuse: Reuse) -> Self {
+        Self { lifetimes, frees, reuse }
+    }
+
+    /// The blocks of a capture, by its record so far, that `keep` says yes to by their addresses. The
+    /// policies are those under which a layout for them is to be followed.
+    pub fn read(
+        journal: &Journal,
+        programmatic: Programmatic,
+        reuse: Reuse,
+        keep: impl Fn(u64) -> bool,
+    ) -> Self {
+        let all = Lifetimes::read(journal, programmatic);
+        let lifetimes = all.only(|lifetime| keep(lifetime.address));
+        let blocks = lifetimes.blocks().iter().zip(0..);
+        let rows: HashMap<BlockNumber, usize> =
+            blocks.map(|(lifetime, row)| (lifetime.block, row)).collect();
+        let mut frees = vec![None; lifetimes.blocks().len()];
+        let mut allocated = 0;
+        for entry in journal.iter() {
+            match entry {
+                Entry::Allocate { block, .. } if rows.contains_key(&block) => allocated += 1,
+                Entry::Free { block } => {
+                    if let Some(&row) = rows.get(&block) {
+                        frees[row] = Some(allocated);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { lifetimes, frees, reuse }
+    }
+
+    /// What each block takes, in bytes, in the order of allocation.
+    pub fn bytes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lifetimes.blocks().iter().map(|block| block.bytes)
+    }
+
+    /// A layout for them. Costs what [`Layout::new`] does.
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.lifetimes, &self.frees, self.reuse)
+    }
+
+    /// A layout with [`Layout::pages`] of `unit` bytes. Costs what [`Layout::with_pages`] does.
+    pub fn layout_with_pages(&self, unit: u64) -> Layout {
+        Layout::with_pages(&self.lifetimes, &self.frees, self.reuse, unit)
+    }
+}

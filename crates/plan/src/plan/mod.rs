@@ -1,0 +1,275 @@
+//! Physical memory for addresses, after the capture.
+//!
+//! While a program is captured nothing runs, so its blocks need addresses and no memory. At the end it
+//! is known who precedes whom, and each page of physical memory can serve a chain of pages of
+//! addresses. What a plan costs is mappings: some 20 us each, for any size.
+//!
+//! Pages of addresses in use together are one run (`pages`). The cover (`cover`) says how much
+//! runs pass on to each other, `threads` which physical pages these are, so that neighbours stay
+//! together, and `pieces` cuts where they do not. Runs are joined where that saves mappings, for no
+//! memory more or for as much as a limit of mappings asks for (`budget`). Pieces that are there already
+//! are put where they fit (`held`); for graphs that are there already one set of pieces is found anew
+//! (`compact`). Where memory may be shared by bytes, pages of addresses that are in use in other bytes are one page
+//! of memory at the same time (`joint`). `design/plan.md` has the whole story.
+
+mod budget;
+mod choose;
+mod compact;
+mod cost;
+mod held;
+mod joint;
+mod pages;
+mod pieces;
+mod pool;
+mod tape;
+mod threads;
+mod together;
+
+pub use compact::{Compacted, Used, User};
+pub use cost::Costs;
+
+use std::time::Duration;
+
+use crate::cover::Cover;
+use crate::lifetimes::Lifetimes;
+use regraph_record::policy::PlanShare;
+
+use budget::Found;
+use held::HeldPages;
+use joint::Joint;
+use pages::Runs;
+
+/// The least memory for blocks at their addresses, in bytes: [`Plan::minimum_bytes`] without a plan.
+///
+/// # Panics
+/// Panics if the granularity is 0.
+pub fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
+    let runs = Runs::new(lifetimes, granularity, &Joint::default());
+    Cover::new(&runs.items(&runs.order())).minimum * granularity
+}
+
+/// What a plan may come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The most mappings; `None` for as many as the least memory needs.
+    pub max_mappings: Option<usize>,
+    /// The most bytes of a piece of memory; `None` for any. Pieces cannot be taken apart, so a pool of
+    /// many graphs that is to need no more than its largest has small ones: of the device's
+    /// granularity to be certain.
+    pub max_piece_bytes: Option<u64>,
+    /// The most time that mapping may take, as a share of the capture's own until its end, in percent;
+    /// `None` for any. It is reckoned with [`Costs::default`], by who knows the capture's time.
+    pub max_share_percent: Option<u64>,
+    /// How many graphs with plans the pool is to have at one time, this one too; `None` for any number. New
+    /// pieces are cut for later graphs to find sizes that fit, at the price of mappings: not so those of
+    /// the last.
+    pub pool_graphs: Option<usize>,
+    /// Whether two pages of addresses may lie on one page of memory at the same time.
+    pub share: PlanShare,
+}
+
+impl Options {
+    /// Sets the most mappings.
+    #[must_use]
+    pub fn max_mappings(mut self, mappings: Option<usize>) -> Self {
+        self.max_mappings = mappings;
+        self
+    }
+
+    /// Sets the most bytes of a piece of memory.
+    #[must_use]
+    pub fn max_piece_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.max_piece_bytes = bytes;
+        self
+    }
+
+    /// Sets the most time that mapping may take, as a share of the capture's own, in percent.
+    #[must_use]
+    pub fn max_share_percent(mut self, percent: Option<u64>) -> Self {
+        self.max_share_percent = percent;
+        self
+    }
+
+    /// Sets how many graphs with plans the pool is to have.
+    #[must_use]
+    pub fn pool_graphs(mut self, graphs: Option<usize>) -> Self {
+        self.pool_graphs = graphs;
+        self
+    }
+
+    /// Sets whether two pages of addresses may lie on one page of memory at the same time.
+    #[must_use]
+    pub fn share(mut self, share: PlanShare) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// The same for a capture that has taken so long: with a share of its time as a number of mappings.
+    #[must_use]
+    pub fn after(&self, time: Duration) -> Self {
+        let most = self.max_share_percent.map(|percent| {
+            let costs = Costs::default();
+            let share = time.as_nanos() * u128::from(percent) / 100;
+            let each = (costs.map + costs.set_access).as_nanos().max(1);
+            usize::try_from(share / each).unwrap_or(usize::MAX)
+        });
+        let max_mappings = most.into_iter().chain(self.max_mappings).min();
+        Self { max_mappings, max_share_percent: None, ..self.clone() }
+    }
+}
+
+/// A piece that is there already. Graphs that never run beside the planned one use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// Whether what is not freed may lie there too. Else only what is.
+    pub lasting: bool,
+}
+
+/// A piece of physical memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its size, a multiple of the granularity.
+    pub bytes: u64,
+    /// Which of the pieces that were there already it is; `None` for a new one.
+    pub held: Option<u32>,
+    /// Whether something lies there that was not freed: no other graph may use it while that is live.
+    pub lasting: bool,
+}
+
+/// A piece at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// Where, a multiple of the granularity.
+    pub address: u64,
+    /// The piece, which is mapped whole.
+    pub piece: u32,
+}
+
+/// Which memory lies behind which addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The memory.
+    pub pieces: Vec<Piece>,
+    /// Where it is mapped, by address. Every page with a block that was used, or that was not freed,
+    /// is in one of them.
+    pub mappings: Vec<Mapping>,
+    /// The least memory for these pages of addresses, in bytes, were nothing there already; pages that lie on
+    /// one page of memory at the same time count once. No placement of the same pages that adds no edges to the
+    /// graph needs less.
+    pub minimum_bytes: u64,
+    /// How many bytes more are new than with held pieces that fit and without a limit of mappings.
+    pub excess_bytes: u64,
+    /// Whether there are more mappings than [`Options::max_mappings`] although there are as few as
+    /// possible: the addresses fall into more runs, or pieces may not be as large as these.
+    pub over_budget: bool,
+}
+
+impl Plan {
+    /// Plans for a capture's blocks.
+    ///
+    /// `granularity` is the device's, in bytes; `held` are pieces that are there already; those whose
+    /// sizes are no multiple of the granularity are not used. The same input always leads to the same
+    /// plan.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
+    pub fn new(lifetimes: &Lifetimes, granularity: u64, held: &[Held], options: &Options) -> Self {
+        Self::joint(lifetimes, granularity, held, options, &[], false)
+    }
+
+    /// The same with new pieces cut into ever smaller ones, each a quarter or third of what is left, as far as the
+    /// options allow so many mappings: later graphs whose blocks have other sizes can use them, since
+    /// sums of them come to every size up to the whole.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
+    pub fn for_pool(
+        lifetimes: &Lifetimes,
+        granularity: u64,
+        held: &[Held],
+        options: &Options,
+    ) -> Self {
+        Self::joint(lifetimes, granularity, held, options, &[], true)
+    }
+
+    /// The same as [`Plan::for_pool`] or, unless `for_pool`, as [`Plan::new`], where memory may be shared by bytes.
+    ///
+    /// With [`Options::share`] of bytes, each of `told` is a set of addresses of pages that are to lie on one page of
+    /// memory. What cannot, since blocks at two of its addresses are in use in one line of 512 bytes and in no order,
+    /// is left out of it. If the plan is better without any of them, or the limit of mappings asks for it, none is used.
+    ///
+    /// # Panics
+    /// Panics if the granularity is 0.
+    pub fn joint(
+        lifetimes: &Lifetimes,
+        granularity: u64,
+        held: &[Held],
+        options: &Options,
+        told: &[Vec<u64>],
+        for_pool: bool,
+    ) -> Self {
+        let told = if options.share == PlanShare::Bytes { told } else { &[] };
+        let joint = Joint::new(lifetimes, granularity, told);
+        let budget = options.max_mappings.unwrap_or(usize::MAX);
+        let most = options.max_piece_bytes.map_or(u64::MAX, |most| (most / granularity).max(1));
+        let mut runs = Runs::new(lifetimes, granularity, &Joint::default());
+        let mut found = budget::within(&runs, budget, most);
+        let (mut minimum, mut lasting) = (found.minimum, runs.lasting());
+        if !joint.is_empty() {
+            let shared = joint.worth(lifetimes, granularity);
+            let other = budget::within(&shared, budget, most);
+            if other.minimum <= minimum {
+                (minimum, lasting) = (other.minimum, shared.lasting());
+            }
+            if !other.over && other.weight() < found.weight() {
+                (found, runs) = (other, shared);
+            }
+        }
+        let Found { layout, over, .. } = found;
+        let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(granularity);
+        let named = held.iter().zip(0..).filter(|(held, _)| whole(held.bytes));
+        let (for_any, others): (Vec<_>, Vec<_>) = named.partition(|(held, _)| held.lasting);
+        let pages = |held: Vec<(&Held, u32)>| -> Vec<(u64, u32)> {
+            held.into_iter().map(|(held, name)| (held.bytes / granularity, name)).collect()
+        };
+        let held = HeldPages { lasting: pages(for_any), others: pages(others) };
+        let spare = budget.saturating_sub(layout.mappings.len());
+        let parts = held::fit(&layout, &held, spare, for_pool);
+        let (layout, held_by) = layout.parted(&parts, &runs);
+
+        let piece = |(&(pages, lasting), &held): (&(u64, bool), &Option<u32>)| Piece {
+            bytes: pages * granularity,
+            held,
+            lasting,
+        };
+        let mapping = |&(page, piece): &(u64, u32)| Mapping { address: page * granularity, piece };
+        let mut plan = Self {
+            pieces: layout.pieces.iter().zip(&held_by).map(piece).collect(),
+            mappings: layout.mappings.iter().map(mapping).collect(),
+            minimum_bytes: minimum * granularity,
+            excess_bytes: 0,
+            over_budget: over,
+        };
+        let sum = |held: &[(u64, u32)]| held.iter().map(|held| held.0).sum::<u64>();
+        let (for_lasting, for_others) = (sum(&held.lasting), sum(&held.others));
+        let there = for_others + for_lasting.saturating_sub(lasting);
+        let needed =
+            lasting.saturating_sub(for_lasting) + (minimum - lasting).saturating_sub(there);
+        plan.excess_bytes = plan.new_bytes().saturating_sub(needed * granularity);
+        plan
+    }
+
+    /// Bytes of all pieces, of those that were there already too.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.bytes).sum()
+    }
+
+    /// Bytes of pieces that are new.
+    pub fn new_bytes(&self) -> u64 {
+        self.pieces.iter().filter(|piece| piece.held.is_none()).map(|piece| piece.bytes).sum()
+    }
+}
