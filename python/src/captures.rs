@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::{CaptureId, StreamHandle};
@@ -24,6 +23,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(captures, module)?)?;
     module.add_function(wrap_pyfunction!(learn, module)?)?;
     module.add_function(wrap_pyfunction!(learned, module)?)?;
+    module.add_function(wrap_pyfunction!(forget_run, module)?)?;
+    module.add_function(wrap_pyfunction!(forget_learned, module)?)?;
     module.add_function(wrap_pyfunction!(record_use, module)?)?;
     module.add_function(wrap_pyfunction!(record_trace, module)?)
 }
@@ -79,6 +80,18 @@ fn learn(py: Python<'_>, device: u32) -> PyResult<()> {
 #[pyfunction]
 fn learned(py: Python<'_>, device: u32) -> PyResult<usize> {
     py.detach(|| allocator()?.learned(device).map_err(raised))
+}
+
+/// Ends what `learn` began, and keeps nothing of it.
+#[pyfunction]
+fn forget_run(py: Python<'_>, device: u32) -> PyResult<()> {
+    py.detach(|| allocator()?.forget_run(device).map_err(raised))
+}
+
+/// Forgets all that was learned on a device.
+#[pyfunction]
+fn forget_learned(py: Python<'_>, device: u32) -> PyResult<()> {
+    py.detach(|| allocator()?.forget_learned(device).map_err(raised))
 }
 
 /// Closes a capture that is about to end, and has its graph judged; raises `Refused`.
@@ -160,10 +173,15 @@ fn record_use(py: Python<'_>, address: usize, stream: usize) -> PyResult<()> {
 #[pyo3(signature = (path=None))]
 fn record_trace(py: Python<'_>, path: Option<PathBuf>) -> PyResult<()> {
     py.detach(|| {
-        let allocator = allocator()?;
-        allocator.keep_journals(path.is_some()).map_err(raised)?;
-        traces::record(path);
-        Ok::<_, PyErr>(())
+        let keeps = path.is_some();
+        if !keeps {
+            // Nothing is written from here on, also where a device refuses.
+            traces::record(None);
+        }
+        allocator()?.keep_journals(keeps).map_err(raised)?;
+        if keeps {
+            traces::record(path);
+        }
+        Ok(())
     })
-    .map_err(|error: PyErr| PyRuntimeError::new_err(error.to_string()))
 }

@@ -1,42 +1,85 @@
-//! What is raised in Python.
+//! What is raised in Python: `regraph.Error`, and what derives from it.
 
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
 use pyo3::PyErr;
 use regraph::engine;
-use regraph_plugin::Error;
+use regraph_plugin::Error as Failed;
 
 use crate::hooks::Failure;
 
-create_exception!(_native, Refused, PyRuntimeError, "A capture's graph must never run.");
-create_exception!(_native, OutOfMemory, PyMemoryError, "A request for memory that failed.");
+create_exception!(
+    regraph,
+    Error,
+    PyRuntimeError,
+    "Something that regraph cannot do; the message says what, and what to do about it."
+);
+create_exception!(regraph, Refused, Error, "A capture's graph must never run.");
+
+/// A request for memory that failed: an [`Error`], and a `MemoryError`.
+static OUT_OF_MEMORY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("Error", py.get_type::<Error>())?;
+    module.add("Refused", py.get_type::<Refused>())?;
+    module.add("OutOfMemory", out_of_memory_type(py)?)
+}
+
+fn out_of_memory_type(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    let made = OUT_OF_MEMORY.get_or_try_init(py, || {
+        let bases = (py.get_type::<Error>(), py.get_type::<PyMemoryError>());
+        let names = PyDict::new(py);
+        names.set_item("__module__", "regraph")?;
+        names.set_item("__doc__", "A request for memory that failed.")?;
+        // A class statement, as the interpreter runs it.
+        let made = py.get_type::<PyType>().call1(("OutOfMemory", bases, names))?;
+        Ok::<_, PyErr>(made.cast_into::<PyType>()?.unbind())
+    });
+    Ok(made?.bind(py))
+}
+
+fn out_of_memory(told: String) -> PyErr {
+    Python::attach(|py| match out_of_memory_type(py) {
+        Ok(kind) => PyErr::from_type(kind.clone(), told),
+        Err(error) => error,
+    })
+}
+
+/// What regraph cannot do, as an exception.
+pub(crate) fn error(told: impl ToString) -> PyErr {
+    Error::new_err(told.to_string())
+}
 
 /// An error of the plug-in as an exception.
-pub(crate) fn raised(error: Error) -> PyErr {
-    match error {
-        Error::Engine(
+pub(crate) fn raised(failed: Failed) -> PyErr {
+    match failed {
+        Failed::Engine(
             refusal @ (engine::Error::Refused(_)
             | engine::Error::CaptureAgain(_)
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
         ) => Refused::new_err(refusal.to_string()),
-        Error::Engine(engine::Error::ResumeOutOfMemory(report)) => {
-            OutOfMemory::new_err(report.to_string())
+        Failed::Engine(engine::Error::ResumeOutOfMemory(report)) => {
+            out_of_memory(report.to_string())
         }
-        other => PyRuntimeError::new_err(other.to_string()),
+        other => error(other),
     }
 }
 
 /// What a request for memory failed with, as an exception.
-pub(crate) fn not_allocated(error: Error) -> PyErr {
-    match error.out_of_memory() {
-        Some(report) => OutOfMemory::new_err(report.to_string()),
-        None => raised(error),
+pub(crate) fn not_allocated(failed: Failed) -> PyErr {
+    match failed.out_of_memory() {
+        Some(report) => out_of_memory(report.to_string()),
+        None => raised(failed),
     }
 }
 
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
-        PyRuntimeError::new_err(failure.message)
+        error(failure.message)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use regraph::driver::{ExecutableHandle, HostApi};
 use regraph::engine::Config;
@@ -13,7 +12,7 @@ use regraph_trace::Trace;
 
 use crate::allocator::allocator;
 use crate::captures::stream;
-use crate::errors::raised;
+use crate::errors::{self, raised};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(estimate, module)?)?;
@@ -50,7 +49,7 @@ fn capture_shown(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
                 regraph_trace::from_journal(journal, origin, 0).map(|trace| shown().push(trace));
         };
         allocator()?.capture_shown(device, origin, show).map_err(raised)?;
-        noted.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+        noted.map_err(errors::error)
     })
 }
 
@@ -75,7 +74,7 @@ fn estimated(py: Python<'_>, device: u32) -> PyResult<u64> {
         if allocator.plans_captures() {
             settings.plan = PlanChoice::Exact;
         }
-        let failed = |error: regraph::Error| PyRuntimeError::new_err(error.to_string());
+        let failed = |failure: regraph::Error| errors::error(failure);
         let driver = allocator.engine(device).map_err(raised)?.driver();
         let probe = Probe::like(driver, Config::default().settings(settings)).map_err(failed)?;
         let mut held = Vec::new();

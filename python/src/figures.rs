@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError};
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::StreamHandle;
@@ -14,7 +14,7 @@ use regraph::snapshot::{Action, Snapshot};
 
 use crate::allocator::{allocator, fraction};
 use crate::captures::stream;
-use crate::errors::raised;
+use crate::errors::{self, raised};
 use crate::stacks;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -85,7 +85,7 @@ fn snapshot(py: Python<'_>, device: Option<u32>) -> PyResult<String> {
         }
         let mut text = Vec::new();
         snapshot.write_json(&mut text).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        String::from_utf8(text).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+        String::from_utf8(text).map_err(errors::error)
     })
 }
 

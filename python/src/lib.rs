@@ -27,21 +27,19 @@ mod traces;
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use regraph::engine::Config;
-use regraph::settings::Programmatic;
-use regraph::settings::{Settings, SettingsError};
+use regraph::settings::SettingsError;
+use regraph_plugin::of_hosts;
 
 /// Makes the allocator; `None` stands for what the environment says. `pytorch` is the text that is meant for
 /// PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
 #[pyfunction]
 #[pyo3(signature = (settings, check, pytorch))]
 fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult<Vec<String>> {
-    let environment = std::env::var("REGRAPH_ALLOC_CONF").ok();
-    let settings_text = settings.or(environment.as_deref());
     let wrong = |error: SettingsError| PyValueError::new_err(error.to_string());
-    let (base, unused) = Settings::default().overlaid_by_pytorch(pytorch).map_err(wrong)?;
+    let (base, unused) = of_hosts().overlaid_by_pytorch(pytorch).map_err(wrong)?;
     let settings = match settings {
         Some(text) => base.overlaid(text),
         None => base.overlaid_by_environment(),
@@ -50,20 +48,11 @@ fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult
     if let Some(check) = check {
         settings.check = check;
     }
-    let said = |key| settings_text.is_some_and(|text| text.contains(key));
-    // Tensors are sent to other processes, and communication libraries register their memory.
-    settings.exportable |= !said("exportable");
-    if !said("programmatic") {
-        // cuBLAS and other libraries launch kernels programmatically. Such a kernel must wait for its
-        // predecessor before it touches memory that it was handed: outside captures too, PyTorch
-        // reuses a stream's freed memory on the stream at once.
-        settings.programmatic = Programmatic::Trust;
-    }
     let history = settings.history > 0;
     // Python frees what is live at the end of the process; late uses are for tests.
     let config = Config::default().settings(settings).report_leaks(false).find_late_uses(false);
     if !allocator::start(config) {
-        return Err(PyRuntimeError::new_err("regraph was started before in this process"));
+        return Err(errors::error("regraph was started before in this process"));
     }
     stacks::want(history);
     Ok(unused)
@@ -75,10 +64,17 @@ fn change_settings(py: Python<'_>, text: &str) -> PyResult<Vec<String>> {
     py.detach(|| allocator::change_settings(text))
 }
 
+/// Whether memory that is asked for from now on can sleep: whether segments grow, and freed memory is kept.
+#[pyfunction]
+fn memory_sleeps() -> PyResult<bool> {
+    let settings = allocator::allocator()?.settings();
+    Ok(settings.expandable_segments && settings.caching)
+}
+
 /// The file of this library.
 #[pyfunction]
 fn library_path() -> PyResult<String> {
-    shim::path().ok_or_else(|| PyRuntimeError::new_err("the loader does not know this library"))
+    shim::path().ok_or_else(|| errors::error("the loader does not know this library"))
 }
 
 /// The crate's version.
@@ -112,13 +108,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     regraph::log_to_stderr();
     module.add_function(wrap_pyfunction!(start, module)?)?;
     module.add_function(wrap_pyfunction!(change_settings, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_sleeps, module)?)?;
     module.add_function(wrap_pyfunction!(library_path, module)?)?;
     module.add_function(wrap_pyfunction!(version, module)?)?;
     module.add("hooks", wrap_pyfunction!(hooks_by_name, module)?)?;
     module.add_function(wrap_pyfunction!(throws_out_of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(is_allocator_class, module)?)?;
-    module.add("Refused", module.py().get_type::<errors::Refused>())?;
-    module.add("OutOfMemory", module.py().get_type::<errors::OutOfMemory>())?;
+    errors::register(module)?;
     captures::register(module)?;
     doors::register(module)?;
     estimates::register(module)?;

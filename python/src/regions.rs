@@ -23,6 +23,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(region_tags, module)?)?;
     module.add_function(wrap_pyfunction!(regions, module)?)?;
     module.add_function(wrap_pyfunction!(read_kept, module)?)?;
+    module.add_function(wrap_pyfunction!(retain_backups, module)?)?;
     module.add_function(wrap_pyfunction!(region_host_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(free_region_host, module)?)
 }
@@ -167,6 +168,15 @@ fn read_kept(py: Python<'_>, address: u64, offset: u64, bytes: u64, to: usize) -
             }
         };
         allocator()?.show_kept(address, (offset, bytes), copy).map_err(raised)
+    })
+}
+
+/// Sets whether what is kept of regions stays on the host when they wake.
+#[pyfunction]
+fn retain_backups(py: Python<'_>, retains: bool) -> PyResult<()> {
+    py.detach(|| {
+        allocator()?.retain_backups(retains);
+        Ok(())
     })
 }
 

@@ -205,6 +205,15 @@ impl<D: Driver> Engine<D> {
         Ok(blocks)
     }
 
+    /// Ends what [`Engine::learn`] began, and keeps nothing of it: the run was not the work that is to be captured.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn forget_run(&self) -> Result<(), Error> {
+        self.lock()?.lessons.requests = None;
+        Ok(())
+    }
+
     /// Forgets all that was learned from runs and captures. Captures that follow a layout already go on.
     ///
     /// # Errors

@@ -76,6 +76,10 @@ struct State<D: Transfer> {
     /// Of the regions for which something was said.
     backups: BTreeMap<String, Backup>,
     kept: BTreeMap<PoolId, Kept>,
+    /// Whether what woke stays on the host as it was, to be shown.
+    retains: bool,
+    /// That, of pools that are awake: no copy to the device ever reads it.
+    retained: BTreeMap<PoolId, Kept>,
     host: HostMemory,
     /// Copies and nothing else; made with the first sleep.
     stream: Option<StreamHandle>,
@@ -108,6 +112,8 @@ impl<D: Transfer> Regions<D> {
         let state = State {
             backups: BTreeMap::new(),
             kept: BTreeMap::new(),
+            retains: false,
+            retained: BTreeMap::new(),
             host: HostMemory::default(),
             stream: None,
             under_way: VecDeque::new(),
@@ -127,6 +133,15 @@ impl<D: Transfer> Regions<D> {
     /// nothing was said have [`Backup::Host`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
         self.lock().backups.insert(tag.into(), backup);
+    }
+
+    /// Sets whether what is kept of a pool stays on the host when the pool wakes, until it sleeps again or is
+    /// destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
+    /// sleep.
+    pub fn retain(&self, retains: bool) {
+        let mut state = self.lock();
+        state.retains = retains;
+        self.tidy(&mut state);
     }
 
     /// Gives the device memory of regions back to the driver, of all of them with `None`, and returns
@@ -173,6 +188,7 @@ impl<D: Transfer> Regions<D> {
             return Ok(0);
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
+        state.drop_retained(|pool| ids.contains(pool));
         let stream = state.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
@@ -213,6 +229,11 @@ impl<D: Transfer> Regions<D> {
         resume_launches(&owned(&self.engine, &ids).0, || {
             let came =
                 state.moving(self, stream, pools, |moving| self.engine.wake_pools(&ids, moving));
+            if came.is_ok() && state.retains {
+                let woken = ids.iter().filter_map(|id| Some((*id, state.kept.remove(id)?)));
+                let woken: Vec<_> = woken.collect();
+                state.retained.extend(woken);
+            }
             self.tidy(&mut state);
             came
         })?
@@ -244,14 +265,16 @@ impl<D: Transfer> Regions<D> {
             region.pools.push(pool);
             region.awake_bytes += awake;
             region.asleep_bytes += asleep;
-            region.host_bytes += state.kept.get(&pool).map_or(0, Kept::bytes);
+            let kept = [&state.kept, &state.retained].into_iter().filter_map(|of| of.get(&pool));
+            region.host_bytes += kept.map(Kept::bytes).sum::<u64>();
         }
         regions.into_values().collect()
     }
 
     /// Shows what the host keeps of `bytes` bytes at an address of a sleeping pool, part by part and in order:
     /// where a part is, and its size in bytes. It stays there until `show` returns. False, and nothing is
-    /// shown, where the pool is awake or not all of it is kept.
+    /// shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
+    /// retained is what lay there at the pool's latest sleep.
     ///
     /// # Errors
     /// The driver's.
@@ -265,7 +288,8 @@ impl<D: Transfer> Regions<D> {
         // One that could not go may have copies under way.
         state.wait_for_copies(&self.engine)?;
         let asleep = self.engine.keeper_of(pool) == Some(self.number);
-        let Some(kept) = state.kept.get(&pool).filter(|_| asleep) else { return Ok(false) };
+        let kept = if asleep { state.kept.get(&pool) } else { state.retained.get(&pool) };
+        let Some(kept) = kept else { return Ok(false) };
         let parts = kept.places(address, bytes);
         parts.iter().flatten().for_each(|&(place, bytes)| show(place, bytes));
         Ok(parts.is_some())
@@ -327,10 +351,25 @@ impl<D: Transfer> Regions<D> {
             stays
         });
         state.host.put_back(spans);
+        let retains = state.retains;
+        state.drop_retained(|pool| !retains || self.engine.pool_memory(*pool).is_none());
     }
 }
 
 impl<D: Transfer> State<D> {
+    /// Gives up what is retained of some pools.
+    fn drop_retained(&mut self, goes: impl Fn(&PoolId) -> bool) {
+        let mut spans = Vec::new();
+        self.retained.retain(|pool, kept| {
+            let goes = goes(pool);
+            if goes {
+                spans.append(&mut kept.take_spans());
+            }
+            !goes
+        });
+        self.host.put_back(spans);
+    }
+
     fn backup(&self, tag: &str) -> Backup {
         self.backups.get(tag).copied().unwrap_or_default()
     }

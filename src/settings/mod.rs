@@ -177,6 +177,11 @@ impl Settings {
         Self::default().overlaid(text)
     }
 
+    /// Every key with its value, as the text has it; empty where there is none, which the text cannot say.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        keys::KEYS.iter().map(|key| (key.name, (key.write)(self)))
+    }
+
     /// What they say of plans, if captures are to have any.
     pub fn plan_options(&self) -> Option<Options> {
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -240,10 +245,9 @@ impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::default();
         let mut separator = "";
-        for key in keys::KEYS {
-            let value = (key.write)(self);
-            if value != (key.write)(&default) {
-                write!(f, "{separator}{}:{value}", key.name)?;
+        for ((key, value), (_, left_out)) in self.values().zip(default.values()) {
+            if value != left_out {
+                write!(f, "{separator}{key}:{value}")?;
                 separator = ",";
             }
         }

@@ -276,6 +276,21 @@ fn what_is_forgotten_is_not_followed() {
     leave(&bench, [report]);
 }
 
+#[test]
+fn a_run_that_is_given_up_is_not_followed_and_leaves_the_others() {
+    let bench = bench_on(SimConfig::default(), learning());
+    let streams: [StreamHandle; 1] = bench.streams();
+    warm_up(&bench, &streams, &chain(4));
+    bench.engine.learn().unwrap();
+    let block = bench.engine.allocate(bench.pool, 3 * MIB, streams[0]).unwrap();
+    bench.engine.free(block.id).unwrap();
+    bench.engine.forget_run().unwrap();
+    assert_eq!(bench.engine.learned().unwrap(), 0);
+    let report = capture(&bench, &streams, &chain(4));
+    assert!(report.layout.is_some());
+    leave(&bench, [report]);
+}
+
 /// Recorded captures lie in little more than the least memory after a run outside captures.
 #[test]
 fn recorded_captures_need_little_more_than_the_least() {

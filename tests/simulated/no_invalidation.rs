@@ -322,6 +322,16 @@ fn steps() -> BTreeMap<&'static str, Step> {
             drop(h.plugin.sleep(None));
             drop(h.plugin.try_sleep(None));
         }),
+        ("compaction", |h| {
+            drop(h.plugin.compact(0, None));
+            drop(h.plugin.compact(0, Some(IDLE)));
+            drop(h.plugin.excess_bytes(0, None));
+        }),
+        ("learning", |h| {
+            drop(h.plugin.learn(0));
+            drop(h.plugin.allocate(4 * MIB, 0, h.eager));
+            drop((h.plugin.forget_run(0), h.plugin.learned(0), h.plugin.forget_learned(0)));
+        }),
         ("the capture fails", |h| drop(h.plugin.capture_failed(0, h.own))),
     ])
 }

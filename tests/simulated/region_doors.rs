@@ -371,6 +371,49 @@ fn what_is_kept_can_be_read_while_it_sleeps() {
 }
 
 #[test]
+fn what_is_kept_can_stay_when_it_wakes() {
+    let h = Host::new();
+    let mut held = Held::new();
+    h.plugin.retain_backups(true);
+    let address = h.within("kept", || h.write(&mut held, 40, 1));
+    let read = || {
+        let mut parts = Vec::new();
+        let read =
+            h.plugin.show_kept(address, (0, 40 * MIB), |place, bytes| parts.push((place, bytes)));
+        (read.unwrap(), parts)
+    };
+    let mut host = None;
+    for tag in 2..5 {
+        assert_eq!(h.plugin.sleep(None).unwrap(), 40 * MIB);
+        let asleep = read();
+        assert!(asleep.0);
+        h.plugin.wake(None).unwrap();
+        assert_eq!(read(), asleep);
+        // The next sleep takes the same memory of the host, and keeps what the block holds by then.
+        let locked = h.plugin.region_host_bytes();
+        assert_eq!(*host.get_or_insert(locked), locked);
+        assert_eq!(h.plugin.regions(0)[0].host_bytes, 40 * MIB);
+        assert_eq!(h.plugin.free_region_host().unwrap(), 0);
+        h.is_whole(&held);
+        held[0].2 = tag;
+        submit(&h.drivers[0], h.stream, &[], &held);
+    }
+    // Of a sleep without a backup nothing is read, nor written to the device.
+    h.plugin.set_region_backup("kept", Backup::None);
+    h.plugin.sleep(None).unwrap();
+    h.plugin.wake(None).unwrap();
+    assert!(!read().0);
+    h.plugin.set_region_backup("kept", Backup::Host);
+    h.plugin.sleep(None).unwrap();
+    h.plugin.wake(None).unwrap();
+    assert!(read().0);
+    h.plugin.retain_backups(false);
+    assert!(!read().0);
+    assert!(h.plugin.free_region_host().unwrap() > 0);
+    assert_eq!(h.plugin.region_host_bytes(), 0);
+}
+
+#[test]
 fn names_that_were_never_used_are_refused_and_those_without_memory_are_not() {
     let h = Host::new();
     for call in [Plugin::sleep, Plugin::try_sleep, Plugin::wake] {

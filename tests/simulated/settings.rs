@@ -632,3 +632,25 @@ fn texts_for_pytorch_lie_over_settings() {
     let own = settings.overlaid("max_split_size_mb:256").unwrap();
     assert_eq!((own.max_split_bytes, own.check), (Some(256 << 20), false));
 }
+
+/// The table that users of the Python package read names each key, with what it is where nothing is said.
+#[test]
+fn pythons_table_of_settings_is_true() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/python/README.md");
+    let readme = std::fs::read_to_string(path).unwrap();
+    let (_, table) = readme.split_once("| Key | Default | Meaning |").expect("a table of settings");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with("| `"));
+    let told: Vec<(String, String)> = rows
+        .map(|row| {
+            let mut cells = row.trim_matches('|').split(" | ").map(str::trim);
+            let key = cells.next().unwrap().trim_matches('`');
+            let default = cells.next().unwrap();
+            let value = default.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
+            // Words stand for what the text cannot say.
+            (key.to_owned(), value.unwrap_or_default().to_owned())
+        })
+        .collect();
+    let settings = regraph_plugin::of_hosts();
+    let values: Vec<_> = settings.values().map(|(key, value)| (key.to_owned(), value)).collect();
+    assert_eq!(told, values);
+}

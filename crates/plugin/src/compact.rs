@@ -1,10 +1,9 @@
 //! Pools of planned captures that give back what their graphs need no more.
 
 use regraph::driver::Transfer;
-use regraph::engine::PoolId;
+use regraph::engine::{self, PoolId};
 
-use super::device::Device;
-use super::pools::PoolKey;
+use super::pools::{PoolKey, Pools};
 use super::{Error, Plugin};
 
 impl<D: Transfer> Plugin<D> {
@@ -13,17 +12,27 @@ impl<D: Transfer> Plugin<D> {
     /// [`Engine::compact_pool`](regraph::engine::Engine::compact_pool). Where an earlier call has left a
     /// pool short of a part of its memory, it comes back first.
     ///
-    /// The host has waited for all graphs of these pools, and launches none before this has returned. What
+    /// Waits for the device first. The host launches no graph of these pools before this has returned. What
     /// they have left in blocks that are freed is lost.
     ///
     /// # Errors
     /// Those of that call, of the first pool that has one, when all others are done;
+    /// [`engine::Error::DeviceCaptures`], also where a capture may begin any time;
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had. After an error of the
     /// driver's no graph of the pool may be launched before another call has succeeded.
     pub fn compact(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
+        const CALL: &str = "compact";
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
+        // Routes are added under this lock: no capture begins while the device is waited for.
+        let mut pools = device.pools();
+        let named = graph_pools(&pools, key, CALL)?;
+        device.end_late(&mut pools);
+        if device.captures() || !device.engine.wait_for_device()? {
+            return Err(engine::Error::DeviceCaptures { call: CALL }.into());
+        }
         let mut gone = Ok(0);
-        for pool in device.graph_pools(key, "compact")? {
+        for pool in named {
             let whole = match device.engine.is_short(pool) {
                 Ok(true) => device.engine.resume_pool(pool).map(drop),
                 known => known.map(drop),
@@ -43,22 +52,23 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
     pub fn excess_bytes(&self, device: u32, key: Option<PoolKey>) -> Result<u64, Error> {
         let device = self.device(device)?;
-        let pools = device.graph_pools(key, "excess_bytes")?.into_iter();
+        let pools = graph_pools(&device.pools(), key, "excess_bytes")?.into_iter();
         pools.map(|pool| Ok(device.engine.excess_bytes(pool)?)).sum()
     }
 }
 
-impl<D: Transfer> Device<D> {
-    /// The pool of a name, or all that graphs may be in.
-    fn graph_pools(&self, key: Option<PoolKey>, call: &'static str) -> Result<Vec<PoolId>, Error> {
-        let pools = self.pools();
-        let Some(key) = key else {
-            let named = pools.private.values().map(|private| private.pool);
-            let mut all: Vec<PoolId> = named.chain(pools.strays.values().copied()).collect();
-            all.sort_unstable();
-            return Ok(all);
-        };
-        let known = pools.private.get(&key).map(|private| private.pool);
-        Ok(vec![known.ok_or(Error::UnknownPool { call, key })?])
-    }
+/// The pool of a name, or all that graphs may be in.
+fn graph_pools(
+    pools: &Pools,
+    key: Option<PoolKey>,
+    call: &'static str,
+) -> Result<Vec<PoolId>, Error> {
+    let Some(key) = key else {
+        let named = pools.private.values().map(|private| private.pool);
+        let mut all: Vec<PoolId> = named.chain(pools.strays.values().copied()).collect();
+        all.sort_unstable();
+        return Ok(all);
+    };
+    let known = pools.private.get(&key).map(|private| private.pool);
+    Ok(vec![known.ok_or(Error::UnknownPool { call, key })?])
 }

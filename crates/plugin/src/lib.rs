@@ -34,6 +34,7 @@ mod pools;
 mod regions;
 mod reports;
 mod routes;
+mod settings;
 mod sharing;
 mod sources;
 mod watch;
@@ -48,6 +49,7 @@ pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
+pub use settings::of_hosts;
 pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 
@@ -87,6 +89,8 @@ pub struct Plugin<D: Transfer> {
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
     backups: regions::Backups,
+    /// Whether what is kept of regions stays when they wake.
+    retains: AtomicBool,
     graph_region: regions::GraphRegion,
     stays: regions::Stays,
     under_way: Arc<launches::UnderWay>,
@@ -104,9 +108,7 @@ impl<D: Transfer> Plugin<D> {
         config: Config,
         connect: impl Fn(u32) -> Result<D, DriverError> + Send + Sync + 'static,
     ) -> Self {
-        /// As much as pays, where the settings do not say.
-        const AHEAD: u64 = 64 << 20;
-        let ahead = config.settings.growth_step_bytes.unwrap_or(AHEAD);
+        let ahead = config.settings.growth_step_bytes.unwrap_or(settings::AHEAD);
         let plan = config.settings.plan_options();
         let mut config = config.late_ends(true).foreign_nodes(true);
         config.settings.growth_step_bytes = None;
@@ -128,6 +130,7 @@ impl<D: Transfer> Plugin<D> {
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
             backups: Mutex::default(),
+            retains: AtomicBool::new(false),
             graph_region: Arc::default(),
             stays: Mutex::default(),
             under_way: Arc::default(),
@@ -245,6 +248,22 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.learned()?)
     }
 
+    /// Ends what [`Plugin::learn`] began, and keeps nothing of it: [`Engine::forget_run`].
+    ///
+    /// # Errors
+    /// Those of [`Plugin::engine`] and [`Engine::forget_run`].
+    pub fn forget_run(&self, device: u32) -> Result<(), Error> {
+        Ok(self.engine(device)?.forget_run()?)
+    }
+
+    /// Forgets all that was learned on a device: [`Engine::forget_learned`].
+    ///
+    /// # Errors
+    /// Those of [`Plugin::engine`] and [`Engine::forget_learned`].
+    pub fn forget_learned(&self, device: u32) -> Result<(), Error> {
+        Ok(self.engine(device)?.forget_learned()?)
+    }
+
     /// Sets whether captures that are announced as alone from now on have addresses without memory of their
     /// own, as with [`Settings::plan`](regraph::settings::Settings::plan). Their host ends them by
     /// [`Plugin::capture_shown`] and [`Plugin::capture_failed`]: they get no memory then.
@@ -328,6 +347,7 @@ impl<D: Transfer> Plugin<D> {
         for (tag, &backup) in &*backups {
             device.regions.set_backup(tag, backup);
         }
+        device.regions.retain(self.retains.load(Ordering::Relaxed));
         // Another thread may have been faster; then its own is the one.
         Ok(slot.get_or_init(|| Box::new(device)))
     }

@@ -289,6 +289,15 @@ impl<D: Transfer> Plugin<D> {
         Ok(device.regions.show_kept(report.pool, (address + offset, bytes), show)?)
     }
 
+    /// Sets whether what is kept of regions stays on the host when they wake, on every device:
+    /// [`Regions::retain`](regraph::regions::Regions::retain).
+    pub fn retain_backups(&self, retains: bool) {
+        // Held until all devices have it: one that is made meanwhile has it too.
+        let _backups = heard(&self.backups);
+        self.retains.store(retains, Ordering::Relaxed);
+        self.devices().for_each(|device| device.regions.retain(retains));
+    }
+
     /// Page-locked memory of the host that regions of all devices hold, in bytes.
     pub fn region_host_bytes(&self) -> u64 {
         self.devices().map(|device| device.regions.host_bytes()).sum()
