@@ -1,16 +1,19 @@
 """The allocator itself, in Rust. `regraph.torch` and the other doors are its public interface.
 
 Devices are CUDA device numbers, streams are raw handles, sizes are bytes. Everything that can
-fail raises a `RuntimeError` whose message says what happened.
+fail raises an `Error` whose message says what happened.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-class Refused(RuntimeError):
+class Error(RuntimeError):
+    """Something that regraph cannot do; the message says what, and what to do about it."""
+
+class Refused(Error):
     """The checker found an order missing in a finished capture."""
 
-class OutOfMemory(MemoryError):
+class OutOfMemory(Error, MemoryError):
     """A request for memory failed."""
 
 def version() -> str:
@@ -31,6 +34,9 @@ def change_settings(text: str) -> list[str]:
 
     Raises `ValueError` for settings that are wrong.
     """
+
+def memory_sleeps() -> bool:
+    """Whether memory that is asked for from now on can sleep, by the settings."""
 
 def throws_out_of_memory() -> bool:
     """Whether running out of memory raises `torch.OutOfMemoryError`, not only `RuntimeError`."""
@@ -197,8 +203,12 @@ def regions(device: int) -> list[dict[str, Any]]:
 def read_kept(address: int, offset: int, bytes: int, to: int) -> bool:
     """Copies what the host keeps of a part of the block at an address while its region sleeps.
 
-    `to` is the address of room for `bytes` bytes. False where not all of it is kept, and where it is awake.
+    `to` is the address of room for `bytes` bytes. False where not all of it is kept, and where it is awake unless
+    backups are retained.
     """
+
+def retain_backups(retains: bool) -> None:
+    """Sets whether what is kept of regions stays on the host when they wake, for `read_kept`."""
 
 def region_host_bytes() -> int:
     """Page-locked memory of the host that regions hold, in bytes."""
@@ -245,7 +255,7 @@ def lent_bytes(device: int, pool: tuple[int, int]) -> int:
 def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     """Has the graphs of a pool, or of all, share what they can by now; how many bytes went.
 
-    The device was waited for, and no graph is launched meanwhile.
+    Waits for the device; raises where something captures there. No graph is launched meanwhile.
     """
 
 def excess_bytes(device: int, pool: tuple[int, int] | None = None) -> int:
@@ -279,6 +289,12 @@ def learned(device: int) -> int:
 
     A later capture that begins with as many bytes lies close together as it foresees.
     """
+
+def forget_run(device: int) -> None:
+    """Ends what `learn` began, and keeps nothing of it."""
+
+def forget_learned(device: int) -> None:
+    """Forgets all that was learned on a device."""
 
 def capture_ending(device: int, stream: int) -> None:
     """Judges the graph of a capture that is about to end; raises `Refused`."""

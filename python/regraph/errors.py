@@ -1,9 +1,5 @@
-"""What goes wrong on regraph's side of a door."""
+"""What goes wrong on regraph's side of a door: all of it derives from `Error`, which is a `RuntimeError`."""
 
-from regraph._native import OutOfMemory, Refused
+from regraph._native import Error, OutOfMemory, Refused
 
 __all__ = ["Error", "OutOfMemory", "Refused"]
-
-
-class Error(RuntimeError):
-    """Something that regraph cannot do; the message says what, and what to do about it."""

@@ -142,6 +142,9 @@ def gpu(
         torch._C, "_cuda_getCurrentRawStream", lambda device: state.stream, raising=False
     )
     monkeypatch.setattr(torch.cuda.memory, "is_initialized", lambda: True)
+    # Set first, so that what a program of a test sets goes again.
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
+    monkeypatch.delenv("NCCL_GRAPH_REGISTER")
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     yield state

@@ -51,11 +51,15 @@ HOOKS = {
 }
 
 
-class Refused(RuntimeError):
+class Error(RuntimeError):
+    """What regraph cannot do."""
+
+
+class Refused(Error):
     """The checker found an order missing."""
 
 
-class OutOfMemory(MemoryError):
+class OutOfMemory(Error, MemoryError):
     """A request for memory failed."""
 
 
@@ -207,6 +211,7 @@ class FakeNative(types.ModuleType):
 
     Borrowing = Borrowing
     CupyAllocator = CupyAllocator
+    Error = Error
     KeptStreams = KeptStreams
     Launch = Launch
     OutOfMemory = OutOfMemory
@@ -223,10 +228,10 @@ class FakeNative(types.ModuleType):
             "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
             "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
             "capture_failing capture_failed reset_peaks "
-            "reset_accumulated learn dump_snapshot record_history record_use record_trace "
+            "reset_accumulated learn forget_run forget_learned dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "
             "capture_finished capture_paused put_graphs_into leave_region "
-            "set_region_backup region_of enter_region estimate capture_shown upload"
+            "set_region_backup retain_backups region_of enter_region estimate capture_shown upload"
         ).split():
             setattr(self, name, self._function(name))
         self._answer("start", [])
@@ -234,6 +239,7 @@ class FakeNative(types.ModuleType):
         self.answers["lending_device"] = None
         self._answer("lent_bytes", 5)
         self._answer("change_settings", [])
+        self._answer("memory_sleeps", True)
         self._answer("allocate", ADDRESS)
         self._answer("allocate_unordered", ADDRESS)
         self._answer("memory_info", (3 << 30, 4 << 30))
@@ -287,6 +293,10 @@ class FakeNative(types.ModuleType):
         self.answers["retire_stream"] = True
         self.CupyAllocator.failure = None
         self.answers["start"] = self.answers["change_settings"] = []
+
+    def done(self) -> list[tuple[Any, ...]]:
+        """The calls so far that change anything of regions, in order."""
+        return [call for call in self.calls if call[0] not in ("memory_sleeps", "regions", "region_tags")]
 
     def names(self) -> list[str]:
         """The names of the calls so far, in order."""

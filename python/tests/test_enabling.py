@@ -89,9 +89,24 @@ def test_the_environment_is_the_librarys_to_read(gpu, native):
     assert ("start", None, None, "") in native.calls
 
 
-def test_a_second_time_is_an_error(enabled, native):
-    with pytest.raises(regraph.torch.Error, match="enabled already"):
-        regraph.torch.enable()
+def test_a_second_time_with_the_same_does_nothing(gpu, native):
+    regraph.torch.enable(settings="history:10", check=True, backend_name="native")
+    native.calls.clear()
+    regraph.torch.enable(settings="history:10", check=True, backend_name="native")
+    regraph.torch.enable(native=True)
+    regraph.torch.enable()
+    assert native.calls == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"settings": "history:11"}, {"check": False}, {"native": False}, {"backend_name": "regraph"}],
+)
+def test_a_second_time_with_something_else_is_an_error(gpu, native, other):
+    regraph.torch.enable(settings="history:10", check=True, backend_name="native")
+    native.calls.clear()
+    with pytest.raises(regraph.torch.Error, match=next(iter(other))):
+        regraph.torch.enable(**other)
     assert native.calls == []
 
 

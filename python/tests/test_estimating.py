@@ -1,6 +1,7 @@
 """Estimates: which calls a capture becomes that is shown and comes to nothing."""
 
 import contextlib
+import threading
 
 import pytest
 
@@ -118,6 +119,40 @@ def test_memory_that_is_kept_from_a_capture_is_told_of(estimating, monkeypatch):
         regraph.torch.estimate(lambda size: None, [8])
     assert cleared
     assert "estimated" not in estimating.names()
+
+
+def test_two_estimates_at_once_are_refused(estimating):
+    refused = []
+
+    def estimate():
+        try:
+            regraph.torch.estimate(lambda size: None, [1])
+        except regraph.torch.Error as error:
+            refused.append(str(error))
+
+    def function(size):
+        estimating.calls.clear()
+        estimate()
+        thread = threading.Thread(target=estimate)
+        thread.start()
+        thread.join(10)
+        assert estimating.calls == []
+
+    assert regraph.torch.estimate(function, [1]).pool_bytes == 96 << 20
+    assert len(refused) == 2 and all("being estimated already" in told for told in refused)
+    estimate()
+    assert len(refused) == 2
+
+
+def test_an_estimate_that_is_refused_leaves_regions_able_to_sleep(estimating, monkeypatch):
+    from regraph.torch import capturing
+
+    registering = capturing.calls().registering
+    monkeypatch.setattr(registering, "may_happen", lambda: True)
+    with pytest.raises(regraph.torch.Error, match="communication libraries"):
+        regraph.torch.estimate(lambda size: None, [1])
+    regraph.torch.sleep()
+    assert ("sleep", None) in estimating.calls
 
 
 def test_nothing_is_estimated_without_regraph(gpu):

@@ -1,5 +1,6 @@
 """Eager work in what graphs do not keep, and replays that are told of."""
 
+import contextlib
 import threading
 
 import pytest
@@ -19,6 +20,20 @@ def lends(gpu, native, monkeypatch):
     graph = torch._C._CUDAGraph
     regraph.torch.enable(native=True)
     native.calls.clear()
+    on = 0
+
+    @contextlib.contextmanager
+    def device(index):
+        nonlocal on
+        before, on = on, index
+        try:
+            yield
+        finally:
+            on = before
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    # Of one device alone.
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: gpu.capturing and on == 1)
     monkeypatch.setattr(graph, "replay", lambda self: self._note("torch.replay"), raising=False)
     monkeypatch.setattr(graph, "pool", lambda self: POOL, raising=False)
     return graph
@@ -50,7 +65,7 @@ def test_eager_work_borrows_and_replays_are_told(lends, native):
 def test_a_launch_that_is_refused_is_not_made(lends, native):
     native.answers["lending_device"] = 0
     with regraph.torch.borrow(POOL, device=0):
-        native.failures["launch_begins"] = RuntimeError("blocks live")
+        native.failures["launch_begins"] = native.Error("blocks live")
         native.calls.clear()
         with pytest.raises(RuntimeError, match="blocks live"):
             lends().replay()
@@ -61,7 +76,7 @@ def test_a_launch_that_is_refused_is_not_made(lends, native):
 def test_the_end_of_a_launch_is_told_even_if_it_fails(lends, native):
     native.answers["lending_device"] = 0
     with regraph.torch.borrow(POOL, device=0):
-        native.failures["torch.replay"] = RuntimeError("no such kernel")
+        native.failures["torch.replay"] = native.Error("no such kernel")
         native.calls.clear()
         with pytest.raises(RuntimeError, match="no such kernel"):
             lends().replay()
@@ -168,14 +183,17 @@ def test_an_interrupt_leaves_nothing_begun(lends, native):
 
 def test_nothing_is_borrowed_in_a_capture(lends, native, gpu):
     gpu.capturing = True
-    with pytest.raises(regraph.torch.Error, match="end the capture first"):
-        with regraph.torch.borrow(POOL, device=0):
+    # The device that is named counts, and not the current one.
+    with pytest.raises(regraph.torch.Error, match="device 1 is capturing; end the capture first"):
+        with regraph.torch.borrow(POOL, device=1):
             pass
     assert native.calls == []
+    with regraph.torch.borrow(POOL, device=0):
+        pass
 
 
 def test_a_refusal_says_why(lends, native):
-    native.failures["begin_borrowing"] = RuntimeError("there is no such pool")
+    native.failures["begin_borrowing"] = native.Error("there is no such pool")
     with pytest.raises(regraph.torch.Error, match="no such pool"):
         with regraph.torch.borrow(POOL, device=0):
             pass

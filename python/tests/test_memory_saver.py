@@ -3,7 +3,13 @@
 import ctypes
 import importlib
 import inspect
+import os
+import subprocess
 import sys
+import textwrap
+import threading
+import types
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +17,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
 from regraph.torch import memory_saver
+
+#: The folder that the wheel has in place of the one with Python's packages.
+PYTHON = Path(regraph.__file__).parent.parent
 
 
 @pytest.fixture
@@ -67,7 +76,7 @@ def test_the_protocol_is_the_packages(name):
 def test_a_region_says_what_becomes_of_its_contents(saver, native):
     with saver.region("kv_cache"), saver.region("weights", enable_cpu_backup=True):
         pass
-    assert native.calls == [
+    assert native.done() == [
         ("set_region_backup", "kv_cache", "none"),
         ("enter_region", "kv_cache"),
         ("set_region_backup", "weights (backup)", "host"),
@@ -103,17 +112,16 @@ def test_graphs_are_captured_in_their_region(saver, native, mode):
     saver.hook_mode = mode
     with saver.cuda_graph("graph", stream="s", tag="graphs"):
         native.calls.append(("body",))
-    assert native.names() == [
-        "set_region_backup",
-        "enter_region",
-        "graph",
-        "graph begins",
-        "body",
-        "graph ends",
-        "leave_region",
-    ]
     expected = {"pool": None, "stream": "s", "capture_error_mode": "global"}
-    assert native.calls[2] == ("graph", "graph", expected)
+    assert native.done() == [
+        ("set_region_backup", "graphs", "none"),
+        ("enter_region", "graphs"),
+        ("graph", "graph", expected),
+        ("graph begins",),
+        ("body",),
+        ("graph ends",),
+        ("leave_region",),
+    ]
 
 
 def test_a_pool_that_exists_must_be_the_tags(saver, native):
@@ -154,8 +162,6 @@ def test_what_is_configured(saver):
         saver.memory_margin_bytes = 1 << 30
     with pytest.raises(NotImplementedError):
         _ = saver.memory_margin_bytes
-    with memory_saver.configure_subprocess():
-        pass
 
 
 def test_a_backup_can_be_read(saver, native, monkeypatch):
@@ -199,9 +205,160 @@ def test_the_first_use_enables_regraph(gpu, native):
         assert regraph.torch.is_enabled()
 
 
-def test_it_can_stand_for_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch_memory_saver", None)
+def test_depths_are_threads_own(saver):
+    refused = []
+
+    def other_thread():
+        try:
+            saver.disable().__enter__()
+        except AssertionError:
+            refused.append(True)
+
+    with saver.region("a"):
+        thread = threading.Thread(target=other_thread)
+        thread.start()
+        thread.join(10)
+    assert refused
+
+
+@pytest.mark.parametrize("retains", [False, True])
+def test_pages_of_backups_go_unless_they_are_retained(saver, native, retains):
+    with saver.region("a", enable_cpu_backup=True):
+        pass
+    assert saver.retain_cpu_backup is False
+    saver.retain_cpu_backup = retains
+    native.calls.clear()
+    saver.pause()
+    saver.resume()
+    assert ("free_region_host" in native.names()) is not retains
+    assert "retain_backups" not in native.names()
+
+
+def test_the_environment_can_have_backups_retained(saver, native, monkeypatch):
+    monkeypatch.setenv("TMS_RETAIN_CPU_BACKUP", "1")
+    assert saver.retain_cpu_backup
+    assert ("retain_backups", True) in native.calls
+    saver.retain_cpu_backup = False
+    assert native.calls[-1] == ("retain_backups", False)
+
+
+@pytest.mark.parametrize("name", ["TMS_INIT_ENABLE", "TMS_INIT_ENABLE_DISK_BACKUP"])
+def test_memory_of_a_whole_process_is_refused(saver, monkeypatch, name):
+    monkeypatch.setenv("TMS_INIT_ENABLE_CPU_BACKUP", "1")
+    # As with the package it says nothing alone: regions say it.
+    memory_saver.TorchMemorySaver().pause()
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(regraph.torch.Error, match=rf"{name}=1.*region\(\)"), saver.region():
+        raise AssertionError
+
+
+def test_what_it_enables_can_sleep(gpu, native, monkeypatch):
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "1")
+    monkeypatch.delenv("NCCL_GRAPH_REGISTER")
+    memory_saver.TorchMemorySaver().pause()
+    assert os.environ["NCCL_GRAPH_REGISTER"] == "0"
+
+
+def test_libraries_that_are_loaded_before_others_are_refused():
+    with pytest.raises(regraph.torch.Error, match="REGRAPH_TORCH_MEMORY_SAVER=1"):
+        memory_saver.utils.get_binary_path_from_package("torch_memory_saver_hook_mode_preload")
+
+
+def test_a_variable_is_put_back(monkeypatch):
+    monkeypatch.delenv("THAT", raising=False)
+    with memory_saver.utils.change_env("THAT", "1"):
+        with memory_saver.utils.change_env("THAT", "2"):
+            assert os.environ["THAT"] == "2"
+        assert os.environ["THAT"] == "1"
+    assert "THAT" not in os.environ
+
+
+def run(program, folder, **environment):
+    """Runs a program of a file, with a library that takes notes, where Python's start is as with the wheel."""
+    (folder / "sitecustomize.py").write_text(
+        "import site, sys\n"
+        f"sys.path.append({os.path.dirname(__file__)!r})\n"
+        "import fake_native\n"
+        "sys.modules['regraph._native'] = fake_native.FakeNative()\n"
+        f"site.addsitedir({str(PYTHON)!r})\n"
+    )
+    (folder / "program.py").write_text(textwrap.dedent(program))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(folder / "program.py")],
+        env={**os.environ, "PYTHONPATH": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout.split()
+
+
+def test_processes_that_are_spawned_find_it(tmp_path):
+    program = """
+        import multiprocessing
+
+        def child(answers):
+            import torch_memory_saver
+            from torch_memory_saver.hooks.mode_preload import configure_subprocess
+            answers.put(type(torch_memory_saver.torch_memory_saver).__module__)
+            answers.put(torch_memory_saver.configure_subprocess is configure_subprocess)
+
+        if __name__ == "__main__":
+            import regraph.torch
+            regraph.torch.memory_saver.install()
+            import torch_memory_saver
+            context = multiprocessing.get_context("spawn")
+            answers = context.SimpleQueue()
+            with torch_memory_saver.configure_subprocess():
+                process = context.Process(target=child, args=(answers,))
+                process.start()
+            print(answers.get(), answers.get())
+            process.join()
+    """
+    assert run(program, tmp_path) == ["regraph.torch.memory_saver.saver", "True"]
+
+
+def test_a_process_finds_it_by_its_environment(tmp_path):
+    program = """
+        import importlib.util, sys
+        found = importlib.util.find_spec("torch_memory_saver") is not None
+        print(found, "torch" in sys.modules, "regraph" in sys.modules)
+        if found:
+            from torch_memory_saver.utils import change_env
+            import regraph.torch, torch_memory_saver
+            print(torch_memory_saver is regraph.torch.memory_saver)
+            print(change_env is regraph.torch.memory_saver.utils.change_env)
+            print(importlib.util.find_spec("torch_memory_saver.nothing"))
+    """
+    set_so = run(program, tmp_path, REGRAPH_TORCH_MEMORY_SAVER="1")
+    assert set_so == ["True", "False", "True", "True", "True", "None"]
+    # Without, Python's start imports nothing.
+    assert run(program, tmp_path, REGRAPH_TORCH_MEMORY_SAVER="") == ["False", "False", "False"]
+
+
+def test_who_started_without_the_wheel_is_told(monkeypatch):
+    monkeypatch.setattr("site.getsitepackages", lambda: ["/nowhere"])
+    monkeypatch.setattr("site.getusersitepackages", lambda: "/nowhere")
+    monkeypatch.setenv("REGRAPH_TORCH_MEMORY_SAVER", "")
+    with pytest.warns(UserWarning, match="will not find"), memory_saver.configure_subprocess():
+        assert os.environ["REGRAPH_TORCH_MEMORY_SAVER"] == "1"
+
+
+def test_importing_it_by_its_own_name_enables_regraph(gpu, native, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setitem(sys.modules, "torch_memory_saver", types.ModuleType("torch_memory_saver"))
+    monkeypatch.setitem(sys.modules, "torch_memory_saver.utils", types.ModuleType("utils"))
     memory_saver.install()
+    assert not regraph.torch.is_enabled()
     package = importlib.import_module("torch_memory_saver")
-    assert package.torch_memory_saver is memory_saver.torch_memory_saver
-    assert callable(package.configure_subprocess)
+    assert package is memory_saver and package.utils is memory_saver.utils
+    assert regraph.torch.is_enabled()
+
+
+def test_importing_it_too_late_warns(gpu, native, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.warns(UserWarning, match="used CUDA already"):
+        memory_saver.prepare()
+    assert not regraph.torch.is_enabled()

@@ -21,6 +21,13 @@ def test_the_version_is_the_librarys():
     assert regraph.__version__ == "0.0.0"
 
 
+def test_all_that_is_raised_derives_from_one_class():
+    assert issubclass(regraph.Error, RuntimeError)
+    assert issubclass(regraph.Refused, regraph.Error)
+    assert issubclass(regraph.OutOfMemory, regraph.Error)
+    assert issubclass(regraph.OutOfMemory, MemoryError)
+
+
 def test_the_package_is_typed():
     assert (PACKAGE / "py.typed").exists()
 
@@ -36,6 +43,13 @@ def test_the_library_has_every_name_of_the_stub():
         "import sys, regraph._native as native\n"
         "missing = [name for name in sys.argv[1:] if not hasattr(native, name)]\n"
         "assert not missing, missing\n"
+        "error, short = native.Error, native.OutOfMemory\n"
+        "assert issubclass(error, RuntimeError) and issubclass(native.Refused, error)\n"
+        "assert issubclass(short, error) and issubclass(short, MemoryError)\n"
+        "try:\n"
+        "    native.learn(0)\n"
+        "except error as raised:\n"
+        "    assert 'was not started' in str(raised)\n"
         "assert native.version() and native.library_path().endswith('.so')\n"
     )
     path = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r})\n"

@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import threading
+import time
 
 import pytest
 
@@ -41,7 +42,7 @@ def graphs(enabled, native, monkeypatch):
 def test_a_region_is_entered_and_left(enabled, native):
     with regraph.torch.region("weights"), regraph.torch.region("cache", backup="none"):
         pass
-    assert native.calls == [
+    assert native.done() == [
         ("enter_region", "weights"),
         ("set_region_backup", "cache", "none"),
         ("enter_region", "cache"),
@@ -53,7 +54,7 @@ def test_a_region_is_entered_and_left(enabled, native):
 def test_it_is_left_by_an_exception_too(enabled, native):
     with pytest.raises(KeyError), regraph.torch.region("weights"):
         raise KeyError
-    assert native.names() == ["enter_region", "leave_region"]
+    assert native.done() == [("enter_region", "weights"), ("leave_region",)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_nothing_is_entered_where_the_backup_is_wrong(enabled, native):
     native.failures["set_region_backup"] = ValueError("not 'disk'")
     with pytest.raises(ValueError, match="not 'disk'"), regraph.torch.region("a", backup="disk"):
         raise AssertionError
-    assert native.names() == ["set_region_backup"]
+    assert native.done() == [("set_region_backup", "a", "disk")]
 
 
 def test_a_thread_goes_out_of_all_regions(enabled, native):
@@ -101,21 +102,124 @@ def test_tags_are_one_or_some_or_all(enabled, native, call):
 
 @pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake", "is_asleep"])
 def test_a_refusal_names_the_region(enabled, native, call):
-    native.failures[call] = RuntimeError('there is no region "weight"')
+    native.failures[call] = native.Error('there is no region "weight"')
     with pytest.raises(regraph.torch.Error, match="weight"):
         getattr(regraph.torch, call)("weight")
 
 
-@pytest.mark.parametrize("call", ["sleep", "try_sleep"])
-def test_memory_that_a_library_may_have_registered_does_not_sleep(enabled, native, call):
-    calls = sys.modules["regraph.torch.capturing"].calls()
-    calls.registering.may_happen = lambda: True
-    with pytest.warns(UserWarning) if native.plans_captures() else contextlib.nullcontext():
-        torch.cuda.CUDAGraph().capture_begin()
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_backup_that_contradicts_what_is_there_is_refused(enabled, native, holds):
+    row = {**ROW, "awake_bytes": 0, "asleep_bytes": 5 * holds}
+    native.answers["regions"] = [{**row, "tag": "another"}, row]
+    with regraph.torch.region("weights", backup="host"):
+        pass
     native.calls.clear()
-    with pytest.raises(regraph.torch.Error, match="NCCL_GRAPH_REGISTER=0"):
-        getattr(regraph.torch, call)()
+    if not holds:
+        with regraph.torch.region("weights", backup="none"):
+            pass
+        assert ("set_region_backup", "weights", "none") in native.calls
+        return
+    with pytest.raises(regraph.torch.Error, match=r"'host', not 'none'; call set_backup\('weights'"):
+        with regraph.torch.region("weights", backup="none"):
+            raise AssertionError
+    assert native.done() == []
+    regraph.torch.set_backup("weights", "none")
+    assert native.done() == [("set_region_backup", "weights", "none")]
+
+
+def test_where_nothing_sleeps_regions_warn(enabled, native, monkeypatch):
+    monkeypatch.setitem(native.answers, "memory_sleeps", False)
+    with pytest.warns(UserWarning, match="cannot sleep.*expandable_segments:False") as warned:
+        with regraph.torch.region("weights"):
+            pass
+        regraph.torch.put_graphs_into("graphs")
+    assert [one.filename for one in warned] == [__file__] * 2
+    regraph.torch.put_graphs_into(None)
+
+
+@pytest.fixture
+def registers(graphs, native):
+    """Captures in which a library may register memory, of regions that exist by then."""
+    capturing = sys.modules["regraph.torch.capturing"]
+    capturing.calls().registering.may_happen = lambda: True
+    native.answers["region_tags"] = ["graphs", "weights"]
+    return graphs
+
+
+@pytest.mark.parametrize("call", ["sleep", "try_sleep"])
+def test_memory_that_a_library_may_have_registered_does_not_sleep(registers, native, call):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    native.answers["region_tags"] = ["graphs", "later", "weights"]
+    native.calls.clear()
+    sleep = getattr(regraph.torch, call)
+    for tags, named in [(None, "graphs"), ("weights", "weights"), (["later", "weights"], "weights")]:
+        with pytest.raises(regraph.torch.Error, match=rf"pool \(0, 3\).*{named}.*GRAPH_REGISTER=0"):
+            sleep(tags)
+    assert call not in native.names()
+    # What there was not then it cannot have registered.
+    sleep("later")
+    graph.reset()
+    sleep()
+
+
+def test_nothing_sleeps_beside_such_a_capture(registers, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    native.calls.clear()
+    with pytest.raises(regraph.torch.Error, match="is being captured beside torch.distributed"):
+        regraph.torch.sleep("later")
     assert native.calls == []
+    graph.capture_end()
+    regraph.torch.sleep("later")
+
+
+def test_such_a_capture_begins_when_regions_sleep(registers, native, monkeypatch):
+    """Else it could end between the look at what was captured and the sleep."""
+    inside, begins, order = threading.Event(), threading.Event(), []
+
+    def sleep(tags):
+        inside.set()
+        assert begins.wait(10)
+        # The capture would begin now.
+        time.sleep(0.05)
+        order.append("slept")
+        return 0
+
+    def capture():
+        begins.set()
+        graph.capture_begin()
+        order.append("began")
+
+    graph = torch.cuda.CUDAGraph()
+    thread = threading.Thread(target=capture)
+    monkeypatch.setattr(native, "sleep", sleep)
+    sleeper = threading.Thread(target=regraph.torch.sleep)
+    sleeper.start()
+    assert inside.wait(10)
+    thread.start()
+    for each in (sleeper, thread):
+        each.join(10)
+    assert order == ["slept", "began"]
+
+
+def test_a_graph_that_is_gone_keeps_nothing_awake(registers):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    del graph
+    regraph.torch.sleep()
+
+
+@pytest.mark.parametrize("failing", ["torch.capture_begin", "capture_ending", "torch.capture_end", "capture_ended"])
+def test_a_capture_that_fails_keeps_nothing_awake(registers, native, failing):
+    graph = torch.cuda.CUDAGraph()
+    native.failures[failing] = native.Error("no")
+    with pytest.raises(RuntimeError, match="no"):
+        graph.capture_begin()
+        graph.capture_end()
+    regraph.torch.sleep()
 
 
 def test_too_little_memory_to_wake_is_pytorchs_error(enabled, native):
@@ -135,6 +239,7 @@ def test_too_little_memory_to_wake_is_pytorchs_error(enabled, native):
         "free_host",
         lambda: regraph.torch.is_asleep("a"),
         lambda: regraph.torch.put_graphs_into("a"),
+        lambda: regraph.torch.set_backup("a", "none"),
         lambda: regraph.torch.region("a").__enter__(),
         lambda: regraph.torch.outside_regions().__enter__(),
     ],
@@ -184,7 +289,7 @@ def test_replays_are_looked_at_as_long_as_something_sleeps(graphs, native):
     native.calls.clear()
     graph.replay()
     assert native.calls == [("launch_begins", (0, 3)), ("torch.replay",), ("launch_ends",)]
-    native.failures["launch_begins"] = RuntimeError('pool 3 of region "a" is suspended')
+    native.failures["launch_begins"] = native.Error('pool 3 of region "a" is suspended')
     with pytest.raises(regraph.torch.Error, match='region "a"'):
         graph.replay()
     # Once only, and no longer than needed.
@@ -199,7 +304,7 @@ def test_replays_are_looked_at_as_long_as_something_sleeps(graphs, native):
 
 def test_a_sleep_that_fails_leaves_replays_as_they_were(graphs, native):
     replay = graphs.replay
-    native.failures["sleep"] = RuntimeError("a stream captures")
+    native.failures["sleep"] = native.Error("a stream captures")
     with pytest.raises(regraph.torch.Error):
         regraph.torch.sleep()
     assert graphs.replay is replay

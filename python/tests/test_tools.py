@@ -101,6 +101,15 @@ def test_a_recording_stops_when_told(enabled, native):
     assert [call[1] for call in native.calls] == ["a.jsonl", None, "b.jsonl", None]
 
 
+def test_a_recording_that_cannot_be_stopped_is_over(enabled, native):
+    recording = regraph.torch.record_trace("a.jsonl")
+    native.failures["record_trace"] = native.Error("a device is lost")
+    with pytest.raises(regraph.torch.Error, match="a device is lost"):
+        recording.stop()
+    native.failures.clear()
+    regraph.torch.record_trace("b.jsonl").stop()
+
+
 def test_a_recording_that_does_not_start_is_none(enabled, native):
     native.failures["record_trace"] = RuntimeError("no such folder")
     with pytest.raises(RuntimeError, match="no such folder"):

@@ -146,8 +146,36 @@ def test_without_the_variable_vllm_stays_as_it_was(vllm, gpu):
     plugin.register()
     assert not regraph.torch.is_enabled()
     assert vllm.allocators.get_mem_allocator_instance() == "vLLM's own"
-    with pytest.raises(ValueError, match="not supported"):
+    with (
+        pytest.warns(UserWarning, match="set REGRAPH_VLLM=1"),
+        pytest.raises(ValueError, match="not supported"),
+    ):
         vllm.factory.create_backend("regraph")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [("device_count", 0, "no NVIDIA GPU"), ("is_initialized", True, "used CUDA already")],
+)
+def test_a_process_that_cannot_have_it_goes_on_without(vllm, gpu, monkeypatch, name, value, why):
+    monkeypatch.setenv("REGRAPH_VLLM", "1")
+    monkeypatch.setattr(torch.cuda, name, lambda: value)
+    plugin = importlib.import_module("regraph.torch.vllm")
+    with pytest.warns(UserWarning, match=f"REGRAPH_VLLM=1 has no effect in this process: .*{why}"):
+        plugin.register()
+    assert not regraph.torch.is_enabled()
+    assert "NCCL_GRAPH_REGISTER" not in os.environ
+    assert vllm.allocators.get_mem_allocator_instance() == "vLLM's own"
+
+
+def test_modules_that_were_imported_before_get_it_too(vllm, gpu, monkeypatch):
+    monkeypatch.setenv("REGRAPH_VLLM", "1")
+    worker = types.ModuleType("vllm.v1.worker.gpu_worker")
+    worker.get_mem_allocator_instance = vllm.allocators.get_mem_allocator_instance
+    monkeypatch.setitem(sys.modules, worker.__name__, worker)
+    plugin = importlib.import_module("regraph.torch.vllm")
+    plugin.register()
+    assert isinstance(worker.get_mem_allocator_instance(), plugin.Allocator)
 
 
 def test_graphs_have_a_region(vllm, gpu, native, monkeypatch):
@@ -163,8 +191,7 @@ def test_level_one_keeps_weights(worker, native):
     assert worker.backend.state() == "RUNNING"
     worker.backend.suspend(level=1)
     assert worker.backend.state() == "SUSPENDED"
-    assert native.calls[:5] == [
-        ("region_tags",),
+    assert native.done()[:4] == [
         ("set_region_backup", "graphs", "host"),
         ("set_region_backup", "kv_cache", "none"),
         ("set_region_backup", "weights", "host"),
@@ -179,6 +206,23 @@ def test_level_one_keeps_weights(worker, native):
 def test_level_two_keeps_nothing(worker, native):
     worker.backend.suspend(level=2)
     assert ("set_region_backup", "weights", "none") in native.calls
+
+
+def test_a_suspension_of_nothing_is_refused(worker, native):
+    native.answers["region_tags"] = ["graphs"]
+    with pytest.raises(regraph.torch.Error, match="Neither weights nor key-value blocks"):
+        worker.backend.suspend()
+    assert worker.backend.state() == "RUNNING"
+    assert moved(native) == []
+
+
+@pytest.mark.parametrize("tags", [None, ["weights"], ["kv_cache"]])
+@pytest.mark.parametrize("releases", ["0", "1"])
+def test_host_memory_goes_where_vllm_says_so(worker, native, monkeypatch, releases, tags):
+    monkeypatch.setenv("VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY", releases)
+    worker.backend.suspend()
+    worker.backend.resume(tags)
+    assert ("free_region_host" in native.names()) is (releases == "1" and tags != ["kv_cache"])
 
 
 def test_waking_in_parts(worker, native):

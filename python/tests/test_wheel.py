@@ -55,4 +55,6 @@ def test_it_holds_the_module_and_its_types():
         names = wheel.namelist()
     for name in ("__init__.py", "py.typed", "_native.pyi", "_native.abi3.so", "torch/__init__.py"):
         assert f"regraph/{name}" in names, names
+    # Beside the packages, where Python looks for it at its start.
+    assert "regraph-torch.pth" in names, names
     assert not [name for name in names if "test" in name]

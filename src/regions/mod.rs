@@ -135,8 +135,8 @@ impl<D: Transfer> Regions<D> {
         self.lock().backups.insert(tag.into(), backup);
     }
 
-    /// Sets whether what is kept of a pool stays on the host when the pool wakes, until it sleeps again or is
-    /// destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
+    /// Sets whether what is kept of a pool stays on the host when the pool wakes, until a call is to put it to sleep again
+    /// or it is destroyed: [`Regions::show_kept`] shows it meanwhile. Not set, as at first, the host's memory serves the next
     /// sleep.
     pub fn retain(&self, retains: bool) {
         let mut state = self.lock();

@@ -13,9 +13,10 @@ from regraph.torch.requirements import require_torch
 require_torch()
 
 # ruff: noqa: E402 -- the check above comes first.
+from regraph.torch import memory_saver
 from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
-from regraph.torch.errors import Error, Refused
+from regraph.torch.errors import Error, OutOfMemory, Refused
 from regraph.torch.estimating import Estimate, estimate
 from regraph.torch.explaining import explain
 from regraph.torch.figures import (
@@ -34,7 +35,7 @@ from regraph.torch.figures import (
     reset_max_memory_cached,
     reset_peak_memory_stats,
 )
-from regraph.torch.learning import learn
+from regraph.torch.learning import forget_learned, learn
 from regraph.torch.lending import borrow, lent_bytes
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
@@ -46,6 +47,7 @@ from regraph.torch.sleeping import (
     put_graphs_into,
     region,
     regions,
+    set_backup,
     sleep,
     try_sleep,
     wake,
@@ -63,6 +65,7 @@ __all__ = [
     "Capture",
     "Error",
     "Estimate",
+    "OutOfMemory",
     "Recording",
     "Refused",
     "Region",
@@ -77,6 +80,7 @@ __all__ = [
     "estimate",
     "excess_bytes",
     "explain",
+    "forget_learned",
     "free_host",
     "get_per_process_memory_fraction",
     "host_bytes",
@@ -90,6 +94,7 @@ __all__ = [
     "memory_allocated",
     "memory_cached",
     "memory_reserved",
+    "memory_saver",
     "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
@@ -104,6 +109,7 @@ __all__ = [
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
+    "set_backup",
     "sleep",
     "try_sleep",
     "wake",

@@ -14,17 +14,19 @@ import torch
 from regraph import _native
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
-from regraph.torch.registering import GRAPHS, Registering
+from regraph.torch.registering import GRAPHS, Marks, Registering
 from regraph.torch.staying import stay
 
 
 class UnderWay(weakref.ref[Any]):
     """A graph object that has begun a capture, on a stream of a device, and has not ended it."""
 
-    __slots__ = ("capture", "device", "key", "stream")
+    __slots__ = ("alone", "capture", "device", "key", "stream")
 
     device: int
     stream: int
+    #: Whether no library may register memory of it.
+    alone: bool
     #: `None` where the stream belongs to no pool of graphs.
     capture: int | None
     #: The graph object's `id`, which is its own as long as it lives.
@@ -63,6 +65,8 @@ class Showing:
             _native.capture_failed(device, stream)
 
 
+#: Waits for nothing.
+_AT_ONCE = contextlib.nullcontext()
 #: What PyTorch's calls have become.
 _calls: "_Calls | None" = None
 
@@ -87,6 +91,7 @@ def install(patches: Patches) -> None:
     graph = torch._C._CUDAGraph
     _calls = calls = _Calls(graph.capture_end, graph.reset)
     patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
+    patches.replace(graph, "reset", calls.resetting(graph.reset))
     patches.replace(
         graph, "register_generator_state", _outside_regions(graph.register_generator_state)
     )
@@ -140,8 +145,8 @@ class _Calls:
         self.under_way: dict[int, UnderWay] = {}
         self.registering = Registering()
         self.warned = False
-        #: Whether a communication library may have registered memory of a capture.
-        self.registered = False
+        #: What communication libraries may have registered.
+        self.registered = Marks()
         self.shown: Showing | None = None
         atexit.register(self.forget_all)
 
@@ -160,22 +165,25 @@ class _Calls:
                 raise Error("The current stream is capturing already; end that capture first.")
             device = current_device()
             stream = current_stream(device)
+            alone = self.is_alone()
             _native.capture_beginning(device, stream)
-            try:
-                begin(graph, *args, **kwargs)
-            except BaseException:
-                _report_failure(device, stream)
-                raise
-            try:
-                capture = _native.capture_begun(device, stream, self.is_alone())
-            except BaseException:
-                self.give_up(graph, device, stream)
-                raise
-            begun = UnderWay(graph, dropped)
-            begun.device, begun.stream, begun.capture = device, stream, capture
-            # It replaces a capture of the same graph object that PyTorch ended without this class.
-            begun.key = key = id(graph)
-            under_way[key] = begun
+            with _AT_ONCE if alone else self.registered.lock:
+                try:
+                    begin(graph, *args, **kwargs)
+                except BaseException:
+                    _report_failure(device, stream)
+                    raise
+                try:
+                    capture = _native.capture_begun(device, stream, alone)
+                except BaseException:
+                    self.give_up(graph, device, stream)
+                    raise
+                begun = UnderWay(graph, dropped)
+                begun.device, begun.stream, begun.capture = device, stream, capture
+                begun.alone = alone
+                # It replaces a capture of the same graph object that PyTorch ended without this class.
+                begun.key = key = id(graph)
+                under_way[key] = begun
 
         return capture_begin
 
@@ -211,6 +219,8 @@ class _Calls:
             except BaseException:
                 self.give_up(graph, device, stream)
                 raise
+            if not begun.alone:
+                self.registered.add(graph)
             try:
                 end(graph)
             except BaseException:
@@ -220,9 +230,20 @@ class _Calls:
                 _native.capture_ended(device, stream)
             except BaseException:
                 self.reset(graph)
+                self.registered.drop(graph)
                 raise
 
         return capture_end
+
+    def resetting(self, reset: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A method that lets go of a graph, and of what was registered for it."""
+
+        @functools.wraps(reset)
+        def reset_graph(graph: Any) -> None:
+            reset(graph)
+            self.registered.drop(graph)
+
+        return reset_graph
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[Showing]:
@@ -267,11 +288,14 @@ class _Calls:
         for begun in list(self.under_way.values()):
             self.dropped(begun)
 
+    def registers(self) -> bool:
+        """Whether a capture is under way in which a library may register memory."""
+        return not all(begun.alone for begun in list(self.under_way.values()))
+
     def is_alone(self) -> bool:
         """Whether a capture's memory may be remapped; warns once if a plan would need that."""
         if not self.registering.may_happen():
             return True
-        self.registered = True
         if not self.warned and _native.plans_captures():
             self.warned = True
             warnings.warn(
@@ -297,6 +321,7 @@ class _Calls:
         with contextlib.suppress(Exception):
             _native.capture_failing(device, stream)
             self.reset(graph)
+            self.registered.drop(graph)
         _report_failure(device, stream)
 
 

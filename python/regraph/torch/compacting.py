@@ -7,7 +7,6 @@ from torch.cuda._utils import _get_device_index
 
 from regraph import _native
 from regraph.torch.enabling import require_enabled
-from regraph.torch.errors import Error
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -30,11 +29,7 @@ def excess_bytes(pool: Pool | None = None, device: "Device" = None) -> int:
     """
     require_enabled("excess_bytes")
     torch.cuda.init()
-    index = _get_device_index(device, optional=True)
-    try:
-        return _native.excess_bytes(index, pool)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+    return _native.excess_bytes(_get_device_index(device, optional=True), pool)
 
 
 def compact(pool: Pool | None = None, device: "Device" = None) -> int:
@@ -43,25 +38,17 @@ def compact(pool: Pool | None = None, device: "Device" = None) -> int:
     Waits for the device. Addresses stay, and so does all that tensors hold. **What graphs have left in
     memory whose tensors are gone is lost**, until they are replayed: call this between iterations, not
     between a graph and another one that reads what it has left, such as those of forward and backward. No
-    capture may be under way on the device, and no other thread may replay graphs meanwhile.
+    other thread may replay graphs meanwhile.
 
     Args:
         pool: The pool, as `torch.cuda.CUDAGraph.pool()` names it; `None` is every pool of graphs.
         device: The device; `None` is the current one.
 
     Raises:
-        Error: regraph is not enabled; there is no such pool; a capture or work on freed tensors uses
-            it; or the driver failed. Then no graph of the pool may be replayed before another call of
-            this has succeeded.
+        Error: regraph is not enabled; there is no such pool; something captures on the device, which no
+            wait ruins then; work on freed tensors uses the pool; or the driver failed. Then no graph of the pool
+            may be replayed before another call of this has succeeded.
     """
     require_enabled("compact")
     torch.cuda.init()
-    index = _get_device_index(device, optional=True)
-    # To wait would ruin it.
-    if torch.cuda.is_current_stream_capturing():
-        raise Error("compact: the current stream is capturing; end the capture first.")
-    torch.cuda.synchronize(index)
-    try:
-        return _native.compact(index, pool)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+    return _native.compact(_get_device_index(device, optional=True), pool)

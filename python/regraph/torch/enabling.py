@@ -17,6 +17,8 @@ from regraph.torch.patches import Patches
 _lock = threading.Lock()
 # "native" or "plugin" once regraph is enabled.
 _backend: str | None = None
+# What the native allocator calls itself.
+_name = "regraph"
 # PyTorch keeps a bare pointer to it in places: it must never go.
 _allocator: Any = None
 _patches = Patches()
@@ -27,12 +29,12 @@ def enable(
     settings: str | None = None,
     check: bool | None = None,
     native: bool | None = None,
-    backend_name: str = "regraph",
+    backend_name: str | None = None,
 ) -> None:
     """Makes regraph PyTorch's allocator of GPU memory until the process ends.
 
-    Call it once, before anything uses CUDA. A process made by 'spawn' starts afresh and calls it
-    too; one made by 'fork' inherits it.
+    Call it before anything uses CUDA. A process made by 'spawn' starts afresh and calls it
+    too; one made by 'fork' inherits it. A later call with nothing else in it does nothing.
 
     Args:
         settings: Settings in the grammar of `REGRAPH_ALLOC_CONF`; `None` reads that variable, or
@@ -43,23 +45,27 @@ def enable(
             everything that PyTorch's own allocator serves (`True`), or by PyTorch's door for
             plug-ins, which serves less (`False`); `None` takes the first where there is a library
             for this PyTorch or a C++ compiler, and warns where it cannot.
-        backend_name: What `torch.cuda.memory.get_allocator_backend()` says of the native allocator.
-            Programs that look for "native" there want that.
+        backend_name: What `torch.cuda.memory.get_allocator_backend()` says of the native allocator;
+            `None` is "regraph". Programs that look for "native" there want that.
 
     Raises:
-        Error: It cannot be done here or now; PyTorch stays as it was.
+        Error: It cannot be done here or now, and PyTorch stays as it was; or it was done before with
+            something else.
     """
-    global _backend
+    global _backend, _name
     with _lock:
         if _backend is not None:
-            raise Error("regraph is enabled already; call enable() once.")
+            _require_same(native, backend_name)
+            starting.start(settings, check)
+            return
         conditions.require_usable_torch()
         library = None if native is False else _library(required=native is True)
         if library is None:
             unused = _plug_in(settings, check)
             _backend = "plugin"
         else:
-            unused = _enter(library, settings, check, backend_name)
+            _name = backend_name or "regraph"
+            unused = _enter(library, settings, check, _name)
             _backend = "native"
             snapshots.begin_history()
     pytorch_settings.tell_unused(unused, stacklevel=2)
@@ -82,6 +88,14 @@ def require_enabled(what: str) -> None:
     """Raises `Error` unless regraph is enabled."""
     if not is_enabled():
         raise Error(f"{what} needs regraph; call regraph.torch.enable() at the program's start.")
+
+
+def _require_same(native: bool | None, name: str | None) -> None:
+    """Raises `Error` where a later call asks for another door than was taken, or another name."""
+    if native is not None and native is not (_backend == "native"):
+        raise Error(f"regraph is enabled already, with backend() == {_backend!r}: native={native}.")
+    if name is not None and _backend == "native" and name != _name:
+        raise Error(f"regraph is enabled already, with backend_name={_name!r}: not {name!r}.")
 
 
 def _library(required: bool) -> CDLL | None:

@@ -1,5 +1,5 @@
 """What goes wrong on regraph's side of PyTorch."""
 
-from regraph.errors import Error, Refused
+from regraph.errors import Error, OutOfMemory, Refused
 
-__all__ = ["Error", "Refused"]
+__all__ = ["Error", "OutOfMemory", "Refused"]

@@ -1,5 +1,6 @@
 """What a pool of graphs will need, before there is memory for it."""
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from torch.types import Device
 
 Size = TypeVar("Size")
+
+#: What captures have shown is one record for the process.
+_estimating = threading.Lock()
 
 
 class Estimate(NamedTuple):
@@ -58,8 +62,8 @@ def estimate(
         device: The device; `None` is the current one.
 
     Raises:
-        Error: regraph is not enabled; memory may be registered by communication libraries, as in
-            captures where `plan:exact` has no effect. Also what a capture of the function raises.
+        Error: regraph is not enabled; another thread estimates; memory may be registered by communication
+            libraries, as in captures where `plan:exact` has no effect. Also what a capture of the function raises.
     """
     require_enabled("estimate")
     torch.cuda.init()
@@ -67,6 +71,17 @@ def estimate(
     calls = capturing.calls()
     if not calls.is_alone():
         raise Error("Memory cannot be estimated while communication libraries may register it.")
+    if not _estimating.acquire(blocking=False):
+        raise Error("Memory is being estimated already, in this thread or another; call it when that is done.")
+    try:
+        return _estimated(calls, function, sizes, number)
+    finally:
+        _estimating.release()
+
+
+def _estimated(
+    calls: Any, function: Callable[[Size], Any], sizes: Iterable[Size], number: int
+) -> Estimate:
     # All of them live until the end: the driver would give the memory of one to the next.
     graphs: list[torch.cuda.CUDAGraph] = []
     executables = 0

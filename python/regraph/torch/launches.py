@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from regraph import _native
-from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
 Pool = tuple[int, int]
@@ -72,7 +71,7 @@ def _wait_for_earlier() -> None:
         time.sleep(1e-4)
 
 
-def _pool_of(graph: Any) -> Pool | None:
+def pool_of(graph: Any) -> Pool | None:
     """The pool of a graph that was captured; PyTorch says what is wrong with any other."""
     with contextlib.suppress(RuntimeError):
         first, second = graph.pool()
@@ -83,7 +82,7 @@ def _pool_of(graph: Any) -> Pool | None:
 def _told(replay: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(replay)
     def told_replay(graph: Any) -> None:
-        pool = _pool_of(graph)
+        pool = pool_of(graph)
         if pool is None:
             replay(graph)
             return
@@ -102,20 +101,17 @@ def _begin(launch: _native.Launch, pool: Pool) -> None:
     # PyTorch launches it on the current stream of the device that it was captured on.
     stream_of = torch._C._cuda_getCurrentRawStream
     try:
-        try:
-            launch.begin(pool, stream_of)
-        except RuntimeError:
-            # Tensors that only the collector of cycles frees may be all that is in the way.
-            gc.collect()
-            launch.begin(pool, stream_of)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+        launch.begin(pool, stream_of)
+    except RuntimeError:
+        # Tensors that only the collector of cycles frees may be all that is in the way.
+        gc.collect()
+        launch.begin(pool, stream_of)
 
 
 def _giving_away(give: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(give)
     def given(graph: Any, *args: Any, **kwargs: Any) -> Any:
-        pool = _pool_of(graph)
+        pool = pool_of(graph)
         if pool is not None:
             _native.launches_elsewhere(pool)
         return give(graph, *args, **kwargs)

@@ -1,8 +1,8 @@
 """Runs outside captures that show what captures will ask for."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
-
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,9 +10,14 @@ from torch.cuda._utils import _get_device_index
 
 from regraph import _native
 from regraph.torch.enabling import require_enabled
+from regraph.torch.errors import Error
 
 if TYPE_CHECKING:
     from torch.types import Device
+
+_lock = threading.Lock()
+#: The devices whose requests are noted.
+_learning: set[int] = set()
 
 
 @contextlib.contextmanager
@@ -28,6 +33,8 @@ def learn(device: "Device" = None) -> Iterator[None]:
         with torch.cuda.graph(graph):
             model(inputs)
 
+    A block that raises teaches nothing.
+
     Streams that wait for each other are known to do so by `Tensor.record_stream` only. With
     `plan:exact` captures do without this. All threads' requests on the device count, and each takes a
     lock meanwhile.
@@ -36,13 +43,40 @@ def learn(device: "Device" = None) -> Iterator[None]:
         device: The device; `None` is the current one.
 
     Raises:
-        Error: regraph is not enabled.
+        Error: regraph is not enabled, or a run on the device is being learned from already.
     """
     require_enabled("learn")
     torch.cuda.init()
     number = _get_device_index(device, optional=True)
-    _native.learn(number)
+    with _lock:
+        if number in _learning:
+            raise Error(f"learn: a run on device {number} is being learned from already; end that first.")
+        _learning.add(number)
     try:
-        yield
-    finally:
+        _native.learn(number)
+        try:
+            yield
+        except BaseException:
+            # Half of the work is not what the capture will ask for.
+            _native.forget_run(number)
+            raise
         _native.learned(number)
+    finally:
+        with _lock:
+            _learning.discard(number)
+
+
+def forget_learned(device: "Device" = None) -> None:
+    """Forgets all that was learned on a device, from runs and with `plan:learned` from captures.
+
+    Captures that follow it already go on.
+
+    Args:
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: regraph is not enabled.
+    """
+    require_enabled("forget_learned")
+    torch.cuda.init()
+    _native.forget_learned(_get_device_index(device, optional=True))

@@ -37,23 +37,22 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
         device: The device; `None` is the current one.
 
     Raises:
-        Error: regraph is not enabled, or only as a plug-in; there is no such pool; or the current stream
-            is capturing.
+        Error: regraph is not enabled, or only as a plug-in; there is no such pool; or the device's current
+            stream is capturing.
     """
     require_enabled("borrow")
     if backend() != "native":
         raise Error("borrow needs the native allocator; see regraph.torch.enable(native=True).")
     index = _get_device_index(device, optional=True)
-    if torch.cuda.is_current_stream_capturing():
-        raise Error("borrow: the current stream is capturing; end the capture first.")
+    with torch.cuda.device(index):
+        capturing = torch.cuda.is_current_stream_capturing()
+    if capturing:
+        raise Error(f"borrow: the current stream of device {index} is capturing; end the capture first.")
     launches.watch()
     # Made before anything begins, so that an interrupt finds what has to end.
     borrowing = _native.Borrowing()
     try:
-        try:
-            borrowing.begin(index, pool)
-        except RuntimeError as error:
-            raise Error(str(error)) from error
+        borrowing.begin(index, pool)
         yield
     finally:
         borrowing.end()
@@ -70,7 +69,4 @@ def lent_bytes(pool: Pool, device: "Device" = None) -> int:
         Error: regraph is not enabled, or there is no such pool.
     """
     require_enabled("lent_bytes")
-    try:
-        return _native.lent_bytes(_get_device_index(device, optional=True), pool)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+    return _native.lent_bytes(_get_device_index(device, optional=True), pool)

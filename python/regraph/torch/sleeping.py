@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,6 +23,8 @@ Backup = Literal["host", "none", "device"]
 
 # One call at a time moves regions and the check of replays.
 _moving = threading.Lock()
+# One call at a time says what becomes of contents.
+_backing = threading.Lock()
 
 
 class Region(NamedTuple):
@@ -58,14 +61,31 @@ def region(tag: str, backup: Backup | None = None) -> Iterator[None]:
             call is for all regions. `None` leaves that as it is, which is "host" at first.
 
     Raises:
-        Error: regraph is not enabled.
+        Error: regraph is not enabled, or the region has memory with another backup: see `set_backup`.
         ValueError: `backup` is none of these.
     """
     require_enabled("region")
     if backup is not None:
-        _native.set_region_backup(tag, backup)
+        _begin_backup(tag, backup)
+    _warn_where_nothing_sleeps(stacklevel=3)
     with stay(tag):
         yield
+
+
+def set_backup(tag: str, backup: Backup) -> None:
+    """Sets what becomes of what a region's tensors hold from its next sleep on, those that it has included.
+
+    Args:
+        tag: The region's name.
+        backup: As for `region`.
+
+    Raises:
+        Error: regraph is not enabled.
+        ValueError: `backup` is none of these.
+    """
+    require_enabled("set_backup")
+    with _backing:
+        _native.set_region_backup(tag, backup)
 
 
 @contextlib.contextmanager
@@ -88,6 +108,8 @@ def put_graphs_into(tag: str | None) -> None:
         Error: regraph is not enabled.
     """
     require_enabled("put_graphs_into")
+    if tag is not None:
+        _warn_where_nothing_sleeps(stacklevel=2)
     _native.put_graphs_into(tag)
 
 
@@ -152,8 +174,6 @@ def wake(tags: str | Iterable[str] | None = None) -> int:
             return _native.wake(_names(tags))
         except _native.OutOfMemory as error:
             raise torch.OutOfMemoryError(str(error)) from error
-        except RuntimeError as error:
-            raise Error(str(error)) from error
         finally:
             _watch_no_more_than_needed()
 
@@ -165,10 +185,7 @@ def is_asleep(tag: str) -> bool:
         Error: regraph is not enabled, or there is no such region.
     """
     require_enabled("is_asleep")
-    try:
-        return _native.is_asleep(tag)
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+    return _native.is_asleep(tag)
 
 
 def regions(device: "Device" = None) -> list[Region]:
@@ -197,10 +214,30 @@ def free_host() -> int:
     The next sleep has to lock pages anew, which takes more than ten times as long as a copy.
     """
     require_enabled("free_host")
-    try:
-        return _native.free_region_host()
-    except RuntimeError as error:
-        raise Error(str(error)) from error
+    return _native.free_region_host()
+
+
+def _begin_backup(tag: str, backup: Backup) -> None:
+    """Sets a region's backup, unless it has memory that was to be kept otherwise."""
+    with _backing:
+        for device in range(torch.cuda.device_count()):
+            for row in _native.regions(device):
+                has_memory = row["awake_bytes"] + row["asleep_bytes"] > 0
+                if row["tag"] == tag and row["backup"] != backup and has_memory:
+                    raise Error(
+                        f"region: {tag!r} has memory whose backup is {row['backup']!r}, not {backup!r}; call "
+                        f"set_backup({tag!r}, {backup!r}) for all of it, or take another name."
+                    )
+        _native.set_region_backup(tag, backup)
+
+
+def _warn_where_nothing_sleeps(stacklevel: int) -> None:
+    if not _native.memory_sleeps():
+        warnings.warn(
+            "Memory that is allocated now cannot sleep: it needs segments that grow, which expandable_segments:False "
+            "and caching:False turn off.",
+            stacklevel=stacklevel + 1,
+        )
 
 
 def _names(tags: str | Iterable[str] | None) -> list[str] | None:
@@ -213,21 +250,32 @@ def _sleep(
     call: str, move: Callable[[list[str] | None], int], tags: str | Iterable[str] | None
 ) -> int:
     require_enabled(call)
-    if capturing.calls().registered:
-        raise Error(
-            f"{call}: torch.distributed was initialised when a graph was captured, and its libraries may have "
-            "registered memory of the capture, which would be another after waking. With NCCL, set "
-            f"{GRAPHS}=0 before regraph is enabled."
-        )
-    with _moving:
+    names = _names(tags)
+    with _moving, capturing.calls().registered.lock:
+        _require_unregistered(call, names)
         # First: replays are asked about from then on.
         launches.watch(for_good=False)
         try:
-            return move(_names(tags))
-        except RuntimeError as error:
-            raise Error(str(error)) from error
+            return move(names)
         finally:
             _watch_no_more_than_needed()
+
+
+def _require_unregistered(call: str, tags: list[str] | None) -> None:
+    """Raises `Error` where a library may have registered memory of regions, and a graph lives that uses it so."""
+    calls = capturing.calls()
+    if calls.registers():
+        raise Error(f"{call}: a graph is being captured beside torch.distributed; end that capture first.")
+    found = calls.registered.find(tags)
+    if found is None:
+        return
+    graph, held = found
+    pool = launches.pool_of(graph)
+    raise Error(
+        f"{call}: torch.distributed was initialised when a graph of the pool {pool} was captured, and its "
+        f"libraries may have registered memory of {held}, which would be another after waking. Reset that graph "
+        f"first, or, with NCCL, set {GRAPHS}=0 before regraph is enabled."
+    )
 
 
 def _watch_no_more_than_needed() -> None:

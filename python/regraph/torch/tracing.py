@@ -20,8 +20,9 @@ class Recording:
         global _current
         with _lock:
             if _current is self:
-                _native.record_trace(None)
+                # Another recording can begin, also where this one cannot be stopped in order.
                 _current = None
+                _native.record_trace(None)
 
     def __enter__(self) -> "Recording":
         return self

@@ -9,6 +9,7 @@ all of it sleeps, and graphs replay when it wakes. This module imports vLLM wher
 import contextlib
 import gc
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,11 +19,17 @@ import torch
 from regraph import _native
 from regraph.torch import sleeping
 from regraph.torch.enabling import enable, is_enabled
-from regraph.torch.registering import GRAPHS as GRAPH_REGISTER
+from regraph.torch.errors import Error
+from regraph.torch.registering import turned_off
 
 NAME = "regraph"
 GRAPHS = "graphs"
+WEIGHTS = "weights"
 KV_CACHE = "kv_cache"
+#: The environment variable that has vLLM's processes enable regraph.
+VARIABLE = "REGRAPH_VLLM"
+#: vLLM's own: whether a resume gives the host's memory of backups back.
+RELEASE_HOST = "VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY"
 
 _DEFAULT = "default"
 
@@ -77,6 +84,14 @@ class Allocator:
         found = (row for row in sleeping.regions() if row.tag in tags)
         return sum(row.awake_bytes + row.asleep_bytes for row in found)
 
+    def require_memory(self) -> None:
+        """Raises `Error` where vLLM has asked for no memory here: it would report memory that stayed as gone."""
+        if not self._known(self._tags & {WEIGHTS, KV_CACHE}):
+            raise Error(
+                "Neither weights nor key-value blocks lie in a region of regraph's: vLLM allocates them without "
+                "vllm.device_allocator.get_mem_allocator_instance, or without --enable-sleep-mode."
+            )
+
     def _known(self, tags: set[str]) -> list[str]:
         """Those in which there was ever anything: vLLM names regions that it may not have."""
         return sorted(tags.intersection(_native.region_tags()))
@@ -87,7 +102,7 @@ def register() -> None:
     global _registered
     if _registered:
         return
-    wanted = os.environ.get("REGRAPH_VLLM") == "1"
+    wanted = os.environ.get(VARIABLE) == "1"
     try:
         import vllm.device_allocator as device_allocator
         from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
@@ -96,19 +111,33 @@ def register() -> None:
             warnings.warn(f"This vLLM has no backends of sleep mode ({error}).", stacklevel=2)
         return
     if wanted and not is_enabled():
-        # Before NCCL reads it: what it registers of a capture could not sleep.
-        os.environ.setdefault(GRAPH_REGISTER, "0")
-        enable()
+        try:
+            # What NCCL registered of a capture could not sleep.
+            with turned_off():
+                enable()
+        except Error as error:
+            # Processes of vLLM's that use no GPU are called too.
+            warnings.warn(f"{VARIABLE}=1 has no effect in this process: {error}", stacklevel=2)
     SleepModeBackendFactory.register_backend(NAME, __name__, "RegraphBackend")
     theirs = device_allocator.get_mem_allocator_instance
 
     def get_mem_allocator_instance() -> Any:
         return _allocator if is_enabled() else theirs()
 
+    _rebind("get_mem_allocator_instance", theirs, get_mem_allocator_instance)
     device_allocator.get_mem_allocator_instance = get_mem_allocator_instance
     if is_enabled():
         sleeping.put_graphs_into(GRAPHS)
     _registered = True
+
+
+def _rebind(name: str, old: Any, new: Any) -> None:
+    """Replaces a function in all modules that have imported it by its name, such as vLLM's worker."""
+    for module in list(sys.modules.values()):
+        # Not by `getattr`: modules that make their names when asked are left alone.
+        names = getattr(module, "__dict__", None)
+        if isinstance(names, dict) and names.get(name) is old:
+            names[name] = new
 
 
 _registered = False
@@ -124,7 +153,8 @@ def _backend() -> type:
 
         def suspend(self, level: int = 1) -> None:
             """Level 1 keeps weights on the host, level 2 keeps nothing."""
-            _allocator.sleep(("weights",) if level == 1 else ())
+            _allocator.require_memory()
+            _allocator.sleep((WEIGHTS,) if level == 1 else ())
             self._state = "SUSPENDED"
 
         def resume(self, tags: list[str] | None = None) -> None:
@@ -136,6 +166,9 @@ def _backend() -> type:
                 self._state = before
                 raise
             self._state = "RUNNING"
+            # What graphs keep is small, and goes with the weights.
+            if _releases_host() and (tags is None or WEIGHTS in tags):
+                sleeping.free_host()
 
         def discard(self, tags: tuple[str, ...]) -> None:
             """Puts regions to sleep without what they hold."""
@@ -144,7 +177,13 @@ def _backend() -> type:
 
         @classmethod
         def is_supported(cls) -> bool:
-            """Where regraph is enabled."""
+            """Where regraph is enabled; warns, and says what to do, where it is not."""
+            if not is_enabled():
+                warnings.warn(
+                    f"The sleep-mode backend {NAME!r} needs regraph in each process of vLLM: set {VARIABLE}=1 in "
+                    "its environment, and see its warnings for processes that cannot enable regraph.",
+                    stacklevel=2,
+                )
             return is_enabled()
 
         @classmethod
@@ -166,6 +205,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = made = _backend()
     return made
+
+
+def _releases_host() -> bool:
+    return os.environ.get(RELEASE_HOST, "").lower() in ("1", "true")
 
 
 def _set(tags: Iterable[str] | str) -> set[str]:

@@ -406,6 +406,42 @@ def memory_saver_pauses_and_resumes(folder):
     static.fill_(5)
     graph.replay()
     assert float(output.min()) == float(output.max()) == 15
+    # Retained, a backup is what lay there at the latest pause.
+    saver.retain_cpu_backup = True
+    for number in (3, 4):
+        weights.copy_(tagged(128, number))
+        expected = weights[1000:2000].cpu()
+        saver.pause("weights")
+        saver.resume("weights")
+        assert holds(weights, number)
+        weights.zero_()
+        assert torch.equal(saver.get_cpu_backup(weights[1000:2000]), expected)
+
+
+def _pauses(answers):
+    import torch_memory_saver
+
+    # As servers do before they load weights.
+    torch.zeros(1, device="cuda")
+    saver = torch_memory_saver.torch_memory_saver
+    with saver.region("weights", enable_cpu_backup=True):
+        weights = tagged(64, 1)
+    before = free_memory()
+    saver.pause()
+    went = free_memory() - before
+    saver.resume()
+    answers.put((went >= 64 * MIB, holds(weights, 1)))
+
+
+def spawned_processes_pause_and_resume(folder):
+    """A process that was made by spawn has the alias, and regraph, by its environment."""
+    answers = SPAWN.SimpleQueue()
+    with memory_saver.configure_subprocess():
+        process = SPAWN.Process(target=_pauses, args=(answers,))
+        process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0, process.exitcode
+    assert answers.get() == (True, True)
 
 
 def vllm_sleeps_by_levels(folder):
@@ -457,6 +493,7 @@ PROGRAMS = {
         figures_of_regions,
         pools_in_regions,
         memory_saver_pauses_and_resumes,
+        spawned_processes_pause_and_resume,
         vllm_sleeps_by_levels,
     )
 }

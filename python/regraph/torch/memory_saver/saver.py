@@ -1,17 +1,8 @@
-"""What the package `torch_memory_saver` offers, by regions and without a library that is loaded before others.
-
-    from regraph.torch.memory_saver import torch_memory_saver
-
-    with torch_memory_saver.region("weights", enable_cpu_backup=True):
-        weights = torch.ones(1 << 20, device="cuda")
-    torch_memory_saver.pause("weights")
-    torch_memory_saver.resume("weights")
-
-`install()` makes `import torch_memory_saver` find this module, in programs that cannot be changed.
-"""
+"""Memory by tag that is paused and resumed, under `torch_memory_saver`'s names."""
 
 import contextlib
-import sys
+import os
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -19,14 +10,25 @@ from typing import Any, Literal
 import torch
 
 from regraph import _native
-from regraph.torch import sleeping
+from regraph.torch import registering, sleeping
 from regraph.torch.enabling import enable, is_enabled
 from regraph.torch.errors import Error
+from regraph.torch.memory_saver.hooks.base import HookMode
 
-HookMode = Literal["preload", "torch"]
 CpuBackupBackend = Literal["mmap", "pinned"]
 
 _DEFAULT = "default"
+#: Variables that have the package take all memory of a process, which no region of regraph's is.
+_WHOLE_PROCESS = ("TMS_INIT_ENABLE", "TMS_INIT_ENABLE_CPU_BACKUP", "TMS_INIT_ENABLE_DISK_BACKUP")
+#: Whether backups stay readable when their memory is resumed.
+_RETAIN = "TMS_RETAIN_CPU_BACKUP"
+
+
+class _Thread(threading.local):
+    """What is one thread's own."""
+
+    #: How many regions it has entered here.
+    depth = 0
 
 
 class TorchMemorySaver:
@@ -37,11 +39,13 @@ class TorchMemorySaver:
     """
 
     def __init__(self) -> None:
+        # Of all below but what is a thread's own.
+        self._lock = threading.RLock()
         # What was named here, each tag with its regions.
         self._regions: dict[str, set[str]] = {}
         self._initialized = False
         self._retains = False
-        self._depth = 0
+        self._thread = _Thread()
 
     @contextlib.contextmanager
     def region(
@@ -90,7 +94,7 @@ class TorchMemorySaver:
     def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:
         """Within it this thread's memory is not paused, in the middle of a region."""
         assert dispose_mem_pool_after_use, "the pool of what is allocated here is PyTorch's own"
-        assert self._depth > 0, "disable() is for use within a region"
+        assert self._thread.depth > 0, "disable() is for use within a region"
         with sleeping.outside_regions():
             yield
 
@@ -102,11 +106,16 @@ class TorchMemorySaver:
             sleeping.sleep(known)
 
     def resume(self, tag: str | None = None) -> None:
-        """Brings the memory of a tag back, or of all tags, where there was a backup with what it held."""
+        """Brings the memory of a tag back, or of all tags, where there was a backup with what it held.
+
+        The host's memory of backups is freed then, unless `retain_cpu_backup` is set.
+        """
         self._start()
         known = self._known(tag)
         if known:
             sleeping.wake(known)
+            if not self._retains:
+                sleeping.free_host()
 
     @property
     def enabled(self) -> bool:
@@ -142,21 +151,27 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self) -> bool:
-        """Whether pages of backups stay locked after `resume`, until `regraph.torch.free_host`."""
+        """Whether backups stay where they are after `resume`, readable by `get_cpu_backup`, until the next `pause`.
+
+        Not set, `resume` frees the host's memory, which the next `pause` has to lock anew. The variable
+        TMS_RETAIN_CPU_BACKUP=1 sets it at the start.
+        """
         self._start()
         return self._retains
 
     @retain_cpu_backup.setter
     def retain_cpu_backup(self, value: bool) -> None:
         self._start()
-        # Pages stay in any case; what they held is copied anew by each pause.
-        self._retains = value
+        with self._lock:
+            self._retains = value
+            _native.retain_backups(value)
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> torch.Tensor | None:
-        """What a paused tensor held, in memory of the host; `None` where there is no backup, or it is awake.
+        """What a paused tensor held, in memory of the host; `None` where there is no backup.
 
-        It is a copy in any case, which stays as it is when the tensor is resumed. A tensor that has no memory, since
-        it is empty, has no backup.
+        With `retain_cpu_backup` also what a tensor held at its latest pause that was resumed since; what was freed and
+        allocated anew meanwhile has what lay there before. It is a copy in any case, which stays as it is. A tensor
+        that has no memory, since it is empty, has no backup.
         """
         self._start()
         assert x.is_cuda, f"{x.device=}"
@@ -176,17 +191,19 @@ class TorchMemorySaver:
     def _entered(self, tag: str, with_backup: bool) -> Iterator[None]:
         self._start()
         name = _region_of(tag, with_backup)
-        self._regions.setdefault(tag, set()).add(name)
-        self._depth += 1
+        with self._lock:
+            self._regions.setdefault(tag, set()).add(name)
+        self._thread.depth += 1
         try:
             with sleeping.region(name, "host" if with_backup else "none"):
                 yield
         finally:
-            self._depth -= 1
+            self._thread.depth -= 1
 
     def _known(self, tag: str | None) -> list[str]:
-        wanted = self._regions.values() if tag is None else [self._regions.get(tag, set())]
-        return sorted(name for names in wanted for name in names)
+        with self._lock:
+            wanted = self._regions.values() if tag is None else [self._regions.get(tag, set())]
+            return sorted(name for names in wanted for name in names)
 
     def _require_same(self, pool: Any, name: str) -> None:
         self._start()
@@ -204,10 +221,45 @@ class TorchMemorySaver:
             raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
 
     def _start(self) -> None:
-        if not self._initialized:
-            if not is_enabled():
-                enable()
+        with self._lock:
+            if self._initialized:
+                return
+            _require_regions_alone()
+            _enable()
+            self._retains = _is_set(_RETAIN)
+            if self._retains:
+                _native.retain_backups(True)
             self._initialized = True
+
+
+def prepare() -> None:
+    """Enables regraph, where the package is imported under its own name; warns where that cannot be done."""
+    try:
+        _enable()
+    except Error as error:
+        warnings.warn(f"torch_memory_saver cannot be used: {error}", stacklevel=2)
+
+
+def _enable() -> None:
+    if not is_enabled():
+        # What NCCL registered of a capture could not be paused.
+        with registering.turned_off():
+            enable()
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true", "yes")
+
+
+def _require_regions_alone() -> None:
+    """Raises `Error` where the environment asks for all memory of the process."""
+    wanted = [name for name in _WHOLE_PROCESS if _is_set(name)]
+    # The others say what becomes of memory that the first, or the disk's, takes.
+    if wanted and wanted != ["TMS_INIT_ENABLE_CPU_BACKUP"]:
+        raise Error(
+            f"{', '.join(f'{name}=1' for name in wanted)}: regraph does not pause all memory of a process, nor keep "
+            "contents on disks. Unset it, and enter torch_memory_saver.region() in the threads that allocate."
+        )
 
 
 def _region_of(tag: str, with_backup: bool) -> str:
@@ -217,17 +269,3 @@ def _region_of(tag: str, with_backup: bool) -> str:
 
 def _told(region: str | None) -> str:
     return "outside of all tags" if region is None else f"as {region!r}"
-
-
-torch_memory_saver = TorchMemorySaver()
-
-
-@contextlib.contextmanager
-def configure_subprocess() -> Iterator[None]:
-    """Does nothing: no library has to be loaded before others."""
-    yield
-
-
-def install() -> None:
-    """Makes `import torch_memory_saver` find this module in this process."""
-    sys.modules["torch_memory_saver"] = sys.modules[__name__]

@@ -1,0 +1,1 @@
+"""Where `torch_memory_saver` keeps what it loads before others."""
