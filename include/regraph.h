@@ -290,7 +290,8 @@ enum regraph_error
     REGRAPH_ERROR_CAPTURING = 53,
     /**
      * No event could be recorded after an earlier launch in the pool, so no launch can be ordered
-     * after that one. Release the pool's graphs and create another pool.
+     * after that one, now or later: create another pool and capture there. Graphs of this one that are
+     * released from now on keep their memory.
      */
     REGRAPH_ERROR_ORDER_LOST = 54,
     /**
@@ -1264,8 +1265,8 @@ regraph_error regraph_pool_suspend(const struct regraph_engine *engine,
                                    uint64_t *bytes);
 
 /**
- * Like regraph_pool_suspend(), but accepts live blocks that belong to no graph. They stay live at
- * their addresses, and their contents are lost too.
+ * Like regraph_pool_suspend(), but accepts live blocks that belong to no graph, those of
+ * regraph_pool_borrow() included. They stay live at their addresses, and their contents are lost too.
  *
  * Threads: any.
  *
@@ -1817,7 +1818,8 @@ regraph_error regraph_finish_stream_capture(const struct regraph_engine *engine,
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
  * regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
- * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
+ * REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
+ * REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()): nothing was launched then.
  * REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
  */
 regraph_error regraph_launch_graph(const struct regraph_engine *engine,
@@ -1912,18 +1914,20 @@ regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
 /**
  * Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
  * regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
- * given back; it may be NULL. Regions that sleep stay as they are.
+ * given back; it may be NULL. Regions that sleep stay as they are. Contents of live blocks are kept, those of
+ * regraph_pool_borrow() included.
  *
  * Waits for the device first. From the call until the regions are awake no work may be submitted that uses
  * their memory: allocations from them, captures into them and launches by regraph_launch_graph() and
  * regraph_launch_executable() are refused (REGRAPH_ERROR_POOL_SUSPENDED), other work the engine does not see.
  * Blocks can be freed, and graphs released. Other processes may not have the memory mapped.
  *
- * Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second.
+ * Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second. Before that
+ * pages of the host are locked where too few are (see regraph_regions_reserve_host()).
  *
  * Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
  * REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
- * REGRAPH_ERROR_ORDER_LOST: nothing has changed. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+ * REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
  * another call goes on, and regraph_regions_wake() brings all back with its contents.
  */
 regraph_error regraph_regions_sleep(const struct regraph_engine *engine,
@@ -1932,8 +1936,9 @@ regraph_error regraph_regions_sleep(const struct regraph_engine *engine,
                                     uint64_t *bytes);
 
 /**
- * Like regraph_regions_sleep(), but waits for nothing. Work that uses live blocks of the regions must have
- * completed; launches that the library made, and work on freed blocks, are looked at.
+ * Like regraph_regions_sleep(), but does not wait for work that was submitted. What uses live blocks of the
+ * regions must have completed; launches that the library made, and work on freed blocks, are looked at. The
+ * copies are waited for.
  *
  * Threads: any.
  *
@@ -1981,6 +1986,19 @@ regraph_error regraph_regions_is_asleep(const struct regraph_engine *engine,
  */
 regraph_error regraph_regions_get_host_bytes(const struct regraph_engine *engine,
                                              uint64_t *bytes);
+
+/**
+ * Locks pages of the host ahead of a sleep, until `bytes` bytes of them keep nothing, which takes some 700 us a
+ * MiB: a sleep that keeps no more locks none. `locked` gets the bytes that were locked; it may be NULL.
+ *
+ * Threads: any. Calls on the engine go on meanwhile; those on its regions wait.
+ *
+ * Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked; REGRAPH_ERROR_DRIVER,
+ * REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_reserve_host(const struct regraph_engine *engine,
+                                           uint64_t bytes,
+                                           uint64_t *locked);
 
 /**
  * Gives page-locked memory that keeps nothing at present back to the host. `bytes` gets the bytes that were
@@ -2191,8 +2209,10 @@ const struct regraph_leak *regraph_leak_list_get(const struct regraph_leak_list 
 void regraph_leak_list_destroy(struct regraph_leak_list *leaks);
 
 /**
- * Registers a callback for every request of regraph_allocate() that fails for lack of memory. It
- * gets `user_data`, which may be NULL and must point to something that lives as long as the
+ * Registers a callback for every request that fails for lack of memory: for blocks
+ * (regraph_allocate(), regraph_allocate_fixed() and their like), for pools and regions that cannot come back
+ * (regraph_pool_resume(), regraph_regions_wake()), and for captures with a plan that cannot have their memory at
+ * their end. It gets `user_data`, which may be NULL and must point to something that lives as long as the
  * engine: a callback cannot be removed. Several threads may call it at once.
  *
  * Threads: any.

@@ -233,7 +233,7 @@ public:
     std::uint64_t sleep() const { return moved(regraph_regions_sleep, nullptr, 0); }
     std::uint64_t sleep(const std::vector<const char *> &tags) const { return moved(regraph_regions_sleep, tags); }
 
-    /// The same without a wait: see regraph_regions_try_sleep(). Throws REGRAPH_ERROR_POOL_RUNS.
+    /// The same without a wait for submitted work: see regraph_regions_try_sleep(). Throws REGRAPH_ERROR_POOL_RUNS.
     std::uint64_t try_sleep() const { return moved(regraph_regions_try_sleep, nullptr, 0); }
     std::uint64_t try_sleep(const std::vector<const char *> &tags) const {
         return moved(regraph_regions_try_sleep, tags);
@@ -268,6 +268,14 @@ public:
         std::uint64_t bytes = 0;
         detail::check(regraph_regions_get_host_bytes(raw(), &bytes));
         return bytes;
+    }
+
+    /// Locks pages of the host ahead of a sleep, until `bytes` bytes keep nothing. Returns the bytes that were
+    /// locked. Throws REGRAPH_ERROR_HOST_OUT_OF_MEMORY.
+    std::uint64_t reserve_host(std::uint64_t bytes) const {
+        std::uint64_t locked = 0;
+        detail::check(regraph_regions_reserve_host(raw(), bytes, &locked));
+        return locked;
     }
 
     /// Gives page-locked memory that keeps nothing back to the host. Returns the bytes that were given back.

@@ -134,20 +134,35 @@ pub enum Error {
     },
     /// The pool's memory cannot come back at the same addresses once it is given back.
     #[error(
-        "suspend_pool: the memory of {pool} is allocated, not mapped, and would not come back at the \
+        "{call}: the memory of {pool} is allocated, not mapped, and would not come back at the \
          same addresses; this needs a device with virtual memory management, caching, and a pool \
          whose memory comes from the driver"
     )]
     CannotSuspend {
+        /// The call.
+        call: &'static str,
         /// The pool.
         pool: PoolLabel,
     },
     /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
     /// there is none behind some of its addresses.
-    #[error(
-        "{call}: {pool} is suspended, or short of memory; resume it first (Engine::resume_pool; Regions::wake where its region sleeps)"
-    )]
+    #[error("{call}: {pool} is suspended, or short of memory; resume it first ({remedy})")]
     PoolSuspended {
+        /// The call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolLabel,
+        /// The call that brings it back: `Engine::resume_pool`, `Pool::resume` of the pool's owner, or
+        /// `Regions::wake` where its region sleeps.
+        remedy: &'static str,
+    },
+    /// The pool belongs to a [`graphs::Pool`](crate::graphs::Pool), which would go on to launch graphs while their
+    /// memory is away. Nothing has changed.
+    #[error(
+        "{call}: {pool} belongs to a graphs::Pool, which holds launches of its graphs back while their memory \
+         is away; make that one's call (Pool::suspend, Pool::resume, Pool::compact)"
+    )]
+    PoolOwned {
         /// The engine's call.
         call: &'static str,
         /// The pool.
@@ -191,12 +206,16 @@ pub enum Error {
     },
     /// The host has no page-locked memory left for what live blocks hold. They stay as they are.
     #[error(
-        "sleep: out of host memory: {bytes} bytes of page-locked memory are missing to keep what {pool} \
-         holds; free host memory, or let the region drop its contents (Backup::None)"
+        "{call}: out of host memory: {bytes} bytes of page-locked memory are missing to keep what {} \
+         holds; free host memory (Regions::free_host of other engines gives back what keeps nothing there), or let \
+         the region drop its contents (Backup::None)",
+        .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
     )]
     HostOutOfMemory {
-        /// The pool.
-        pool: PoolLabel,
+        /// The call.
+        call: &'static str,
+        /// The pool; none where memory was reserved for any.
+        pool: Option<PoolLabel>,
         /// What could not be had, in bytes.
         bytes: u64,
         /// What the driver said.
@@ -265,7 +284,7 @@ pub enum Error {
     },
     /// The checker refuses what compacting the pool would change: a flaw of the engine. All graphs and blocks
     /// have the memory that they had.
-    #[error("compact_pool: {pool} is not compacted, for it would lose something: {violation}")]
+    #[error("{pool} is not compacted, for it would lose something: {violation}")]
     CompactionRefused {
         /// The pool.
         pool: PoolLabel,
@@ -276,14 +295,13 @@ pub enum Error {
     /// given back; of a pool that is only short of a part it is kept.
     #[error(transparent)]
     ResumeOutOfMemory(Box<OutOfMemory>),
-    /// Live blocks that belong to no graph lie in the pool: suspending it would lose what they hold.
-    /// Nothing was given back.
-    #[error(
-        "suspend_pool: {pool} has live blocks that belong to no graph, and would lose what they hold: \
-         {}; free them first, or let their contents go with Engine::suspend_pool_discarding",
-        listed(.blocks)
-    )]
+    /// Live blocks lie in the pool, and suspending it would lose what they hold: blocks that belong to no graph,
+    /// or, by a call that takes those with it, blocks of other pools, which have borrowed the memory and know nothing
+    /// of this pool. Nothing was given back.
+    #[error("{call}: {}", in_the_way(.pool, .blocks, .call))]
     PoolHasBlocks {
+        /// The call.
+        call: &'static str,
         /// The pool.
         pool: PoolLabel,
         /// The blocks, in order of addresses.
@@ -475,10 +493,12 @@ pub enum Error {
         stream: StreamHandle,
     },
     /// No event could be recorded behind a launch and the device could not be waited for, so it is
-    /// unknown when the pool's graphs have finished.
+    /// unknown when the pool's graphs have finished. It stays so: another pool is needed. Graphs of this one that
+    /// are dropped from now on keep their memory for good.
     #[error(
         "the end of an earlier launch in {pool} could not be marked, so none can be ordered after \
-         it; release the pool's graphs and capture them again"
+         it, now or later; make another pool and capture there; graphs of this one that are dropped from now \
+         on are never released, nor is their memory"
     )]
     OrderLost {
         /// The pool.
@@ -589,6 +609,25 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// What blocks that lie in a pool mean for a call that would suspend it, and what helps.
+fn in_the_way(pool: &PoolLabel, blocks: &[Leak], call: &str) -> String {
+    let listed = listed(blocks);
+    let remedy = match call {
+        "suspend_pool" => "Engine::suspend_pool_discarding",
+        "suspend" => "Pool::suspend_discarding",
+        _ => {
+            return format!(
+                "blocks of other pools lie in memory that they have borrowed from {pool}, and would lose \
+                 what they hold: {listed}; free them first"
+            )
+        }
+    };
+    format!(
+        "{pool} has live blocks that belong to no graph, and would lose what they hold: {listed}; free \
+         them first, or let their contents go with {remedy}"
+    )
 }
 
 /// The first blocks, and how many more there are.

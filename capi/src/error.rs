@@ -101,7 +101,8 @@ pub enum regraph_error {
     /// The stream is capturing, and the call needs one that is not.
     REGRAPH_ERROR_CAPTURING = 53,
     /// No event could be recorded after an earlier launch in the pool, so no launch can be ordered
-    /// after that one. Release the pool's graphs and create another pool.
+    /// after that one, now or later: create another pool and capture there. Graphs of this one that are
+    /// released from now on keep their memory.
     REGRAPH_ERROR_ORDER_LOST = 54,
     /// The caller ended the graph's capture with regraph_end_capture(), so its executables are the
     /// caller's: see regraph_launch_executable().

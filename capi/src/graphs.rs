@@ -189,7 +189,8 @@ pub unsafe extern "C" fn regraph_finish_stream_capture(
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_GRAPH; REGRAPH_ERROR_NOT_INSTANTIATED for a graph of
 /// regraph_end_capture(); REGRAPH_ERROR_CAPTURING; REGRAPH_ERROR_POOL_SUSPENDED;
-/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM: nothing was launched then.
+/// REGRAPH_ERROR_ORDER_LOST; REGRAPH_ERROR_PER_THREAD_STREAM; REGRAPH_ERROR_BLOCKS_LENT and
+/// REGRAPH_ERROR_LENT_WORK (see regraph_pool_borrow()): nothing was launched then.
 /// REGRAPH_ERROR_DRIVER: the launch failed, or no event could be recorded after it.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_launch_graph(

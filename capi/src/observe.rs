@@ -98,8 +98,10 @@ impl Observer {
     }
 }
 
-/// Registers a callback for every request of regraph_allocate() that fails for lack of memory. It
-/// gets `user_data`, which may be NULL and must point to something that lives as long as the
+/// Registers a callback for every request that fails for lack of memory: for blocks
+/// (regraph_allocate(), regraph_allocate_fixed() and their like), for pools and regions that cannot come back
+/// (regraph_pool_resume(), regraph_regions_wake()), and for captures with a plan that cannot have their memory at
+/// their end. It gets `user_data`, which may be NULL and must point to something that lives as long as the
 /// engine: a callback cannot be removed. Several threads may call it at once.
 ///
 /// Threads: any.

@@ -151,8 +151,8 @@ pub unsafe extern "C" fn regraph_pool_suspend(
     })
 }
 
-/// Like regraph_pool_suspend(), but accepts live blocks that belong to no graph. They stay live at
-/// their addresses, and their contents are lost too.
+/// Like regraph_pool_suspend(), but accepts live blocks that belong to no graph, those of
+/// regraph_pool_borrow() included. They stay live at their addresses, and their contents are lost too.
 ///
 /// Threads: any.
 ///

@@ -70,18 +70,20 @@ pub unsafe extern "C" fn regraph_regions_set_backup(
 
 /// Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
 /// regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
-/// given back; it may be NULL. Regions that sleep stay as they are.
+/// given back; it may be NULL. Regions that sleep stay as they are. Contents of live blocks are kept, those of
+/// regraph_pool_borrow() included.
 ///
 /// Waits for the device first. From the call until the regions are awake no work may be submitted that uses
 /// their memory: allocations from them, captures into them and launches by regraph_launch_graph() and
 /// regraph_launch_executable() are refused (REGRAPH_ERROR_POOL_SUSPENDED), other work the engine does not see.
 /// Blocks can be freed, and graphs released. Other processes may not have the memory mapped.
 ///
-/// Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second.
+/// Threads: any. Other calls on the engine wait while contents are copied, at some 55 GB a second. Before that
+/// pages of the host are locked where too few are (see regraph_regions_reserve_host()).
 ///
 /// Errors: REGRAPH_ERROR_UNKNOWN_REGION; REGRAPH_ERROR_DEVICE_CAPTURES while a stream of the device captures;
 /// REGRAPH_ERROR_POOL_BUSY; REGRAPH_ERROR_CANNOT_SUSPEND; REGRAPH_ERROR_HOST_OUT_OF_MEMORY;
-/// REGRAPH_ERROR_ORDER_LOST: nothing has changed. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
+/// REGRAPH_ERROR_ORDER_LOST: nothing has changed, but that locked pages may stay for the next sleep. After REGRAPH_ERROR_DRIVER the regions may sleep in part:
 /// another call goes on, and regraph_regions_wake() brings all back with its contents.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_sleep(
@@ -100,8 +102,9 @@ pub unsafe extern "C" fn regraph_regions_sleep(
     })
 }
 
-/// Like regraph_regions_sleep(), but waits for nothing. Work that uses live blocks of the regions must have
-/// completed; launches that the library made, and work on freed blocks, are looked at.
+/// Like regraph_regions_sleep(), but does not wait for work that was submitted. What uses live blocks of the
+/// regions must have completed; launches that the library made, and work on freed blocks, are looked at. The
+/// copies are waited for.
 ///
 /// Threads: any.
 ///
@@ -186,6 +189,29 @@ pub unsafe extern "C" fn regraph_regions_get_host_bytes(
         let (engine, out) =
             unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
         out.put(on!(engine, engine => engine.regions().host_bytes()));
+        Ok(())
+    })
+}
+
+/// Locks pages of the host ahead of a sleep, until `bytes` bytes of them keep nothing, which takes some 700 us a
+/// MiB: a sleep that keeps no more locks none. `locked` gets the bytes that were locked; it may be NULL.
+///
+/// Threads: any. Calls on the engine go on meanwhile; those on its regions wait.
+///
+/// Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked; REGRAPH_ERROR_DRIVER,
+/// REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_reserve_host(
+    engine: *const regraph_engine,
+    bytes: u64,
+    locked: *mut u64,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let more = on!(engine, engine => engine.regions().reserve_host(bytes))?;
+        // SAFETY: the contract of all calls.
+        unsafe { put_if_wanted(locked, more) };
         Ok(())
     })
 }

@@ -297,10 +297,11 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pools.get_mut(pool).expect("found before");
         let caches = self.config.settings.caching && row.config().may_cache();
         // What is borrowed is the lender's again as soon as it is freed.
-        let borrowed = pool != request.pool;
+        let borrower = (pool != request.pool).then_some(request.pool);
         // A stream cache would keep its requests from who learns of them.
         let learning = self.state.lessons.is_listening();
-        let leased = mine.is_none() && caches && !borrowed && !learning && borrows.is_none();
+        let leased =
+            mine.is_none() && caches && borrower.is_none() && !learning && borrows.is_none();
         row.add_block();
         let lent = borrows.filter(|_| !self.config.lacks(Flaw::LentReturn));
         if lent.is_some() {
@@ -321,7 +322,7 @@ impl<D: Driver> Locked<'_, D> {
             graphs: graphs && lent == borrows,
             leased,
             lent,
-            borrowed: borrowed && !self.config.lacks(Flaw::RestoredBorrowed),
+            borrower: borrower.filter(|_| !self.config.lacks(Flaw::RestoredBorrowed)),
             frames: frames.clone().filter(|_| !leased),
             ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
         });

@@ -136,7 +136,7 @@ impl State {
     fn checkpoint(&self, pool: PoolId) -> Checkpoint {
         let mut blocks = Vec::new();
         self.each_live(|_, block, requested, frames| {
-            if block.pool != pool || block.borrowed {
+            if block.pool != pool || block.borrower.is_some() {
                 return;
             }
             let (address, bytes) = self.pools.extent(block.heap, block.range);
@@ -160,7 +160,7 @@ impl State {
     fn live_in(&self, pool: PoolId) -> Vec<Block> {
         let mut live = Vec::new();
         self.each_live(|id, block, bytes, _| {
-            if block.pool == pool && !block.borrowed {
+            if block.pool == pool && block.borrower.is_none() {
                 let (address, _) = self.pools.extent(block.heap, block.range);
                 live.push(Block { id, address, bytes });
             }
@@ -208,7 +208,8 @@ impl State {
 
     /// The first place of a checkpoint where a block lies that another pool has borrowed.
     fn first_borrowed(&self, pool: PoolId, checkpoint: &Checkpoint) -> Option<(u64, u64)> {
-        let borrowed = self.blocks.iter().filter(|block| block.pool == pool && block.borrowed);
+        let borrowed =
+            self.blocks.iter().filter(|block| block.pool == pool && block.borrower.is_some());
         let borrowed: Vec<(u64, u64)> =
             borrowed.map(|block| self.pools.extent(block.heap, block.range)).collect();
         let mut places = checkpoint.blocks.iter().map(|kept| (kept.address, kept.bytes));

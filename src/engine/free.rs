@@ -185,7 +185,7 @@ impl<D: Driver> Locked<'_, D> {
     fn take_input(&mut self, block: &mut LiveBlock) {
         let LiveBlock { number, pool, heap, range, stream, .. } = *block;
         let is_inside = matches!(block.origin, Origin::Capture(_));
-        if is_inside || block.borrowed || block.gone.is_some() || !block.uses.is_empty() {
+        if is_inside || block.borrower.is_some() || block.gone.is_some() || !block.uses.is_empty() {
             return;
         }
         let State { captures, timelines, .. } = &*self.state;

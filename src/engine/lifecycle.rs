@@ -77,6 +77,10 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
         // No step leaves the table half changed.
         self.owners.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pool, owner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(row) = state.pools.get_mut(pool) {
+            row.set_owned();
+        }
     }
 
     /// Whose a pool is; `None` for one that was only ever named.

@@ -75,8 +75,8 @@ pub(super) struct LiveBlock {
     pub(super) gone: Option<Box<Position>>,
     /// Whether a stream cache has it on lease; the stream cache then knows what was asked for and who uses it.
     pub(super) leased: bool,
-    /// Whether it was asked of another pool, which borrows here.
-    pub(super) borrowed: bool,
+    /// The pool that it was asked of, where that is another, which borrows here.
+    pub(super) borrower: Option<PoolId>,
     /// What it was had of, if it lies in memory of the pool's graphs that is lent between their launches.
     pub(super) lent: Option<Lent>,
     /// Whether it was lent until a graph was captured beside it, whose output it is taken for.
@@ -111,7 +111,7 @@ impl LiveBlock {
             uses: SmallVec::new(),
             gone: None,
             leased: false,
-            borrowed: false,
+            borrower: None,
             lent: None,
             adopted: false,
             restored: false,

@@ -31,6 +31,9 @@ pub struct Leak {
     pub address: u64,
     /// What was asked for, in bytes.
     pub bytes: u64,
+    /// The pool that it was asked of, where that is another one, which has borrowed the memory
+    /// ([`PoolConfig::borrows`](super::PoolConfig::borrows)).
+    pub borrower: Option<PoolLabel>,
     /// Its stream.
     pub stream: StreamHandle,
     /// The host's frames that asked for it, innermost first; empty where stacks are not recorded.
@@ -42,6 +45,9 @@ impl fmt::Display for Leak {
         let Self { address, stream, pool, .. } = self;
         let bytes = Size(self.bytes);
         write!(f, "{bytes} at {address:#x} of {pool}, allocated on {stream}")?;
+        if let Some(borrower) = &self.borrower {
+            write!(f, ", borrowed by {borrower}")?;
+        }
         for frame in &self.origin {
             write!(f, "\n    {} ({}:{})", frame.function, frame.file, frame.line)?;
         }
@@ -276,8 +282,9 @@ impl<D: Driver> Engine<D> {
 
     /// Registers an observer of requests that fail for want of memory in the end: of blocks, of
     /// pools that cannot be resumed, and of captures that cannot have their memory at their end. It is
-    /// called after the engine's locks are released and before the request returns, and may call the
-    /// engine.
+    /// called after all locks of the library are released and before the request returns, and may call the
+    /// library: [`Pool::resume`](crate::graphs::Pool::resume) and [`Regions::wake`](crate::regions::Regions::wake)
+    /// too release theirs first.
     pub fn observe_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.observers.add(Arc::new(observer));
     }
@@ -329,7 +336,7 @@ impl State {
 
     /// The live blocks in a pool that were asked of others, which borrow there.
     pub(super) fn borrowed(&self, pool: PoolId) -> Vec<Leak> {
-        self.live(|block| block.pool == pool && block.borrowed)
+        self.live(|block| block.pool == pool && block.borrower.is_some())
     }
 
     /// The live blocks of a pool in memory that is lent.
@@ -348,6 +355,7 @@ impl State {
             live.push(Leak {
                 block: id,
                 pool: self.pools.label(block.pool),
+                borrower: block.borrower.map(|pool| self.pools.label(pool)),
                 address: if known { self.pools.extent(block.heap, block.range).0 } else { 0 },
                 bytes,
                 stream: block.stream,

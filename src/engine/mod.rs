@@ -90,7 +90,7 @@ pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};
 pub use sharing::{ImportId, WhyNotShared};
 pub use spare::Spare;
 pub use statistics::{Counts, Figure, Figures, Statistics};
-pub(crate) use suspend::Contents;
+pub(crate) use suspend::{By, Contents};
 
 pub use crate::error::Error;
 pub use crate::heap::{Export, Shared, SharedPiece};

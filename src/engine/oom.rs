@@ -1,7 +1,8 @@
 //! What is tried before a request fails for want of memory, and the report of one that failed.
 //!
 //! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
-//! counted and no observer told before a request has failed in the end ([`Engine::request`]).
+//! counted and no observer told before a request has failed in the end ([`Engine::request`]). Who asks with
+//! locks of its own held tells observers itself, when it has released them ([`Engine::tell_out_of_memory`]).
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -101,10 +102,7 @@ impl fmt::Display for OutOfMemory {
                 write!(f, "out of memory: {requested} requested on {stream} from {pool}")?;
             }
             Purpose::Resume => {
-                write!(
-                    f,
-                    "resume_pool: out of memory: {pool} stays suspended and needs {requested}"
-                )?;
+                write!(f, "out of memory: {pool} stays suspended and needs {requested}")?;
             }
             Purpose::Plan => write!(
                 f,
@@ -264,15 +262,28 @@ impl<D: Driver> Engine<D> {
                 Err(again) => error = again,
             }
         }
+        self.count_out_of_memory(&error);
+        self.tell_out_of_memory(&error);
+        Err(error)
+    }
+
+    /// Counts a request that failed in the end, if that was for want of memory.
+    pub(super) fn count_out_of_memory(&self, error: &Error) {
         if let Some(report) = error.out_of_memory() {
             // A poisoned engine counts nothing any more.
             let _ = self.change(|locked| {
                 locked.state.count_oom(report);
                 Ok(())
             });
+        }
+    }
+
+    /// Tells the observers of a request that failed, if that was for want of memory. The caller holds no lock
+    /// that a call of the library takes: observers may make any.
+    pub(crate) fn tell_out_of_memory(&self, error: &Error) {
+        if let Some(report) = error.out_of_memory() {
             self.observers.tell(report);
         }
-        Err(error)
     }
 }
 

@@ -75,6 +75,8 @@ pub(super) struct Pool {
     asleep: Option<u64>,
     /// What is lent of its graphs' memory.
     lending: Lending,
+    /// Whether it has an owner, which orders the launches of its graphs.
+    owned: bool,
 }
 
 /// What a pool lends of its graphs' memory between their launches.
@@ -232,6 +234,15 @@ impl Pool {
         }
     }
 
+    /// Whether it has an owner, or had one.
+    pub(super) fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    pub(super) fn set_owned(&mut self) {
+        self.owned = true;
+    }
+
     /// Live blocks in memory that is lent: how many, and their bytes.
     pub(super) fn lent(&self) -> (usize, u64) {
         self.lending.live
@@ -365,6 +376,7 @@ impl Pools {
             settling: SmallVec::new(),
             asleep: None,
             lending: Lending::default(),
+            owned: false,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();

@@ -23,11 +23,26 @@ use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 
-const SUSPEND: &str = "suspend_pool";
-const RESUME: &str = "resume_pool";
-const COMPACT: &str = "compact_pool";
 const EXCESS: &str = "excess_bytes";
-const SLEEP: &str = "sleep";
+
+/// By which call memory goes or comes, as messages have it, and whether a pool's owner makes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By {
+    call: &'static str,
+    owner: bool,
+}
+
+impl By {
+    /// A call by the pool's name.
+    fn name(call: &'static str) -> Self {
+        Self { call, owner: false }
+    }
+
+    /// A call of the pools' owners, who hold launches back meanwhile.
+    pub(crate) fn owner(call: &'static str) -> Self {
+        Self { call, owner: true }
+    }
+}
 
 /// Keeps what live blocks of pools hold while their memory is away.
 pub(crate) trait Contents: Keeper {
@@ -72,7 +87,7 @@ impl<D: Driver> Engine<D> {
     /// blocks. Work on freed blocks it must have seen completed; of a stream that belongs to another
     /// thread it has to be told by that thread ([`Engine::mark_stream`]).
     ///
-    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call, which waits for its graphs
+    /// A [`graphs::Pool`](crate::graphs::Pool) is suspended by its own call alone, which waits for its graphs
     /// and refuses to launch them.
     ///
     /// Until the pool is resumed, allocations from it and captures into it fail with
@@ -85,12 +100,13 @@ impl<D: Driver> Engine<D> {
     /// Costs two calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::UnknownPool`]. After an error of the
+    /// [`Error::PoolOwned`]; [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`];
+    /// [`Error::UnknownPool`]. After an error of the
     /// driver's what had gone by then is gone, if anything had the pool is suspended
     /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest. A pool that is short
     /// of a part ([`Engine::is_short`]) is suspended as any other: not while it has blocks of no graph.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pools(&[pool], Loss::Refused))
+        self.suspend(pool, false, By::name("suspend_pool"))
     }
 
     /// Like [`Engine::suspend_pool`], but what live blocks hold is lost too, and they stay live: at the
@@ -99,7 +115,16 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// As [`Engine::suspend_pool`]; [`Error::PoolHasBlocks`] only of blocks that other pools have borrowed.
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pools(&[pool], Loss::Accepted))
+        self.suspend(pool, true, By::name("suspend_pool_discarding"))
+    }
+
+    /// Suspends a pool in its owner's name or by its own, with what blocks of no graph hold or not.
+    pub(crate) fn suspend(&self, pool: PoolId, discarding: bool, by: By) -> Result<u64, Error> {
+        let loss = if discarding { Loss::Accepted } else { Loss::Refused };
+        self.change(|locked| {
+            locked.state.must_be_owned_by(pool, by)?;
+            locked.suspend_pools(&[pool], loss, by.call)
+        })
     }
 
     /// Maps memory again wherever a suspended pool, or one that is short of a part, had some. Returns how
@@ -111,18 +136,31 @@ impl<D: Driver> Engine<D> {
     /// Costs three calls of the driver for each piece of memory.
     ///
     /// # Errors
+    /// [`Error::PoolOwned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`Error::PoolAsleep`];
     /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
     /// and what had come by then is given back. If it was only short of a part it stays so, with all that
     /// it has; calling again goes on.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.request(
-            |locked| {
-                locked.state.pool(pool, RESUME)?;
-                locked.must_be_kept_by(pool, None, RESUME)?;
-                locked.resume_pools(&[pool], None)
-            },
-            || false,
-        )
+        let came = self.resume(pool, By::name("resume_pool"));
+        came.inspect_err(|error| self.tell_out_of_memory(error))
+    }
+
+    /// Resumes a pool in its owner's name or by its own. Observers are not told where memory is short: see
+    /// [`Engine::tell_out_of_memory`].
+    pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
+        let came = self.change(|locked| {
+            // One that sleeps is its region's to wake, whoever owns it.
+            locked.state.pool(pool, by.call)?;
+            locked.must_be_kept_by(pool, None, by.call)?;
+            locked.state.must_be_owned_by(pool, by)?;
+            locked.resume_pools(&[pool], None, by.call)
+        });
+        came.inspect_err(|error| self.count_out_of_memory(error))
+    }
+
+    /// What is said of a pool that is suspended, asleep or short of a part, in the name of a call.
+    pub(crate) fn suspended(&self, pool: PoolId, call: &'static str) -> Error {
+        self.lock().map_or_else(|error| error, |state| state.suspended(pool, call))
     }
 
     /// A pool for messages.
@@ -152,6 +190,12 @@ impl<D: Driver> Engine<D> {
         Some((state.pools.reserved(pool), state.missing(&heaps)))
     }
 
+    /// What is to be kept of a pool that goes to sleep, in bytes.
+    pub(crate) fn held_bytes(&self, pool: PoolId) -> u64 {
+        // A poisoned engine puts nothing to sleep.
+        self.lock().map_or(0, |state| state.held_runs(pool).iter().map(|(_, bytes)| bytes).sum())
+    }
+
     /// Suspends pools, and with them goes what their live blocks hold, which is read first: all of them,
     /// or none as long as no call to the driver fails. Until [`Engine::wake_pools`] they are asleep.
     /// Returns how many bytes went.
@@ -164,12 +208,14 @@ impl<D: Driver> Engine<D> {
         &self,
         pools: &[PoolId],
         contents: &mut dyn Contents,
+        call: &'static str,
     ) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pools(pools, Loss::Kept(contents)))
+        self.change(|locked| locked.suspend_pools(pools, Loss::Kept(contents), call))
     }
 
     /// Brings the memory of sleeping pools back, and what their live blocks held: of all, or of none.
-    /// Returns how many bytes came.
+    /// Returns how many bytes came. Observers are not told where memory is short: the caller does so when it
+    /// has released its locks ([`Engine::tell_out_of_memory`]).
     ///
     /// # Errors
     /// As [`Engine::resume_pool`].
@@ -178,7 +224,8 @@ impl<D: Driver> Engine<D> {
         pools: &[PoolId],
         contents: &mut dyn Contents,
     ) -> Result<u64, Error> {
-        self.request(|locked| locked.resume_pools(pools, Some(&mut *contents)), || false)
+        self.change(|locked| locked.resume_pools(pools, Some(contents), "wake"))
+            .inspect_err(|error| self.count_out_of_memory(error))
     }
 
     /// How many bytes of a pool [`Engine::compact_pool`] would give back: what it holds beyond what its
@@ -208,7 +255,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// No graph of the pool may be running, or be launched before this has returned; the rest is as for
     /// [`Engine::suspend_pool`], but for live blocks, whose work may go on. A [`graphs::Pool`](crate::graphs::Pool) is
-    /// compacted by its own call, which waits for its graphs. Graphs of captures that were under way beside each
+    /// compacted by its own call alone, which waits for its graphs. Graphs of captures that were under way beside each
     /// other keep their memory as it is.
     ///
     /// Contents of outputs that were freed are lost like all that does not live. Graphs that read
@@ -223,13 +270,21 @@ impl<D: Driver> Engine<D> {
     /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
     ///
     /// # Errors
-    /// [`Error::PoolBusy`] while a capture uses the pool, or freed blocks of it may be in use;
+    /// [`Error::PoolBusy`] while a capture uses the pool, or freed blocks of it may be in use; [`Error::PoolOwned`],
     /// [`Error::PoolSuspended`], [`Error::UnknownPool`], [`Error::CompactionRefused`]. After an error of the
     /// driver's either all memory is mapped, or the pool is short of a part ([`Engine::is_short`]):
     /// then live blocks hold what they held, no graph of the pool may be launched, and
     /// [`Engine::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        self.change(|locked| locked.compact_pool(pool))
+        self.compact(pool, By::name("compact_pool"))
+    }
+
+    /// Compacts a pool in its owner's name or by its own.
+    pub(crate) fn compact(&self, pool: PoolId, by: By) -> Result<u64, Error> {
+        self.change(|locked| {
+            locked.state.must_be_owned_by(pool, by)?;
+            locked.compact_pool(pool, by.call)
+        })
     }
 
     /// Whether a pool is suspended, or short of a part of its memory: either way nothing of it is
@@ -270,7 +325,27 @@ impl State {
     pub(super) fn must_be_awake(&mut self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.pool(pool, call)?;
         if self.pools.is_shut(pool) {
-            return Err(Error::PoolSuspended { call, pool: self.pools.label(pool) });
+            return Err(self.suspended(pool, call));
+        }
+        Ok(())
+    }
+
+    /// What is said of a pool that is suspended, asleep or short of a part.
+    #[cold]
+    fn suspended(&self, pool: PoolId, call: &'static str) -> Error {
+        let owned = self.pools.get(pool).is_some_and(|row| row.is_owned());
+        let remedy = match self.pools.keeper_of(pool) {
+            Some(_) => "Regions::wake",
+            None if owned => "Pool::resume",
+            None => "Engine::resume_pool",
+        };
+        Error::PoolSuspended { call, pool: self.pools.label(pool), remedy }
+    }
+
+    /// Refuses a pool whose owner, and no other, is to make the call: it would go on to launch graphs.
+    fn must_be_owned_by(&mut self, pool: PoolId, by: By) -> Result<(), Error> {
+        if self.pool(pool, by.call)?.is_owned() && !by.owner {
+            return Err(Error::PoolOwned { call: by.call, pool: self.pools.label(pool) });
         }
         Ok(())
     }
@@ -383,8 +458,13 @@ impl<D: Driver> Locked<'_, D> {
         Ok(())
     }
 
-    fn suspend_pools(&mut self, pools: &[PoolId], mut loss: Loss<'_>) -> Result<u64, Error> {
-        let went = self.suspend_each(pools, &mut loss);
+    fn suspend_pools(
+        &mut self,
+        pools: &[PoolId],
+        mut loss: Loss<'_>,
+        call: &'static str,
+    ) -> Result<u64, Error> {
+        let went = self.suspend_each(pools, &mut loss, call);
         if let (Err(_), Loss::Kept(contents)) = (&went, &mut loss) {
             // Pools that stay awake may lose memory to others as soon as the engine is unlocked.
             let _ = contents.finish();
@@ -392,14 +472,19 @@ impl<D: Driver> Locked<'_, D> {
         went
     }
 
-    fn suspend_each(&mut self, pools: &[PoolId], loss: &mut Loss<'_>) -> Result<u64, Error> {
+    fn suspend_each(
+        &mut self,
+        pools: &[PoolId],
+        loss: &mut Loss<'_>,
+        call: &'static str,
+    ) -> Result<u64, Error> {
         let mut going = Vec::with_capacity(pools.len());
         for &pool in pools {
             if matches!(loss, Loss::Kept(_)) && self.state.pools.get(pool).is_none() {
                 // It went after its region was looked up.
                 continue;
             }
-            if self.may_be_suspended(pool, loss)? {
+            if self.may_be_suspended(pool, loss, call)? {
                 going.push(pool);
             }
         }
@@ -414,9 +499,9 @@ impl<D: Driver> Locked<'_, D> {
                 Loss::Kept(contents) => {
                     self.state.pools.set_keeper(pool, Some(contents.number()));
                     contents.turn_to(pool);
-                    self.give_away(pool, *contents)
+                    self.give_away(pool, *contents, call)
                 }
-                _ => self.give_away(pool, &mut NothingKept),
+                _ => self.give_away(pool, &mut NothingKept, call),
             };
             if !self.state.pools.is_shut(pool) {
                 self.state.pools.set_keeper(pool, None);
@@ -427,16 +512,21 @@ impl<D: Driver> Locked<'_, D> {
     }
 
     /// Whether a pool has memory that can go; refuses one whose memory is in use.
-    fn may_be_suspended(&mut self, pool: PoolId, loss: &Loss<'_>) -> Result<bool, Error> {
-        let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
+    fn may_be_suspended(
+        &mut self,
+        pool: PoolId,
+        loss: &Loss<'_>,
+        call: &'static str,
+    ) -> Result<bool, Error> {
+        let heaps = self.state.pool(pool, call)?.all_heaps();
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
         let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
-            return Err(Error::CannotSuspend { pool: self.state.pools.label(pool) });
+            return Err(Error::CannotSuspend { call, pool: self.state.pools.label(pool) });
         }
-        let (by, call) = match loss {
-            Loss::Kept(contents) => (Some(contents.number()), SLEEP),
-            _ => (None, SUSPEND),
+        let by = match loss {
+            Loss::Kept(contents) => Some(contents.number()),
+            _ => None,
         };
         self.must_be_kept_by(pool, by, call)?;
         let known = self.state.pools.is_suspended(pool);
@@ -445,10 +535,10 @@ impl<D: Driver> Locked<'_, D> {
         }
         if by.is_some() && !known {
             // Of one that is short of a part not all can be read.
-            self.state.must_be_awake(pool, SLEEP)?;
+            self.state.must_be_awake(pool, call)?;
         }
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
-        self.must_be_quiet(pool, SUSPEND)?;
+        self.must_be_quiet(pool, call)?;
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
             _ if known => Vec::new(),
@@ -457,14 +547,19 @@ impl<D: Driver> Locked<'_, D> {
             Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
         };
         if !blocks.is_empty() {
-            return Err(Error::PoolHasBlocks { pool: self.state.pools.label(pool), blocks });
+            return Err(Error::PoolHasBlocks { call, pool: self.state.pools.label(pool), blocks });
         }
         Ok(true)
     }
 
     /// Gives the memory of a pool that may be suspended back to the driver; returns how many bytes.
-    fn give_away(&mut self, pool: PoolId, keeper: &mut dyn Keeper) -> Result<u64, Error> {
-        let heaps = self.state.pool(pool, SUSPEND)?.all_heaps();
+    fn give_away(
+        &mut self,
+        pool: PoolId,
+        keeper: &mut dyn Keeper,
+        call: &'static str,
+    ) -> Result<u64, Error> {
+        let heaps = self.state.pool(pool, call)?.all_heaps();
         let before = self.state.pools.reserved(pool);
         if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);
@@ -484,11 +579,11 @@ impl<D: Driver> Locked<'_, D> {
         Ok(before - self.state.pools.reserved(pool))
     }
 
-    fn compact_pool(&mut self, pool: PoolId) -> Result<u64, Error> {
-        self.state.must_be_awake(pool, COMPACT)?;
-        let Some(heap) = self.state.pool(pool, COMPACT)?.planned() else { return Ok(0) };
+    fn compact_pool(&mut self, pool: PoolId, call: &'static str) -> Result<u64, Error> {
+        self.state.must_be_awake(pool, call)?;
+        let Some(heap) = self.state.pool(pool, call)?.planned() else { return Ok(0) };
         self.state.touch(heap);
-        self.must_be_quiet(pool, COMPACT)?;
+        self.must_be_quiet(pool, call)?;
         let (unit, care) = self.exchanges();
         let planned = self.state.pools.planned_mut(heap);
         let before = planned.reserved();
@@ -550,7 +645,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Shuts a pool that has lost a part of its memory; [`Engine::resume_pool`] gets it back.
     pub(super) fn shut(&mut self, pool: PoolId) {
-        let Ok(row) = self.state.pool(pool, SUSPEND) else { return };
+        let Some(row) = self.state.pools.get(pool) else { return };
         let heaps = row.all_heaps();
         self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
         self.take_back(|of, _, _| of == pool);
@@ -566,14 +661,15 @@ impl<D: Driver> Locked<'_, D> {
         &mut self,
         pools: &[PoolId],
         mut contents: Option<&mut dyn Contents>,
+        call: &'static str,
     ) -> Result<u64, Error> {
         let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
         for &pool in pools {
             if contents.is_some() && self.state.pools.get(pool).is_none() {
                 continue;
             }
-            let heaps = self.state.pool(pool, RESUME)?.all_heaps();
-            self.must_be_kept_by(pool, contents.as_ref().map(|it| it.number()), RESUME)?;
+            let heaps = self.state.pool(pool, call)?.all_heaps();
+            self.must_be_kept_by(pool, contents.as_ref().map(|it| it.number()), call)?;
             if self.state.pools.is_shut(pool) {
                 heaps.iter().copied().for_each(|heap| self.state.touch(heap));
                 shut.push((pool, heaps));

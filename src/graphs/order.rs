@@ -115,7 +115,7 @@ impl<D: HostApi> Order<D> {
     /// Refuses a pool that has no memory, or whose order is lost.
     pub(super) fn must_launch(&self, engine: &Engine<D>, pool: PoolId) -> Result<(), Error> {
         if self.suspended {
-            return Err(Error::PoolSuspended { call: "launch", pool: engine.label(pool) });
+            return Err(engine.suspended(pool, "launch"));
         }
         if self.lost {
             return Err(Error::OrderLost { pool });

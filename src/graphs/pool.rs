@@ -10,7 +10,7 @@ use super::order::{Launched, Order};
 use super::retired::Retired;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
@@ -178,7 +178,7 @@ impl<D: HostApi> Pool<D> {
     /// [`engine::Error::PoolHasBlocks`](crate::engine::Error::PoolHasBlocks) where blocks are live that
     /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
-        self.between_launches(Engine::suspend_pool)
+        self.between_launches(|engine, pool| engine.suspend(pool, false, By::owner("suspend")))
     }
 
     /// Like [`Pool::suspend`], but what live blocks hold is lost too, whether they belong to a graph or
@@ -187,7 +187,8 @@ impl<D: HostApi> Pool<D> {
     /// # Errors
     /// [`Error::OrderLost`], the engine's.
     pub fn suspend_discarding(&self) -> Result<u64, Error> {
-        self.between_launches(Engine::suspend_pool_discarding)
+        let by = By::owner("suspend_discarding");
+        self.between_launches(|engine, pool| engine.suspend(pool, true, by))
     }
 
     /// How many bytes [`Pool::compact`] would give back. See [`Engine::excess_bytes`].
@@ -206,7 +207,7 @@ impl<D: HostApi> Pool<D> {
     /// [`Error::OrderLost`], the engine's. After one of the driver's the pool may be short of a part of its
     /// memory ([`Pool::is_short`]); [`Pool::resume`] goes on then.
     pub fn compact(&self) -> Result<u64, Error> {
-        self.between_launches(Engine::compact_pool)
+        self.between_launches(|engine, pool| engine.compact(pool, By::owner("compact")))
     }
 
     fn between_launches(
@@ -224,7 +225,10 @@ impl<D: HostApi> Pool<D> {
     /// The engine's, when the device has no room for instance: the pool is suspended still.
     pub fn resume(&self) -> Result<u64, Error> {
         let shared = &self.0;
-        resume_launches(slice::from_ref(shared), || shared.engine.resume_pool(shared.id))?
+        let resume = || shared.engine.resume(shared.id, By::owner("resume"));
+        let came = resume_launches(slice::from_ref(shared), resume).and_then(|came| came);
+        // Launches are held back no longer: an observer may call the pool.
+        came.inspect_err(|error| shared.engine.tell_out_of_memory(error))
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.

@@ -103,6 +103,8 @@ impl Kept {
 pub(super) struct Moving<'a, D: Transfer> {
     /// The number of the regions.
     pub(super) number: u64,
+    /// The call that moves them.
+    pub(super) call: &'static str,
     /// Whose pieces go and come at present.
     pub(super) pool: Option<PoolId>,
     pub(super) engine: &'a Arc<Engine<D>>,
@@ -129,13 +131,9 @@ impl<D: Transfer> Moving<'_, D> {
             self.host.put_back(old.take_spans());
         }
         let bytes = live.iter().map(|(_, bytes)| bytes).sum();
-        let spans = self.host.take(driver, bytes).map_err(|(bytes, source)| {
-            if source.is_out_of_memory() {
-                let (pool, source) = (pool.clone(), Box::new(source));
-                return Error::HostOutOfMemory { pool, bytes, source };
-            }
-            source.into()
-        })?;
+        // Rarely more than is locked by now: what was allocated since.
+        let spans = self.host.take(driver, bytes);
+        let spans = spans.map_err(|short| short.told(self.call, Some(pool.clone())))?;
         // From here on the spans go with what is kept in them, also if copies fail.
         let kept = self.kept.entry(pool.id).or_default();
         *kept = Kept::new(live, spans);

@@ -145,8 +145,8 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Gives the device memory of regions back to the driver, of all of them with `None`, and returns
-    /// how many bytes went. Waits for the device first: work that was submitted before is done then. From
-    /// the call until the regions are awake no work may be submitted that uses their memory;
+    /// how many bytes went. An empty list names none. Waits for the device first: work that was submitted before is
+    /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
     /// allocations from them, captures into them and launches of graphs of their
     /// [`Pool`](crate::graphs::Pool)s are refused. Blocks can be freed, and graphs released.
     ///
@@ -156,20 +156,24 @@ impl<D: Transfer> Regions<D> {
     /// Regions that sleep stay as they are.
     ///
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32
-    /// MiB of it), and a copy of what they hold, which goes on meanwhile.
+    /// MiB of it), and a copy of what they hold, which goes on meanwhile, at some 18 us a MiB: until it is done other
+    /// calls of the engine wait. Before that, pages of the host are locked where there are too few
+    /// ([`Regions::reserve_host`]), at some 700 us a MiB; calls of the engine go on then, those of these regions wait.
     ///
     /// # Errors
-    /// Nothing has changed after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
+    /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
     /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
-    /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::OrderLost`]. After one of the driver's
+    /// other pools have borrowed), [`Error::HostOutOfMemory`], which gives back what it had locked, and
+    /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.sleep_if(tags, true)
     }
 
-    /// Like [`Regions::sleep`], but waits for nothing. Work that uses live blocks of the regions must
-    /// have completed; launches of graphs of their [`Pool`](crate::graphs::Pool)s, and work on freed blocks,
-    /// are looked at.
+    /// Like [`Regions::sleep`], but does not wait for work that was submitted. What uses live blocks of the regions
+    /// must have completed; launches of graphs of their [`Pool`](crate::graphs::Pool)s, and work on freed blocks,
+    /// are looked at. The host waits for the copies, for pages to be locked and for other calls of the engine and the
+    /// regions, as there.
     ///
     /// # Errors
     /// As [`Regions::sleep`], and [`Error::PoolRuns`].
@@ -178,17 +182,35 @@ impl<D: Transfer> Regions<D> {
     }
 
     fn sleep_if(&self, tags: Option<&[&str]>, wait: bool) -> Result<u64, Error> {
-        const CALL: &str = "sleep";
+        let call = if wait { "sleep" } else { "try_sleep" };
         let mut state = self.lock();
         self.tidy(&mut state);
-        let mut pools = self.pools(tags, CALL, &state)?;
+        let mut pools = self.pools(tags, call, &state)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
         pools.retain(|_, backup| *backup != Backup::Device);
         if pools.is_empty() {
             return Ok(0);
         }
+        let slabs = state.host.slabs();
+        let went = self.sleep_pools(&mut state, pools, wait, call);
+        if matches!(went, Err(Error::HostOutOfMemory { .. })) {
+            // What the driver refuses to take back is idle, and used by the next sleep.
+            let _ = state.host.free_since(self.engine.driver(), slabs);
+        }
+        went
+    }
+
+    fn sleep_pools(
+        &self,
+        state: &mut State<D>,
+        pools: BTreeMap<PoolId, Backup>,
+        wait: bool,
+        call: &'static str,
+    ) -> Result<u64, Error> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         state.drop_retained(|pool| ids.contains(pool));
+        // Before anything else is held back: locking pages takes long.
+        self.lock_pages_for(state, &pools, call)?;
         let stream = state.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
@@ -196,13 +218,33 @@ impl<D: Transfer> Regions<D> {
         }
         hold_launches(&owned, wait, || {
             if wait && !self.engine.wait_for_device()? {
-                return Err(Error::DeviceCaptures { call: CALL });
+                return Err(Error::DeviceCaptures { call });
             }
-            let went =
-                state.moving(self, stream, pools, |moving| self.engine.sleep_pools(&ids, moving));
-            self.tidy(&mut state);
+            let went = state.moving(self, stream, (pools, call), |moving| {
+                self.engine.sleep_pools(&ids, moving, call)
+            });
+            self.tidy(state);
             went
         })?
+    }
+
+    /// Locks pages for all that is to be kept of pools.
+    fn lock_pages_for(
+        &self,
+        state: &mut State<D>,
+        pools: &BTreeMap<PoolId, Backup>,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        let mut bytes = 0;
+        for (&pool, &backup) in pools {
+            // What one holds that sleeps in part is on the host.
+            if backup == Backup::Host && self.engine.keeper_of(pool).is_none() {
+                bytes += HostMemory::needed(self.engine.held_bytes(pool));
+                let locked = state.host.reserve(self.engine.driver(), bytes);
+                locked.map_err(|short| short.told(call, Some(self.engine.label(pool))))?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, of all of them with
@@ -211,12 +253,18 @@ impl<D: Transfer> Regions<D> {
     ///
     /// Where memory is short what is free in other pools goes for it, as in [`Engine::allocate`].
     ///
-    /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile.
+    /// Costs three calls of the driver for each piece of memory, and the copies, which go on meanwhile, at some 18
+    /// us a MiB: until they are done other calls of the engine, and of these regions, wait.
     ///
     /// # Errors
     /// [`Error::UnknownRegion`], [`Error::PoolAsleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
     /// then, and what the host keeps is untouched: waking again, or fewer regions, goes on.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        // No lock is held any more: an observer may call the regions and their pools.
+        self.wake_untold(tags).inspect_err(|error| self.engine.tell_out_of_memory(error))
+    }
+
+    fn wake_untold(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         let mut state = self.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;
@@ -227,8 +275,9 @@ impl<D: Transfer> Regions<D> {
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         let stream = state.stream(self.engine.driver())?;
         resume_launches(&owned(&self.engine, &ids).0, || {
-            let came =
-                state.moving(self, stream, pools, |moving| self.engine.wake_pools(&ids, moving));
+            let came = state.moving(self, stream, (pools, "wake"), |moving| {
+                self.engine.wake_pools(&ids, moving)
+            });
             if came.is_ok() && state.retains {
                 let woken = ids.iter().filter_map(|id| Some((*id, state.kept.remove(id)?)));
                 let woken: Vec<_> = woken.collect();
@@ -272,8 +321,9 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Shows what the host keeps of `bytes` bytes at an address of a sleeping pool, part by part and in order:
-    /// where a part is, and its size in bytes. It stays there until `show` returns. False, and nothing is
-    /// shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
+    /// where a part is, and its size in bytes. It stays there until `show` returns, which may not call these
+    /// regions: other threads' calls of them wait meanwhile, and its own would wait for ever. False, and nothing
+    /// is shown, where not all of it is kept, or the pool is awake and nothing is retained ([`Regions::retain`]); what is
     /// retained is what lay there at the pool's latest sleep.
     ///
     /// # Errors
@@ -299,6 +349,25 @@ impl<D: Transfer> Regions<D> {
     /// earlier sleeps needed.
     pub fn host_bytes(&self) -> u64 {
         self.lock().host.held()
+    }
+
+    /// Locks pages of the host ahead, until `bytes` bytes keep nothing at present, and returns how many bytes that
+    /// took: the next sleep that keeps as much locks none. Costs some 700 us a MiB; other calls of these regions wait
+    /// meanwhile, those of the engine do not.
+    ///
+    /// # Errors
+    /// [`Error::HostOutOfMemory`], which gives back what it had locked; the driver's.
+    pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
+        let mut state = self.lock();
+        self.tidy(&mut state);
+        let (before, slabs) = (state.host.held(), state.host.slabs());
+        let driver = self.engine.driver();
+        if let Err(short) = state.host.reserve(driver, bytes) {
+            // What the driver refuses to take back is idle, and used by the next sleep.
+            let _ = state.host.free_since(driver, slabs);
+            return Err(short.told("reserve_host", None));
+        }
+        Ok(state.host.held() - before)
     }
 
     /// Gives page-locked memory that keeps nothing at present back to the host, and returns how many
@@ -389,11 +458,12 @@ impl<D: Transfer> State<D> {
         &mut self,
         regions: &Regions<D>,
         stream: StreamHandle,
-        backups: BTreeMap<PoolId, Backup>,
+        (backups, call): (BTreeMap<PoolId, Backup>, &'static str),
         step: impl FnOnce(&mut Moving<'_, D>) -> R,
     ) -> R {
         let mut moving = Moving {
             number: regions.number,
+            call,
             pool: None,
             engine: &regions.engine,
             stream,

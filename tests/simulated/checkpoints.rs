@@ -203,7 +203,7 @@ fn what_a_restoration_frees_stays_mapped_while_work_uses_it() {
 fn a_borrowed_block_is_not_freed_by_a_restoration() {
     let b = bench(checked());
     let [s] = b.streams();
-    let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
+    let eager = b.engine.create_pool(PoolConfig::default().borrows(true).name("eager"));
     let before = b.engine.checkpoint(b.pool).unwrap();
     let block = b.allocate(s);
     let with_block = b.engine.checkpoint(b.pool).unwrap();
@@ -222,6 +222,8 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
     assert!(outputs.iter().all(|it| it.address != borrowed.address));
     let refused = b.engine.suspend_pool_discarding(b.pool);
     assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("borrowed by pool \"eager\"; free them first"), "{text}");
     b.engine.free(borrowed.id).unwrap();
     b.driver.complete_all();
     b.engine.restore(b.pool, &with_block).unwrap();

@@ -29,10 +29,12 @@ mod mapping_times;
 mod named_pools;
 mod names;
 mod no_invalidation;
+mod page_locks;
 mod picture;
 mod plugin;
 mod region_doors;
 mod region_faults;
+mod remedies;
 mod rules;
 mod settings;
 #[cfg(target_os = "linux")]

@@ -182,7 +182,7 @@ fn live_blocks_that_no_graph_owns_keep_their_pool() {
                 let text = error.to_string();
                 assert!(text.contains("suspend_pool_discarding"), "{text}");
                 assert!(text.contains(&format!("{:#x}", weights[0].address)), "{text}");
-                let Error::PoolHasBlocks { pool, mut blocks } = error else { unreachable!() };
+                let Error::PoolHasBlocks { pool, mut blocks, .. } = error else { unreachable!() };
                 blocks.sort_by_key(|block| std::cmp::Reverse(block.bytes));
                 let found: Vec<_> = blocks.iter().map(|it| (it.block, it.bytes)).collect();
                 assert_eq!(found, weights.map(|block| (block.id, block.bytes)));

@@ -76,6 +76,9 @@ static void regions_sleep_and_wake(void) {
     OK(regraph_regions_free_host(e, &bytes));
     CHECK(bytes == 64 * MIB);
     OK(regraph_regions_free_host(e, NULL));
+    OK(regraph_regions_reserve_host(e, 64 * MIB, &bytes));
+    CHECK(bytes == 64 * MIB);
+    OK(regraph_regions_reserve_host(e, 64 * MIB, NULL));
 
     /* One that stays. */
     OK(regraph_regions_set_backup(e, "cache", REGRAPH_BACKUP_DEVICE));
@@ -149,6 +152,7 @@ static void arguments_that_are_wrong(void) {
     IS(REGRAPH_ERROR_NULL, regraph_regions_is_asleep(e, "weights", NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_get_host_bytes(e, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_free_host(NULL, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_reserve_host(NULL, 0, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_report(e, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_regions_report(NULL, &list));
     CHECK(regraph_region_list_count(NULL) == 0 && regraph_region_list_get(NULL, 0) == NULL);

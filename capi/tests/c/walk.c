@@ -738,7 +738,7 @@ static void suspending(void) {
     OK(regraph_pool_resume(e, it.pool, &bytes));
     CHECK(bytes == 0);
     IS(REGRAPH_ERROR_POOL_HAS_BLOCKS, regraph_pool_suspend(e, it.pool, &bytes));
-    SAYS("suspend_pool_discarding");
+    SAYS("suspend_discarding");
     OK(regraph_pool_suspend_discarding(e, it.pool, &bytes));
     CHECK(bytes == 8 * MIB);
     OK(regraph_pool_is_suspended(e, it.pool, &suspended));
@@ -790,7 +790,7 @@ static void compacting(void) {
     int i;
     OK(regraph_allocate(e, it.pool, MIB, it.a, &block));
     IS(REGRAPH_ERROR_POOL_BUSY, regraph_pool_compact(e, it.pool, &gone));
-    SAYS("compact_pool");
+    SAYS("compact: ");
     CHECK(gone == 78);
     OK(regraph_free(e, block.id));
     OK(regraph_abandon_capture(e, it.capture));

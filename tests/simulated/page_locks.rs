@@ -1,0 +1,144 @@
+//! Page-locked memory of the host that regions keep what sleeps in: when it is locked, and when it goes back.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+use std::time::Duration;
+
+use regraph::driver::{self, Driver, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::engine::{Config, Engine, PoolConfig};
+use regraph::graphs::{Error, Memory, Pool};
+use regraph::regions::Regions;
+use regraph_sim::{SimConfig, SimDriver};
+
+use crate::common::MIB;
+
+/// A device that asks its engine for figures, on another thread, while pages are locked.
+struct Device {
+    device: SimDriver,
+    engine: OnceLock<Weak<Engine<Device>>>,
+    answered: AtomicU64,
+    waited: AtomicU64,
+}
+
+impl Deref for Device {
+    type Target = SimDriver;
+
+    fn deref(&self) -> &SimDriver {
+        &self.device
+    }
+}
+
+impl Driver for Device {
+    regraph::forward_driver!();
+}
+
+impl HostApi for Device {
+    regraph::forward_host_api!();
+}
+
+impl Transfer for Device {
+    fn allocate_host(&self, bytes: u64) -> driver::Result<HostPlace> {
+        /// Far longer than any call takes.
+        const LONG: Duration = Duration::from_secs(20);
+        if let Some(engine) = self.engine.get().and_then(Weak::upgrade) {
+            let (send, receive) = channel();
+            thread::spawn(move || send.send(engine.statistics().is_ok()));
+            let count = match receive.recv_timeout(LONG) {
+                Ok(true) => &self.answered,
+                _ => &self.waited,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.device.allocate_host(bytes)
+    }
+
+    regraph::forward! {
+        free_host(place: HostPlace) -> driver::Result<()>;
+        copy_to_host(to: HostPlace, address: u64, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
+        copy_to_device(address: u64, from: HostPlace, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
+    }
+}
+
+struct Bench {
+    engine: Arc<Engine<Device>>,
+    regions: Regions<Device>,
+    blocks: Vec<Memory<Device>>,
+}
+
+impl Bench {
+    /// Weights of so many MiB in each of some pools.
+    fn new(pools: &[u64]) -> Self {
+        let device = Device {
+            device: SimDriver::new(SimConfig::default()),
+            engine: OnceLock::new(),
+            answered: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
+        };
+        let engine = Arc::new(Engine::new(device, Config::default()));
+        engine.driver().engine.get_or_init(|| Arc::downgrade(&engine));
+        let stream = engine.driver().create_stream().unwrap();
+        let weights = |&mebibytes: &u64| {
+            let pool = Pool::new(&engine, PoolConfig::default().tag("weights"));
+            pool.allocate(mebibytes * MIB, stream).unwrap()
+        };
+        let blocks = pools.iter().map(weights).collect();
+        Self { regions: Regions::new(&engine), engine, blocks }
+    }
+
+    fn device(&self) -> &Device {
+        self.engine.driver()
+    }
+
+    /// How often pages were locked, with the engine answering all the while.
+    fn locked(&self) -> u64 {
+        assert_eq!(self.device().waited.load(Ordering::Relaxed), 0, "the engine did not answer");
+        self.device().answered.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_engine_answers_while_pages_are_locked() {
+    let bench = Bench::new(&[40, 70]);
+    assert_eq!(bench.regions.sleep(None).unwrap(), 110 * MIB);
+    assert_eq!((bench.locked(), bench.regions.host_bytes()), (3, 110 * MIB));
+    bench.regions.wake(None).unwrap();
+    bench.regions.sleep(None).unwrap();
+    assert_eq!(bench.locked(), 0);
+}
+
+#[test]
+fn a_sleep_locks_no_pages_where_enough_were_reserved() {
+    let bench = Bench::new(&[40, 70, 1]);
+    assert_eq!(bench.regions.reserve_host(111 * MIB).unwrap(), 112 * MIB);
+    assert!(bench.locked() > 0);
+    assert_eq!(bench.regions.reserve_host(100 * MIB).unwrap(), 0);
+    bench.regions.sleep(None).unwrap();
+    assert_eq!(bench.locked(), 0);
+    // What keeps something is no reserve.
+    assert_eq!(bench.regions.reserve_host(MIB).unwrap(), 0);
+    assert_eq!(bench.regions.reserve_host(2 * MIB).unwrap(), 2 * MIB);
+    assert_eq!(bench.regions.free_host().unwrap(), 2 * MIB);
+}
+
+#[test]
+fn what_a_sleep_without_host_memory_had_locked_goes_back() {
+    for room in [0, 30, 50, 100] {
+        let bench = Bench::new(&[20, 40, 70]);
+        bench.regions.reserve_host(10 * MIB).unwrap();
+        let before = bench.device().host_bytes();
+        bench.device().set_host_bytes((10 + room) * MIB);
+        for refused in [bench.regions.sleep(None), bench.regions.reserve_host(130 * MIB)] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, Error::HostOutOfMemory { .. }), "{refused}");
+            assert!(refused.to_string().contains("Regions::free_host"), "{refused}");
+        }
+        assert_eq!(bench.device().host_bytes(), before, "{room}");
+        assert_eq!(bench.regions.host_bytes(), before);
+        assert!(bench.blocks.iter().all(|block| !block.pool().is_suspended()));
+        bench.device().set_host_bytes(1000 * MIB);
+        assert_eq!(bench.regions.sleep(None).unwrap(), 130 * MIB);
+    }
+}
