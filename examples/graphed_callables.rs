@@ -17,9 +17,9 @@
 //!
 //! Without a GPU the same code runs in a probe, which tells the memory of each way and no times.
 
-use std::cell::Cell;
 use std::error::Error as AnyError;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,9 @@ struct Strides {
 }
 
 /// What runs a step: a GPU, or a probe that only allocates.
-trait Machine {
+trait Machine: Sync {
     type Driver: Submit;
-    type Buffer;
+    type Buffer: Sync;
 
     fn stream(&self) -> StreamHandle;
 
@@ -218,7 +218,7 @@ struct Network<'m, M: Machine> {
     layers: Vec<Layer<M::Buffer>>,
     /// A one: the sum of columns is their product with ones.
     one: M::Buffer,
-    launches: Cell<usize>,
+    launches: AtomicUsize,
 }
 
 impl<'m, M: Machine> Network<'m, M> {
@@ -236,7 +236,7 @@ impl<'m, M: Machine> Network<'m, M> {
         }
         let mut one = machine.buffer(pool, 1)?;
         machine.write(&[1.0], &mut one)?;
-        Ok(Self { machine, layers, one, launches: Cell::new(0) })
+        Ok(Self { machine, layers, one, launches: AtomicUsize::new(0) })
     }
 
     /// Runs a kernel on two buffers, with a new one for its result.
@@ -253,7 +253,7 @@ impl<'m, M: Machine> Network<'m, M> {
     }
 
     fn launch(&self, kernel: &Kernel, buffers: [&M::Buffer; 3]) -> Result<(), Error> {
-        self.launches.set(self.launches.get() + 1);
+        self.launches.fetch_add(1, Ordering::Relaxed);
         self.machine.launch(kernel, buffers)
     }
 
@@ -494,7 +494,7 @@ impl<M: Machine> Trainer<'_, M> {
     ) -> Result<Cost, Error> {
         let (mut processor, mut done) = (Vec::new(), Vec::new());
         for batch in batches.iter().cycle().take(self.steps) {
-            network.launches.set(0);
+            network.launches.store(0, Ordering::Relaxed);
             let begin = Instant::now();
             step(batch)?;
             processor.push(begin.elapsed());
@@ -506,7 +506,7 @@ impl<M: Machine> Trainer<'_, M> {
             times[times.len() / 2]
         };
         Ok(Cost {
-            launches: network.launches.get(),
+            launches: network.launches.load(Ordering::Relaxed),
             processor: median(processor),
             done: median(done),
             reserved: pool.reserved()?,

@@ -52,15 +52,18 @@ impl Options {
     }
 }
 
-type Make<'f, D, K, I, E> = Box<dyn FnMut(&Stage<'_, D>, &K) -> Result<I, E> + 'f>;
-type Bucket<'f, K> = Box<dyn Fn(&K) -> K + 'f>;
+type Make<'f, D, K, I, E> = Box<dyn FnMut(&Stage<'_, D>, &K) -> Result<I, E> + Send + 'f>;
+type Bucket<'f, K> = Box<dyn Fn(&K) -> K + Send + 'f>;
 type Part<'f, D, K, I, O, E> =
-    Box<dyn FnMut(&Stage<'_, D>, &K, &mut I, &mut O) -> Result<(), E> + 'f>;
+    Box<dyn FnMut(&Stage<'_, D>, &K, &mut I, &mut O) -> Result<(), E> + Send + 'f>;
 
 /// A function over static inputs that runs as graphs, one for each of its parts and each shape.
 ///
 /// `K` is what a shape is told by, `I` the static inputs, `O` the outputs with all that one part
 /// leaves for the next.
+///
+/// It is `Send` where these are: what it is given to call may go to another thread. A thread that calls it on a stream
+/// which another one has used names that first ([`Engine::mark_stream`](crate::engine::Engine::mark_stream)).
 pub struct Callable<'f, D: HostApi, K, I, O, E = Error> {
     pool: Pool<D>,
     options: Options,
@@ -110,7 +113,7 @@ where
     pub fn new(
         pool: &Pool<D>,
         options: Options,
-        make: impl FnMut(&Stage<'_, D>, &K) -> Result<I, E> + 'f,
+        make: impl FnMut(&Stage<'_, D>, &K) -> Result<I, E> + Send + 'f,
     ) -> Self {
         Self {
             pool: pool.clone(),
@@ -125,7 +128,7 @@ where
     /// Lets one shape serve several: `bucket` says which. Inputs are then made for that, and parts
     /// see that.
     #[must_use]
-    pub fn bucket(mut self, bucket: impl Fn(&K) -> K + 'f) -> Self {
+    pub fn bucket(mut self, bucket: impl Fn(&K) -> K + Send + 'f) -> Self {
         self.bucket = Some(Box::new(bucket));
         self
     }
@@ -141,7 +144,7 @@ where
     #[must_use]
     pub fn part(
         mut self,
-        part: impl FnMut(&Stage<'_, D>, &K, &mut I, &mut O) -> Result<(), E> + 'f,
+        part: impl FnMut(&Stage<'_, D>, &K, &mut I, &mut O) -> Result<(), E> + Send + 'f,
     ) -> Self {
         self.parts.push(Box::new(part));
         self
@@ -152,6 +155,10 @@ where
     /// graphs are captured.
     ///
     /// `fill` works on `stream`, which comes after every earlier launch of the pool by then.
+    ///
+    /// Where a new shape has to have room, the host waits until the launches of the pool's graphs have completed,
+    /// those of other shapes included, before the one that was unused longest goes. Capturing a shape waits for its
+    /// warming up.
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
@@ -177,7 +184,8 @@ where
         Ok(shape.outputs())
     }
 
-    /// The graphs of a shape, captured on `stream` if it is new: for launching parts one by one.
+    /// The graphs of a shape, captured on `stream` if it is new: for launching parts one by one. The host waits
+    /// as in [`Callable::call`] where it is new.
     ///
     /// # Errors
     /// Those of the parts and of captures.

@@ -1,6 +1,7 @@
 //! Captures that are refused for a programmatic launch, and captured again.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
@@ -279,14 +280,14 @@ fn a_closure_that_is_captured_twice_is_planned_by_its_launches() {
 #[test]
 fn all_parts_of_a_callable_are_captured_again_with_new_outputs() {
     let hosted = Hosted::new();
-    let calls = Cell::new(0);
+    let calls = AtomicUsize::new(0);
     let options = Options::default().mode(CaptureMode::Relaxed).warm_ups(0);
     let mut callable =
         Callable::<_, u32, (), Vec<Memory<Arc<SimDriver>>>>::new(&hosted.pool, options, |_, _| {
             Ok::<_, Error>(())
         })
         .part(|_, _, _, outputs| {
-            calls.set(calls.get() + 1);
+            calls.fetch_add(1, Ordering::Relaxed);
             outputs.push(hosted.pool.allocate(MIB, hosted.stream)?);
             hosted.launch(false);
             Ok(())
@@ -296,7 +297,7 @@ fn all_parts_of_a_callable_are_captured_again_with_new_outputs() {
             Ok(())
         });
     let outputs = callable.call(hosted.stream, &1, |_| Ok(())).unwrap().len();
-    assert_eq!((outputs, calls.get()), (2, 2));
+    assert_eq!((outputs, calls.load(Ordering::Relaxed)), (2, 2));
     assert_eq!(hosted.blocks(), 2);
     hosted.driver.complete_all();
 }

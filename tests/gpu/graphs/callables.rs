@@ -1,7 +1,7 @@
 //! Callables: shapes come and go, parts share what they leave, pools are shared.
 
-use std::cell::Cell;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use regraph::callables::{Callable, Options, Stage};
@@ -62,11 +62,11 @@ fn shapes_come_and_go_and_each_call_sees_its_inputs<P: Device>(driver: &Arc<P>) 
         driver.schedule(seed);
         let bench = Bench::new(driver);
         let [s, t, side] = bench.streams();
-        let captured = Cell::new(0);
+        let captured = AtomicU64::new(0);
         let options = Options::default().most_shapes(NonZeroUsize::new(4).unwrap());
         let mut callable =
             Callable::new(&bench.pool, options, |stage: &Stage<'_, Shared<P>>, shape| {
-                captured.set(captured.get() + 1);
+                captured.fetch_add(1, Ordering::Relaxed);
                 input(&*bench.driver, stage, *shape)
             })
             .bucket(|shape: &u64| shape.next_multiple_of(4))
@@ -92,7 +92,7 @@ fn shapes_come_and_go_and_each_call_sees_its_inputs<P: Device>(driver: &Arc<P>) 
             bench.driver.wait(t, s).unwrap();
         }
         assert_eq!(bench.wrong(), 0, "seed {seed}");
-        assert!(captured.get() > 6, "shapes were evicted and came again");
+        assert!(captured.load(Ordering::Relaxed) > 6, "shapes were evicted and came again");
         drop(callable);
         bench.close();
     }
