@@ -510,17 +510,6 @@ pub enum Error {
         /// The device.
         device: u32,
     },
-    /// The engine is said to be of another device than its driver.
-    #[error(
-        "the engine is configured for device {configured}, but its driver drives device {driven}; \
-         make it with Config::device({driven})"
-    )]
-    OtherDevice {
-        /// What the engine's configuration says.
-        configured: u32,
-        /// What its driver says.
-        driven: u32,
-    },
     /// There is no engine at all.
     #[error("there are no engines here; add one for each device first")]
     NoEngine,
@@ -572,6 +561,16 @@ pub enum Error {
         call: &'static str,
         /// The stream.
         stream: StreamHandle,
+    },
+    /// Memory is borrowed for one stream.
+    #[error("{call}: memory is borrowed for {borrows} here, not for {stream}; give that stream, or lend to this one")]
+    OtherStream {
+        /// The call.
+        call: &'static str,
+        /// The stream that it was asked for.
+        stream: StreamHandle,
+        /// The stream that borrows.
+        borrows: StreamHandle,
     },
     /// A copy from the host's memory would be captured as a pointer to that memory.
     #[error(

@@ -102,8 +102,8 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
         {
             // SAFETY: the contract of all calls: CUDA's handles name live objects, and graphs run
             // while the memory that they use lives.
-            let driver = unsafe { regraph::driver::cuda::CudaDriver::new(ordinal as usize) }?;
-            let device = Device::Cuda(Host::new(driver, config.device(ordinal)));
+            let driver = unsafe { regraph::driver::cuda::CudaDriver::new(ordinal) }?;
+            let device = Device::Cuda(Host::new(driver, config));
             out.put(created(device));
             Ok(())
         }

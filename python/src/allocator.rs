@@ -39,7 +39,7 @@ pub(crate) fn start(config: Config) -> bool {
     let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
-    ALLOCATOR.set(Plugin::new(config, |device| unsafe { CudaDriver::new(device as usize) })).is_ok()
+    ALLOCATOR.set(Plugin::new(config, |device| unsafe { CudaDriver::new(device) })).is_ok()
 }
 
 /// How many events the settings have histories keep, and whether with stacks of native code.

@@ -1,5 +1,7 @@
 //! Buffers as kernel arguments.
 
+use std::sync::Once;
+
 use ::cudarc::driver::{LaunchArgs, PushKernelArg};
 
 use super::buf::Buf;
@@ -16,8 +18,25 @@ fn record(owner: &Owner, told: bool, launcher: &LaunchArgs<'_>) {
         // A launcher has no way to fail here. Where the engine refuses, the memory is lost.
         Some(user) => drop(owner.record(user)),
         None if told => {}
-        None => owner.lose(),
+        None => {
+            warn();
+            owner.lose();
+        }
     }
+}
+
+/// Warns, once, that launchers do not tell their streams.
+#[cold]
+fn warn() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::warn!(
+            target: "regraph",
+            "this version of cudarc shows its launchers in a way that is not known here: memory of buffers that \
+             are kernel arguments is never freed (Statistics::lost_bytes); pass Buf::on or Buf::on_mut, or use the \
+             version of cudarc that regraph asks for"
+        );
+    });
 }
 
 macro_rules! argument {

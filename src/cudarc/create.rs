@@ -1,4 +1,4 @@
-//! How buffers are made: by pools, and by captures from their first pool.
+//! How buffers are made: by pools, by captures from their first pool, and by what borrows from a pool's graphs.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::owner::Owner;
 use super::Error;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, Driver, ErrorKind};
-use crate::engine::Engine;
-use crate::graphs::{Capture, Memory, Pool};
+use crate::engine::{one_stream, Engine};
+use crate::graphs::{Capture, Lending, Memory, Pool};
 
 /// Where memory comes from.
 trait Source {
@@ -36,6 +36,21 @@ impl Source for Capture<CudaDriver> {
 
     fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
         self.allocate(bytes, stream)
+    }
+}
+
+impl Source for Lending<CudaDriver> {
+    fn with_engine<R>(&self, look: impl FnOnce(&Engine<CudaDriver>) -> R) -> R {
+        look(self.pool().engine())
+    }
+
+    fn memory(&self, bytes: u64, stream: &CudaStream) -> Result<Memory<CudaDriver>, Error> {
+        // The lending's stream comes after the launches of the pool, and no other.
+        let (stream, borrows) = (one_stream(stream.as_stream(), "alloc")?, self.stream());
+        if stream != borrows {
+            return Err(Error::OtherStream { call: "alloc", stream, borrows });
+        }
+        self.allocate(bytes)
     }
 }
 
@@ -113,7 +128,7 @@ macro_rules! constructors {
             /// What the memory holds may be no value of `T`: it must be written before it is read.
             ///
             /// # Errors
-            /// The engine's; [`Error::TooLong`], [`Error::ForeignContext`].
+            /// The engine's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows [`Error::OtherStream`].
             pub unsafe fn alloc<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -125,7 +140,8 @@ macro_rules! constructors {
             /// A buffer of `len` elements, set to zero on `stream`; in a capture, by the graph.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`].
+            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows
+            /// [`Error::OtherStream`].
             pub fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -134,24 +150,12 @@ macro_rules! constructors {
                 alloc_zeros(self, stream, len)
             }
 
-            /// A buffer with a copy of the host's values, made on `stream`, which must not capture.
-            ///
-            /// # Errors
-            /// The engine's, cudarc's; [`Error::CopyWhileCapturing`], [`Error::TooLong`],
-            /// [`Error::ForeignContext`].
-            pub fn clone_htod<T: DeviceRepr>(
-                &self,
-                stream: &Arc<CudaStream>,
-                values: &[T],
-            ) -> Result<Buf<T>, Error> {
-                clone_htod(self, stream, values)
-            }
-
             /// A buffer with a copy of what a `CudaSlice`, a view or another buffer holds, made on
             /// `stream`; in a capture, by the graph. The slice's own memory stays cudarc's.
             ///
             /// # Errors
-            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`].
+            /// The engine's, cudarc's; [`Error::TooLong`], [`Error::ForeignContext`]; of what borrows
+            /// [`Error::OtherStream`].
             pub fn clone_dtod<T: DeviceRepr>(
                 &self,
                 stream: &Arc<CudaStream>,
@@ -163,4 +167,27 @@ macro_rules! constructors {
     )*};
 }
 
-constructors!(Pool<CudaDriver>, Capture<CudaDriver>);
+constructors!(Pool<CudaDriver>, Capture<CudaDriver>, Lending<CudaDriver>);
+
+macro_rules! copies {
+    ($($source:ty),*) => {$(
+        impl $source {
+            /// A buffer with a copy of the host's values, made on `stream`, which must not capture: a graph
+            /// would copy from the host's memory at every launch. A capture's constants are copied before it
+            /// begins, and outlive the graph ([`Capture::keep`]).
+            ///
+            /// # Errors
+            /// The engine's, cudarc's; [`Error::CopyWhileCapturing`], [`Error::TooLong`],
+            /// [`Error::ForeignContext`], [`Error::OtherStream`].
+            pub fn clone_htod<T: DeviceRepr>(
+                &self,
+                stream: &Arc<CudaStream>,
+                values: &[T],
+            ) -> Result<Buf<T>, Error> {
+                clone_htod(self, stream, values)
+            }
+        }
+    )*};
+}
+
+copies!(Pool<CudaDriver>, Lending<CudaDriver>);

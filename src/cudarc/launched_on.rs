@@ -3,7 +3,8 @@
 //! cudarc's launcher tells the stream to its own slices only: the field is private. But it derives
 //! `Debug`, and its text begins with the stream and the stream's context. So that beginning is read.
 //! Any other beginning, of another version for instance, gives nothing, and the buffer's memory is
-//! lost then, which is safe.
+//! lost then, which is safe; the first time that is warned of. The requirement of cudarc stays open to later
+//! versions: a program has one cudarc, and one that is pinned here would be no other library's.
 
 use std::fmt::{self, Debug, Write};
 

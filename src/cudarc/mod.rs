@@ -3,8 +3,8 @@
 //! * [`engine`]: an engine on the device of one of cudarc's contexts.
 //! * [`Buf`], [`BufView`], [`BufViewMut`]: device memory that cudarc's kernel launcher, copies and
 //!   cuBLAS accept wherever they accept a `CudaSlice` or a view of one. They are made by methods of
-//!   [`Pool`](crate::graphs::Pool) and [`Capture`](crate::graphs::Capture) that have cudarc's names:
-//!   `alloc`, `alloc_zeros`, `clone_htod`.
+//!   [`Pool`](crate::graphs::Pool), [`Capture`](crate::graphs::Capture) and [`Lending`](crate::graphs::Lending)
+//!   that have cudarc's names: `alloc`, `alloc_zeros`, `clone_dtod`, and but for captures `clone_htod`.
 //! * [`capture`] and [`untracked`]: captures beside cudarc's own event tracking. Other ways to capture
 //!   ([`Engine::capture`], [`callables`](crate::callables)) do not ask for the guard; hold it there
 //!   too where a `CudaSlice` is used inside.
@@ -13,6 +13,10 @@
 //! A call that uses a buffer says on which stream: cudarc asks for the pointer with the stream. So
 //! every use by another stream is recorded, and dropping the buffer is all there is to freeing it:
 //! on any thread, in a capture too.
+//!
+//! A kernel's launcher tells its stream to cudarc's own slices alone; here it is read from the launcher's `Debug`
+//! text. Should a version of cudarc have another text, buffers that are kernel arguments are never freed, a warning is
+//! logged once, and [`Statistics::lost_bytes`](crate::Statistics::lost_bytes) counts them: [`Buf::on`] does without.
 //!
 //! A buffer has no events of its own. Streams are ordered by the program, inside captures as
 //! outside, with `CudaStream::join` for instance; what is recorded here only says when memory may be
@@ -61,7 +65,7 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaContext, CudaStream};
 
 use crate::driver::cuda::CudaDriver;
-use crate::driver::{AsStream, Driver};
+use crate::driver::AsStream;
 use crate::engine::{Config, Engine};
 
 pub use crate::Error;
@@ -71,8 +75,7 @@ pub use tracking::{capture, untracked, Untracked};
 pub use view::BufView;
 pub use view_mut::BufViewMut;
 
-/// An engine on the device of a context that the program already has; the configuration's device
-/// becomes that one.
+/// An engine on the device of a context that the program already has.
 ///
 /// # Safety
 /// As [`CudaDriver::new`]: with the types of this module and of [`graphs`](crate::graphs) it remains
@@ -86,7 +89,6 @@ pub unsafe fn engine(
 ) -> Result<Arc<Engine<CudaDriver>>, Error> {
     // SAFETY: as the caller's.
     let driver = unsafe { CudaDriver::from_context(context.clone()) }?;
-    let config = config.device(driver.device());
     Ok(Arc::new(Engine::new(driver, config)))
 }
 

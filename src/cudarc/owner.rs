@@ -134,7 +134,7 @@ impl Drop for Owner {
             return;
         }
         if let Some(memory) = self.memory.take() {
-            let _ = memory.into_block();
+            memory.leak();
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::graphs::{Capture, Graph, Pool};
 ///
 /// # Errors
 /// [`Error::Tracking`]; those of [`Engine::capture`].
-pub fn capture<R, E: From<Error> + From<Error>>(
+pub fn capture<R, E: From<Error>>(
     engine: &Arc<Engine<CudaDriver>>,
     stream: &Arc<CudaStream>,
     pool: &Pool<CudaDriver>,

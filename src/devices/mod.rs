@@ -17,8 +17,7 @@
 //! let second = first.add_device(SimConfig::default());
 //! let mut devices = Devices::new();
 //! for driver in [first.with_peers(&[1]), second.with_peers(&[0])] {
-//!     let config = Config::default().device(driver.device());
-//!     devices.add(Arc::new(Engine::new(driver, config)))?;
+//!     devices.add(Arc::new(Engine::new(driver, Config::default())))?;
 //! }
 //! let stream = devices.of_device(1)?.driver().create_stream()?;
 //! let engine = devices.of_stream(stream)?;
@@ -77,13 +76,9 @@ impl<D: Driver> Devices<D> {
     /// Takes in the engine of one more device.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`] where [`Config::device`](crate::engine::Config::device) does not say
-    /// what the driver says; [`Error::DeviceTaken`].
+    /// [`Error::DeviceTaken`].
     pub fn add(&mut self, engine: Arc<Engine<D>>) -> Result<(), Error> {
-        let (device, driven) = (engine.device(), engine.driver().device());
-        if device != driven {
-            return Err(Error::OtherDevice { configured: device, driven });
-        }
+        let device = engine.device();
         if self.engines.contains_key(&device) {
             return Err(Error::DeviceTaken { device });
         }

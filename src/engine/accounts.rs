@@ -35,6 +35,8 @@ pub(super) struct Accounts {
     /// Whether a stream cache's figures may have exceeded their allowance.
     may_have_peaked: bool,
     counts: Counts,
+    /// In blocks that were given up for lost, as asked for.
+    lost_bytes: u64,
 }
 
 impl Accounts {
@@ -47,6 +49,11 @@ impl Accounts {
     /// What happened, to be counted.
     pub(super) fn counts(&mut self) -> &mut Counts {
         &mut self.counts
+    }
+
+    /// A block is never freed.
+    pub(super) fn count_lost(&mut self, bytes: u64) {
+        self.lost_bytes += bytes;
     }
 
     /// Takes the heaps that are still to be counted, until they are put back.
@@ -293,6 +300,7 @@ impl State {
             small_pool: peaks.figures(&totals, pool, Part::Small),
             large_pool: peaks.figures(&totals, pool, Part::Large),
             counts,
+            lost_bytes: self.accounts.lost_bytes,
         }
     }
 

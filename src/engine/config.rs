@@ -45,8 +45,6 @@ pub struct Config {
     /// ([`Engine::close_capture`](super::Engine::close_capture)) is judged on a thread of its own.
     /// Default: 256; a smaller one is judged in less time than a thread takes to begin.
     pub judge_aside: usize,
-    /// The device's number, for snapshots and for [`Devices`](crate::devices::Devices). Default: 0.
-    pub device: u32,
     /// A safety rule to leave out, to see that the checker notices.
     #[cfg(feature = "flaws")]
     #[doc(hidden)]
@@ -65,7 +63,6 @@ impl Default for Config {
             foreign_nodes: false,
             late_ends: false,
             judge_aside: 256,
-            device: 0,
             #[cfg(feature = "flaws")]
             flaw: None,
         }
@@ -124,8 +121,6 @@ impl Config {
         late_ends: bool => late_ends;
         /// Sets from how many nodes on a capture is judged on a thread of its own.
         judge_aside: usize => judge_aside;
-        /// Sets the device's number.
-        device: u32 => device;
     }
 
     /// Sets a safety rule to leave out.

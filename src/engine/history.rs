@@ -577,7 +577,7 @@ impl<D: Driver> Locked<'_, D> {
             if let Action::CaptureBegin | Action::CaptureEnd = event.action {
                 let begins = event.action == Action::CaptureBegin;
                 let stage = if begins { Stage::Start } else { Stage::End };
-                let device = self.config.device;
+                let device = self.driver.device();
                 annotations.push(Annotation::capture(event.address, stage, device, time_us));
                 continue;
             }

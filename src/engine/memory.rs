@@ -298,6 +298,12 @@ impl<D: Driver> Engine<D> {
         Ok(self.lock()?.live(|_| true))
     }
 
+    /// Counts a block that its owner never frees.
+    pub(crate) fn count_lost(&self, bytes: u64) {
+        // What a poisoned engine has is never freed anyway.
+        let _ = self.lock().map(|mut state| state.accounts.count_lost(bytes));
+    }
+
     pub(super) fn frames(&self) -> Option<Arc<Frames>> {
         Frames::given().or_else(|| self.config.settings.stacks.then(Frames::capture))
     }
@@ -441,9 +447,9 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// The device's number, as its configuration has it.
+    /// The device's ordinal, as its driver has it.
     pub fn device(&self) -> u32 {
-        self.config.device
+        self.driver.device()
     }
 
     /// Whether an address lies in memory of one of the engine's pools, or in addresses that one has

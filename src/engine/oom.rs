@@ -433,7 +433,7 @@ impl<D: Driver> Locked<'_, D> {
         Box::new(OutOfMemory {
             purpose,
             requested,
-            device: self.config.device,
+            device: self.driver.device(),
             stream: asks.map_or(StreamHandle::from_bits(0), |(stream, _)| stream),
             pool: self.state.pools.label(pool),
             limit: self.state.pools.get(pool).and_then(|pool| pool.config().max_bytes),

@@ -188,7 +188,7 @@ impl<D: Driver> Locked<'_, D> {
         segments.sort_by_key(|segment| segment.address);
         let (trace, annotations, full) = self.events(&mut stacks);
         // Viewers take the device's number for a position.
-        let mut device_traces = vec![Vec::new(); self.config.device as usize];
+        let mut device_traces = vec![Vec::new(); self.driver.device() as usize];
         device_traces.push(trace);
         // The next one tells of this one.
         self.state.record_event(Action::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
@@ -208,7 +208,7 @@ impl<D: Driver> Locked<'_, D> {
         let occupants = self.state.occupants(number);
         let reasons = self.state.wait_reasons(number);
         let empty = |address: u64, number: usize| Segment {
-            device: self.config.device,
+            device: self.driver.device(),
             address,
             total_size: 0,
             allocated_size: 0,

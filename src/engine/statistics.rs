@@ -62,6 +62,10 @@ pub struct Statistics {
     pub large_pool: Figures,
     /// Counts of what happened on the whole device; the same for every pool.
     pub counts: Counts,
+    /// What was asked for in blocks that are never freed, since uses of them may not be known
+    /// ([`Memory::leak`](crate::Memory::leak), lost buffers of `regraph::cudarc`), in bytes. The same for every
+    /// pool; no reset changes it.
+    pub lost_bytes: u64,
 }
 
 /// Counts of what an engine did.

@@ -23,6 +23,15 @@ impl<D: HostApi> Memory<D> {
         Self { block, pool }
     }
 
+    /// Owns a block that has none, such as one of [`Memory::into_block`] or [`Engine::allocate`].
+    ///
+    /// # Safety
+    /// The block is a live one of the pool's engine that was asked of this pool, and from now on nothing but this
+    /// value frees it.
+    pub unsafe fn from_block(pool: &Pool<D>, block: Block) -> Self {
+        Self::new(block, pool.shared().clone())
+    }
+
     /// Its device address, a multiple of 512.
     #[inline]
     pub fn address(&self) -> u64 {
@@ -69,7 +78,16 @@ impl<D: HostApi> Memory<D> {
         self.pool.engine().record_use(self.block.id, stream.as_stream())
     }
 
-    /// Gives the block up without freeing it: that is now up to the caller, by its name.
+    /// Gives the memory up without ever freeing it, counts it
+    /// ([`Statistics::lost_bytes`](crate::engine::Statistics::lost_bytes)), and returns its address: where work may
+    /// use it that the engine cannot know of. It goes back to the driver with the engine.
+    pub fn leak(self) -> u64 {
+        self.engine().count_lost(self.bytes());
+        self.into_block().address
+    }
+
+    /// Gives the block up without freeing it: that is now up to the caller, by its name, or
+    /// [`Memory::from_block`].
     pub fn into_block(self) -> Block {
         let mut this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the value is never dropped nor used again, so the pool is dropped once, here.

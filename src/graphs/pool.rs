@@ -117,6 +117,22 @@ impl<D: HostApi> Pool<D> {
         Ok(Memory::new(block, self.0.clone()))
     }
 
+    /// The same; where memory is short `last_resort` is called, without a lock of the library held, and the
+    /// request is made again if it says that it gave something back. See [`Engine::allocate_or_release`].
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn allocate_or_release(
+        &self,
+        bytes: u64,
+        stream: impl AsStream,
+        last_resort: impl FnOnce() -> bool,
+    ) -> Result<Memory<D>, Error> {
+        let (engine, pool) = (&self.0.engine, self.0.id);
+        let block = engine.allocate_or_release(pool, bytes, stream.as_stream(), last_resort)?;
+        Ok(Memory::new(block, self.0.clone()))
+    }
+
     /// The device memory that the pool holds, in bytes: all its graphs' and all its blocks'.
     ///
     /// # Errors

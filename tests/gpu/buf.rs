@@ -415,7 +415,9 @@ fn what_cannot_be_right_is_refused() {
     assert!(gpu.pool.alloc_zeros::<f32>(&per_thread, COUNT).is_err());
 
     let captured = gpu.engine.capture(a, &gpu.pool, CaptureMode::ThreadLocal, |capture| {
-        capture.clone_htod(a, &[1.0_f32]).map(|_| ())
+        // A capture copies nothing from the host, nor does its pool while it is under way.
+        capture.alloc_zeros::<f32>(a, 1)?;
+        gpu.pool.clone_htod(a, &[1.0_f32]).map(|_| ())
     });
     assert!(matches!(captured, Err(Error::CopyWhileCapturing { .. })));
 
@@ -499,4 +501,30 @@ fn buffers_are_sent_and_shared() {
     check::<Buf<f32>>();
     check::<BufView<'static, f32>>();
     check::<BufViewMut<'static, f32>>();
+}
+
+/// Buffers of what a pool's graphs do not keep, for the lending's stream alone.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn borrowed_buffers_lie_in_memory_of_the_graph() {
+    let gpu = gpu();
+    let a = &gpu.a;
+    let (graph, address) = gpu
+        .engine
+        .capture(a, &gpu.pool, CaptureMode::ThreadLocal, |capture| {
+            let temporary = capture.alloc_zeros::<f32>(a, COUNT)?;
+            Ok::<_, Error>(temporary.address())
+        })
+        .unwrap();
+    graph.launch(a).unwrap();
+    let lending = gpu.pool.lend(a).unwrap();
+    let other = lending.alloc_zeros::<f32>(&gpu.b, COUNT);
+    assert!(matches!(other, Err(Error::OtherStream { .. })), "{other:?}");
+    let borrowed = lending.clone_htod(a, &numbers()).unwrap();
+    assert_eq!(borrowed.address(), address);
+    assert_eq!(a.clone_dtoh(&borrowed).unwrap(), numbers());
+    assert!(matches!(graph.launch(a), Err(Error::BlocksLent { .. })));
+    drop(borrowed);
+    graph.launch(a).unwrap();
+    a.synchronize().unwrap();
 }

@@ -22,7 +22,7 @@ fn plugin(settings: &str) -> Plugin<CudaProgram> {
     let settings = Settings::parse(settings).unwrap();
     let config = Config::default().settings(settings);
     // SAFETY: handles are given to calls while what they name lives.
-    Plugin::new(config, |device| CudaProgram::on(unsafe { CudaDriver::new(device as usize) }?))
+    Plugin::new(config, |device| CudaProgram::on(unsafe { CudaDriver::new(device) }?))
 }
 
 fn write(gpu: &CudaProgram, (address, bytes): (u64, u64), tag: u64) {

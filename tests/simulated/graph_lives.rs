@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use regraph::callables::{Callable, Options};
-use regraph::driver::{CaptureMode, Driver, ErrorKind, HostApi, StreamHandle};
+use regraph::callables::{Callable, Options, Stage};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
 use regraph::graphs::{Capture, Error, Graph, Lease, Memory, Pool};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -261,10 +261,8 @@ fn inputs_that_were_filled_but_not_used_outlive_the_filling() {
 fn a_default_stream_says_too_little_where_the_pools_are_of_several_devices() {
     let first = SimDriver::new(SimConfig::default());
     let second = first.add_device(SimConfig::default()).with_peers(&[0]);
-    let engines = [first.with_peers(&[1]), second].map(|driver| {
-        let config = Config::default().device(driver.device());
-        Arc::new(Engine::new(Arc::new(driver), config))
-    });
+    let engines = [first.with_peers(&[1]), second]
+        .map(|driver| Arc::new(Engine::new(Arc::new(driver), Config::default())));
     let [here, there] = engines.each_ref().map(new_pool);
     let driver = engines[0].driver();
     let stream = driver.create_stream().unwrap();
@@ -368,4 +366,72 @@ fn whatever_call_fails_no_memory_is_used_twice() {
         }
         assert!(n > 150, "{n} calls");
     }
+}
+
+/// What the engine's calls by name can do, owned memory can do.
+#[test]
+fn owned_memory_has_the_engines_doors() {
+    let device = SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() };
+    let driver = Arc::new(SimDriver::new(device));
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let (pool, stream) = (new_pool(&engine), driver.create_stream().unwrap());
+    let mut held = Some(pool.allocate(60 * MIB, stream).unwrap());
+    let mut asked = 0;
+    let release = || {
+        asked += 1;
+        pool.collect();
+        held.take().is_some()
+    };
+    let block = pool.allocate_or_release(80 * MIB, stream, release).unwrap();
+    assert_eq!((asked, held.is_none()), (1, true));
+    // By its name, and owned again.
+    let named = block.into_block();
+    assert_eq!(pool.statistics().unwrap().blocks, 1);
+    // SAFETY: it is live, of this pool, and freed by this value alone.
+    let block = unsafe { Memory::from_block(&pool, named) };
+    assert_eq!((block.address(), block.bytes()), (named.address, 80 * MIB));
+    drop(block);
+    assert_eq!(pool.statistics().unwrap().blocks, 0);
+    // Given up, it is counted, and nothing frees it.
+    let lost = pool.allocate(3 * MIB, stream).unwrap();
+    let (id, address) = (lost.id(), lost.address());
+    assert_eq!(lost.leak(), address);
+    engine.reset_accumulated().unwrap();
+    assert_eq!(engine.statistics().unwrap().lost_bytes, 3 * MIB);
+    assert_eq!(engine.block_report(id).unwrap().address, address);
+}
+
+#[test]
+fn a_callable_goes_on_on_another_thread() {
+    let (driver, engine) = bench();
+    let (pool, stream) = (new_pool(&engine), driver.create_stream().unwrap());
+    let make = |stage: &Stage<'_, Driven>, (): &()| {
+        let input = stage.allocate(2 * MIB)?;
+        write(&driver, stage.stream(), &[range(&input, 1)]);
+        Ok(input)
+    };
+    let mut callable = Callable::new(&pool, Options::default(), make).part(
+        |stage, (), input: &mut Memory<Driven>, output: &mut Option<Memory<Driven>>| {
+            let made = stage.allocate(2 * MIB)?;
+            write(&driver, stage.stream(), &[range(&made, 2)]);
+            read(&driver, stage.stream(), &[range(input, 1)]);
+            *output = Some(made);
+            Ok::<_, Error>(())
+        },
+    );
+    let mut call = || {
+        let fill = |input: &mut Memory<Driven>| {
+            write(&driver, stream, &[range(input, 1)]);
+            Ok(())
+        };
+        callable.call(stream, &(), fill).unwrap();
+    };
+    call();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            engine.mark_stream(stream).unwrap();
+            call();
+        });
+    });
+    assert_eq!(wrong(&driver), 0);
 }

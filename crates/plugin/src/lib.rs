@@ -324,7 +324,7 @@ impl<D: Transfer> Plugin<D> {
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         // Held until the device is there for all to see: it misses no change.
         let settings = heard(&self.settings);
-        let config = self.config.clone().settings(settings.clone()).device(number);
+        let config = self.config.clone().settings(settings.clone());
         let engine = Engine::new(driver, config);
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {

@@ -64,7 +64,6 @@ fn on<P: Program>(drivers: [P; 2], configs: [Config; 2]) -> Two<P> {
     let mut devices = Devices::new();
     let mut sides = drivers.into_iter().zip(configs).map(|(driver, config)| {
         let driver = Arc::new(driver);
-        let config = config.device(driver.device());
         let engine = Arc::new(Engine::new(driver.clone(), config));
         devices.add(engine.clone()).unwrap();
         let pool = engine.create_pool(PoolConfig::default());

@@ -52,12 +52,12 @@ impl Neighbours {
 }
 
 /// Retains a device's primary context. The calling thread keeps the context that it had, if any.
-pub(super) fn retain(symbols: &Symbols, ordinal: usize) -> Result<Arc<CudaContext>> {
+pub(super) fn retain(symbols: &Symbols, ordinal: u32) -> Result<Arc<CudaContext>> {
     let mut before: Pointer = null_mut();
     // SAFETY: writes one pointer.
     unsafe { symbols.current_context(&mut before) }?;
     // Makes it current, where it succeeds.
-    let context = CudaContext::new(ordinal)
+    let context = CudaContext::new(ordinal as usize)
         .map_err(|error| failure(symbols, "cuDevicePrimaryCtxRetain", error.0 as u32))?;
     if !before.is_null() {
         // SAFETY: the context was current just now.
@@ -149,7 +149,7 @@ impl CudaDriver {
             return Ok(Arc::clone(context));
         }
         let _relaxed = self.enter()?;
-        let context = retain(&self.symbols, ordinal as usize)?;
+        let context = retain(&self.symbols, ordinal)?;
         contexts.insert(ordinal, Arc::clone(&context));
         Ok(context)
     }

@@ -93,7 +93,7 @@ impl CudaDriver {
     /// # Errors
     /// [`ErrorKind::NoDriver`](super::ErrorKind::NoDriver) where libcuda cannot be loaded, [`ErrorKind::MissingFunction`](super::ErrorKind::MissingFunction)
     /// where it is older than CUDA 12.3, and what the driver answers.
-    pub unsafe fn new(ordinal: usize) -> Result<Self> {
+    pub unsafe fn new(ordinal: u32) -> Result<Self> {
         // First of all: cudarc panics where there is no libcuda.
         let symbols = Symbols::load()?;
         // SAFETY: takes no pointers; may be called any number of times.

@@ -65,7 +65,7 @@ impl CudaProgram {
     ///
     /// # Errors
     /// As [`CudaDriver::new`]; those of loading the kernel.
-    pub fn new(ordinal: usize) -> Result<Self> {
+    pub fn new(ordinal: u32) -> Result<Self> {
         // SAFETY: tests and measurements alone make one, and keep what their handles name.
         Self::on(unsafe { CudaDriver::new(ordinal) }?)
     }
