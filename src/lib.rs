@@ -31,6 +31,7 @@
 //! * [`callables`]: functions over static inputs that run as graphs, one for each shape.
 //! * [`devices`]: the engines of several devices in one process.
 //! * [`plan`]: bounds for captures that get their memory at their end, shared to the minimum.
+//! * [`reports`]: what captures are told of with: late uses, lifetimes, violations.
 //! * [`regions`]: memory by tag that sleeps and wakes: it goes back to the driver, and comes again at its
 //!   addresses with what it held.
 //! * [`settings`]: the allocator's settings, as one line of text and from the environment.
@@ -67,6 +68,18 @@ pub use regraph_driver as driver;
 pub use regraph_driver::{forward, forward_driver, forward_host_api, forward_transfer};
 #[doc(inline)]
 pub use regraph_plan::plan;
+
+/// What captures are told of with: the parts of [`CaptureReport`] and of a refusal ([`Violation`]).
+pub mod reports {
+    #[doc(inline)]
+    pub use regraph_check::uses::{LateUse, Marker, MOST};
+    #[doc(inline)]
+    pub use regraph_check::{Common, Flaw, Misplaced, NamedNode, Place, Violation};
+    #[doc(inline)]
+    pub use regraph_plan::lifetimes::{Lifetime, Lifetimes};
+    #[doc(inline)]
+    pub use regraph_plan::minimum::Minimum;
+}
 
 use regraph_check::{self as check, uses};
 use regraph_plan::{layout, lifetimes, minimum};

@@ -39,6 +39,12 @@ const EXAMPLES: &[Example] = &[
         prints: &["no graph", "forward and backward", "the whole step"],
         device: true,
     },
+    Example {
+        name: "lend",
+        arguments: &[],
+        prints: &["512 MiB are lent", "would be overwritten", "launched again"],
+        device: false,
+    },
     Example { name: "memory_cap", arguments: &[], prints: &["ran through"], device: true },
     Example {
         name: "profile_capture",
@@ -47,10 +53,33 @@ const EXAMPLES: &[Example] = &[
         device: false,
     },
     Example {
+        name: "own_capture",
+        arguments: &[],
+        prints: &["capture again", "nodes"],
+        device: false,
+    },
+    Example {
         name: "server",
         arguments: &[],
         prints: &["of 20 captures", "Every answer is right."],
         device: true,
+    },
+    Example {
+        name: "sleep",
+        arguments: &[],
+        prints: &[
+            "out of host memory",
+            "768 MiB went",
+            "stays suspended",
+            "256 MiB of weights are back",
+        ],
+        device: false,
+    },
+    Example {
+        name: "two_devices",
+        arguments: &[],
+        prints: &["verified: true", "the output is device 1's"],
+        device: false,
     },
 ];
 

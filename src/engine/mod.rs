@@ -110,7 +110,8 @@ use tuning::SharedRounding;
 /// thread-safe. A stream belongs to the thread that named it last (in [`Engine::allocate`],
 /// [`Engine::begin_capture`] or [`Engine::mark_stream`]). Of another thread's stream the engine asks
 /// no more than whether it captures, and records no event on it; a thread that is to capture on a
-/// stream which another one has used names it first. Who asks for memory in a capture takes over all
+/// stream which another one has used names it first. On a work-stealing runtime give each stream to one thread, or
+/// call [`Engine::mark_stream`] when it moves. Who asks for memory in a capture takes over all
 /// streams that the capture was seen on; a block of a capture that another thread frees is freed with
 /// the capturing thread's next request. A capture that uses blocks of other origin which other threads
 /// free is announced before it uses them.

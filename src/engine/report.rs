@@ -60,7 +60,7 @@ pub struct CaptureReport {
     /// How often the driver was asked for a node's dependencies while the capture was recorded.
     pub dependency_queries: u64,
     /// Nodes that use a block later than was recorded, as far as their parameters show it; at most
-    /// [`uses::MOST`](crate::uses::MOST). Empty unless
+    /// [`reports::MOST`](crate::reports::MOST). Empty unless
     /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
     pub late_uses: Vec<LateUse>,
     /// How far its blocks lie by the layout that it was given
