@@ -296,7 +296,11 @@ class FakeNative(types.ModuleType):
 
     def done(self) -> list[tuple[Any, ...]]:
         """The calls so far that change anything of regions, in order."""
-        return [call for call in self.calls if call[0] not in ("memory_sleeps", "regions", "region_tags")]
+        return [
+            call
+            for call in self.calls
+            if call[0] not in ("memory_sleeps", "regions", "region_tags")
+        ]
 
     def names(self) -> list[str]:
         """The names of the calls so far, in order."""

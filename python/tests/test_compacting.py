@@ -21,7 +21,11 @@ def test_a_pool_is_named_as_pytorch_names_it(waits, native):
     assert regraph.torch.compact((0, 3), device=0) == 7
     assert regraph.torch.excess_bytes((0, 3), device=0) == 9
     # The library waits for the device, where no capture can begin: a wait here could ruin another thread's.
-    assert native.calls == [("compact", 0, None), ("compact", 0, (0, 3)), ("excess_bytes", 0, (0, 3))]
+    assert native.calls == [
+        ("compact", 0, None),
+        ("compact", 0, (0, 3)),
+        ("excess_bytes", 0, (0, 3)),
+    ]
 
 
 @pytest.mark.parametrize("name", ["compact", "excess_bytes"])

@@ -7,8 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import regraph.torch
 from interrupts import behind_each_call
+
+import regraph.torch
 from regraph.torch import launches, pools
 
 POOL = (0, 3)
@@ -33,7 +34,9 @@ def lends(gpu, native, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "device", device)
     # Of one device alone.
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: gpu.capturing and on == 1)
+    monkeypatch.setattr(
+        torch.cuda, "is_current_stream_capturing", lambda: gpu.capturing and on == 1
+    )
     monkeypatch.setattr(graph, "replay", lambda self: self._note("torch.replay"), raising=False)
     monkeypatch.setattr(graph, "pool", lambda self: POOL, raising=False)
     return graph

@@ -1,6 +1,5 @@
 """Regions: memory by tag that sleeps and wakes."""
 
-import contextlib
 import sys
 import threading
 import time
@@ -9,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-import regraph.torch
 from interrupts import behind_each_call
+
+import regraph.torch
 from regraph.torch.memory_saver import TorchMemorySaver
 
 ROW = {
@@ -119,7 +119,9 @@ def test_a_backup_that_contradicts_what_is_there_is_refused(enabled, native, hol
             pass
         assert ("set_region_backup", "weights", "none") in native.calls
         return
-    with pytest.raises(regraph.torch.Error, match=r"'host', not 'none'; call set_backup\('weights'"):
+    with pytest.raises(
+        regraph.torch.Error, match=r"'host', not 'none'; call set_backup\('weights'"
+    ):
         with regraph.torch.region("weights", backup="none"):
             raise AssertionError
     assert native.done() == []
@@ -154,7 +156,11 @@ def test_memory_that_a_library_may_have_registered_does_not_sleep(registers, nat
     native.answers["region_tags"] = ["graphs", "later", "weights"]
     native.calls.clear()
     sleep = getattr(regraph.torch, call)
-    for tags, named in [(None, "graphs"), ("weights", "weights"), (["later", "weights"], "weights")]:
+    for tags, named in [
+        (None, "graphs"),
+        ("weights", "weights"),
+        (["later", "weights"], "weights"),
+    ]:
         with pytest.raises(regraph.torch.Error, match=rf"pool \(0, 3\).*{named}.*GRAPH_REGISTER=0"):
             sleep(tags)
     assert call not in native.names()
@@ -212,7 +218,9 @@ def test_a_graph_that_is_gone_keeps_nothing_awake(registers):
     regraph.torch.sleep()
 
 
-@pytest.mark.parametrize("failing", ["torch.capture_begin", "capture_ending", "torch.capture_end", "capture_ended"])
+@pytest.mark.parametrize(
+    "failing", ["torch.capture_begin", "capture_ending", "torch.capture_end", "capture_ended"]
+)
 def test_a_capture_that_fails_keeps_nothing_awake(registers, native, failing):
     graph = torch.cuda.CUDAGraph()
     native.failures[failing] = native.Error("no")

@@ -9,8 +9,8 @@ import torch
 
 from regraph import _native, starting
 from regraph.torch import capturing, conditions, figures, pools, snapshots, unserved
-from regraph.torch import settings as pytorch_settings
 from regraph.torch import native as door
+from regraph.torch import settings as pytorch_settings
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 
@@ -112,9 +112,7 @@ def _library(required: bool) -> CDLL | None:
         return None
 
 
-def _enter(
-    library: CDLL, settings: str | None, check: bool | None, name: str
-) -> list[str]:
+def _enter(library: CDLL, settings: str | None, check: bool | None, name: str) -> list[str]:
     unused = starting.start(settings, check)
     try:
         for part in (capturing, pools, pytorch_settings):

@@ -72,7 +72,9 @@ def estimate(
     if not calls.is_alone():
         raise Error("Memory cannot be estimated while communication libraries may register it.")
     if not _estimating.acquire(blocking=False):
-        raise Error("Memory is being estimated already, in this thread or another; call it when that is done.")
+        raise Error(
+            "Memory is being estimated already, in this thread or another; call it when that is done."
+        )
     try:
         return _estimated(calls, function, sizes, number)
     finally:

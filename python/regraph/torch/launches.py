@@ -37,7 +37,7 @@ def install(patches: Patches) -> None:
 
 def watch(for_good: bool = True) -> None:
     """Has regraph told of each replay from now on: until `unwatch`, or for good."""
-    graph = getattr(torch._C, "_CUDAGraph", None)
+    graph: Any = getattr(torch._C, "_CUDAGraph", None)
     if not hasattr(graph, "replay"):
         return
     with _changing:

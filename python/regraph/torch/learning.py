@@ -50,7 +50,9 @@ def learn(device: "Device" = None) -> Iterator[None]:
     number = _get_device_index(device, optional=True)
     with _lock:
         if number in _learning:
-            raise Error(f"learn: a run on device {number} is being learned from already; end that first.")
+            raise Error(
+                f"learn: a run on device {number} is being learned from already; end that first."
+            )
         _learning.add(number)
     try:
         _native.learn(number)

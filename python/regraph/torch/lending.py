@@ -47,7 +47,9 @@ def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
     with torch.cuda.device(index):
         capturing = torch.cuda.is_current_stream_capturing()
     if capturing:
-        raise Error(f"borrow: the current stream of device {index} is capturing; end the capture first.")
+        raise Error(
+            f"borrow: the current stream of device {index} is capturing; end the capture first."
+        )
     launches.watch()
     # Made before anything begins, so that an interrupt finds what has to end.
     borrowing = _native.Borrowing()

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch.cuda._utils import _get_device_index
@@ -265,7 +265,9 @@ def _require_unregistered(call: str, tags: list[str] | None) -> None:
     """Raises `Error` where a library may have registered memory of regions, and a graph lives that uses it so."""
     calls = capturing.calls()
     if calls.registers():
-        raise Error(f"{call}: a graph is being captured beside torch.distributed; end that capture first.")
+        raise Error(
+            f"{call}: a graph is being captured beside torch.distributed; end that capture first."
+        )
     found = calls.registered.find(tags)
     if found is None:
         return
