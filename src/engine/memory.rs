@@ -17,7 +17,7 @@ use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::RangeId;
 use crate::logging;
 use crate::settings::Settings;
-use crate::sync::PoisonError;
+use crate::sync::{MutexGuard, PoisonError};
 
 /// A block that was never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,8 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Waits until the device has done all work, and takes note of it: what was freed outside captures is
-    /// free for all then, whichever thread's stream of the device it is on. The wait would invalidate a
+    /// free for all then, whichever thread's stream of the device it is on. Other calls go on meanwhile; what is
+    /// freed during the wait may be in use still. The wait would invalidate a
     /// capture on the device: where a stream that the engine knows captures, this returns false
     /// without a wait; the host sees to it that no other does meanwhile.
     ///
@@ -148,13 +149,26 @@ impl<D: Driver> Engine<D> {
     where
         D: HostApi,
     {
-        self.change(|locked| {
+        // One at a time, so that each knows what the positions hold that it has closed.
+        let _none_other = self.hold_device_waits();
+        let owed = self.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.
             locked.free_completed(None);
-            let waited = locked.state.timelines.wait_for_device(locked.driver)?;
+            Ok(locked.state.timelines.begin_device_wait(locked.driver))
+        })?;
+        let Some(owed) = owed else { return Ok(false) };
+        // Work of the device may need a thread that frees a block meanwhile.
+        let waited = self.driver.synchronize();
+        self.change(|locked| {
+            locked.state.timelines.end_device_wait(locked.driver, &owed, waited.is_ok());
             locked.free_completed(None);
-            Ok(waited)
+            Ok(waited.map(|()| true)?)
         })
+    }
+
+    /// Lets no thread wait for the device as long as the guard lives: while a capture begins, which that would ruin.
+    pub(crate) fn hold_device_waits(&self) -> MutexGuard<'_, ()> {
+        self.device_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the device has done all work that the process has given it, its streams unknown here included;

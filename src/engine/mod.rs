@@ -136,6 +136,8 @@ pub struct Engine<D: Driver> {
     caches: Arc<StreamCaches>,
     rounding: SharedRounding,
     state: Mutex<State>,
+    /// Held while the device is waited for or a capture begins, before the state's lock.
+    device_waits: Mutex<()>,
     observers: Observers,
     owners: Owners,
 }
@@ -167,6 +169,7 @@ impl<D: Driver> Engine<D> {
             number,
             caches,
             state: Mutex::new(state),
+            device_waits: Mutex::new(()),
             observers: Observers::default(),
             owners: Owners::default(),
         }

@@ -4,6 +4,7 @@
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -334,6 +335,8 @@ pub(super) struct Pools {
     heaps: Vec<Option<Heap>>,
     /// Those that lend what is free in them, in the order in which they began to.
     lenders: Vec<PoolId>,
+    /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
+    asleep: BTreeMap<Arc<str>, u64>,
 }
 
 impl Pools {
@@ -345,6 +348,7 @@ impl Pools {
             vacant: Vec::new(),
             heaps: Vec::new(),
             lenders: Vec::new(),
+            asleep: BTreeMap::new(),
         }
     }
 
@@ -363,6 +367,7 @@ impl Pools {
         });
         let id = PoolId::new(self.engine, self.made, row);
         self.made += 1;
+        let asleep = config.tag.as_ref().and_then(|tag| self.asleep.get(tag).copied());
         let pool = Pool {
             id,
             config,
@@ -374,13 +379,17 @@ impl Pools {
             arena: None,
             spare: Spare::default(),
             settling: SmallVec::new(),
-            asleep: None,
+            asleep,
             lending: Lending::default(),
             owned: false,
         };
         for (heap, plan) in pool.heaps().into_iter().zip([small, large]) {
             let source = pool.config.source.clone();
-            self.heaps[heap as usize] = Some(Heap::new(plan, source));
+            let mut made = Heap::new(plan, source);
+            if asleep.is_some() {
+                *made.presence_mut() = Presence::Suspended;
+            }
+            self.heaps[heap as usize] = Some(made);
         }
         self.rows[row] = Some(pool);
         id
@@ -443,6 +452,20 @@ impl Pools {
     pub(super) fn set_keeper(&mut self, id: PoolId, asleep: Option<u64>) {
         if let Some(pool) = self.get_mut(id) {
             pool.asleep = asleep;
+        }
+    }
+
+    /// Whether a region sleeps.
+    pub(super) fn is_asleep(&self, tag: &str) -> bool {
+        self.asleep.contains_key(tag)
+    }
+
+    /// Notes that a region sleeps, and who keeps what it held; or that it sleeps no more, where the same kept that.
+    pub(super) fn set_asleep(&mut self, tag: &Arc<str>, by: u64, asleep: bool) {
+        if asleep {
+            self.asleep.entry(tag.clone()).or_insert(by);
+        } else if self.asleep.get(tag) == Some(&by) {
+            self.asleep.remove(tag);
         }
     }
 

@@ -510,28 +510,48 @@ impl Timelines {
         self.owing(driver).is_none()
     }
 
-    /// Waits until the device has done all work. What was outside captures has been reached then, on
-    /// streams of other threads too. False, without a wait, where a known stream captures; no other may
-    /// capture meanwhile.
-    pub(super) fn wait_for_device<D: Driver + HostApi>(
+    /// Closes, without an event, the positions of timelines that owe one, before a wait until the device has done
+    /// all work: that covers them, on streams of other threads too. `None` where a known stream captures; no other may
+    /// capture until [`Timelines::end_device_wait`].
+    pub(super) fn begin_device_wait<D: Driver + ?Sized>(
         &mut self,
         driver: &D,
-    ) -> driver::Result<bool> {
-        let Some(owing) = self.owing(driver) else { return Ok(false) };
-        driver.synchronize()?;
-        self.synchronized += 1;
-        for timeline in owing {
-            self.look(driver, timeline);
+    ) -> Option<Vec<Position>> {
+        let owing = self.owing(driver)?;
+        let close = |timeline: TimelineId| {
+            let row = &mut self.rows[timeline.index()];
+            let position = row.open;
+            // What is freed during the wait is wanted anew. The timeline owes until the wait is over.
+            (row.open, row.wanted) = (position + 1, false);
+            Position { timeline, position }
+        };
+        Some(owing.into_iter().map(close).collect())
+    }
+
+    /// The wait is over, or has failed: then the next event, or wait, covers the positions.
+    pub(super) fn end_device_wait<D: Driver + ?Sized>(
+        &mut self,
+        driver: &D,
+        closed: &[Position],
+        waited: bool,
+    ) {
+        self.synchronized += u64::from(waited);
+        for &Position { timeline, position } in closed {
+            if waited {
+                // Events from before the wait.
+                self.look(driver, timeline);
+            }
             let row = &mut self.rows[timeline.index()];
             // Where the driver does not say that what lies before is over, that stays open too.
-            if row.owes && row.fences.is_empty() {
-                row.completed = row.open;
-                row.open += 1;
-                (row.wanted, row.owes) = (false, false);
-                self.set_busy(timeline);
+            let over = row.fences.front().is_none_or(|&(first, _)| first > position);
+            if !waited || !over {
+                (row.wanted, row.owes) = (true, true);
+            } else {
+                row.completed = row.completed.max(position);
+                row.owes &= row.wanted;
             }
+            self.set_busy(timeline);
         }
-        Ok(true)
     }
 
     /// Forgets a stream that is about to be destroyed. False where its work cannot be told from

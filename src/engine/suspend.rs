@@ -207,10 +207,15 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn sleep_pools(
         &self,
         pools: &[PoolId],
+        tags: &[Arc<str>],
         contents: &mut dyn Contents,
         call: &'static str,
     ) -> Result<u64, Error> {
-        self.change(|locked| locked.suspend_pools(pools, Loss::Kept(contents), call))
+        self.change(|locked| {
+            let went = locked.suspend_pools(pools, Loss::Kept(&mut *contents), call)?;
+            locked.state.set_asleep(tags, contents.number(), true);
+            Ok(went)
+        })
     }
 
     /// Brings the memory of sleeping pools back, and what their live blocks held: of all, or of none.
@@ -222,10 +227,30 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn wake_pools(
         &self,
         pools: &[PoolId],
+        tags: &[Arc<str>],
         contents: &mut dyn Contents,
     ) -> Result<u64, Error> {
-        self.change(|locked| locked.resume_pools(pools, Some(contents), "wake"))
-            .inspect_err(|error| self.count_out_of_memory(error))
+        let number = contents.number();
+        let came = self
+            .change(|locked| locked.resume_pools(pools, Some(contents), "wake"))
+            .inspect_err(|error| self.count_out_of_memory(error))?;
+        self.set_asleep(tags, number, false)?;
+        Ok(came)
+    }
+
+    /// Notes that regions sleep, or sleep no more. What has no memory in them goes and comes with that: pools that
+    /// are empty, and those that are made meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub(crate) fn set_asleep(&self, tags: &[Arc<str>], by: u64, asleep: bool) -> Result<(), Error> {
+        self.lock()?.set_asleep(tags, by, asleep);
+        Ok(())
+    }
+
+    /// Whether a region sleeps by [`Engine::set_asleep`]; none of a poisoned engine.
+    pub(crate) fn is_region_asleep(&self, tag: &str) -> bool {
+        self.lock().is_ok_and(|state| state.pools.is_asleep(tag))
     }
 
     /// How many bytes of a pool [`Engine::compact_pool`] would give back: what it holds beyond what its
@@ -348,6 +373,28 @@ impl State {
             return Err(Error::PoolOwned { call: by.call, pool: self.pools.label(pool) });
         }
         Ok(())
+    }
+
+    /// See [`Engine::set_asleep`].
+    fn set_asleep(&mut self, tags: &[Arc<str>], by: u64, asleep: bool) {
+        tags.iter().for_each(|tag| self.pools.set_asleep(tag, by, asleep));
+        let of_them = |(tag, pool)| tags.contains(tag).then_some(pool);
+        let pools: Vec<PoolId> = self.pools.tagged().filter_map(of_them).collect();
+        for pool in pools {
+            let Some(row) = self.pools.get(pool) else { continue };
+            let (heaps, captures) = (row.all_heaps(), row.captures());
+            if asleep {
+                if self.pools.reserved(pool) > 0 || captures > 0 || self.pools.is_shut(pool) {
+                    continue;
+                }
+                self.set_presence(&heaps, |it| *it = Presence::Suspended);
+                self.pools.set_keeper(pool, Some(by));
+            } else if self.pools.keeper_of(pool) == Some(by) && self.missing(&heaps) == 0 {
+                self.reopen(&heaps);
+                self.pools.set_keeper(pool, None);
+            }
+            heaps.iter().copied().for_each(|heap| self.touch(heap));
+        }
     }
 
     /// What the driver has of the heaps' memory, in bytes.

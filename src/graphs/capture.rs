@@ -46,6 +46,8 @@ impl<D: HostApi> Capture<D> {
     pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
+        // Until the engine knows of the capture.
+        let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
         engine.driver().begin_capture(stream, mode)?;
         let mut capture = Self::adopt(pool, stream).inspect_err(|_| end(pool.engine(), stream))?;

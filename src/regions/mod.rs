@@ -38,7 +38,7 @@
 mod host;
 mod kept;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -148,7 +148,8 @@ impl<D: Transfer> Regions<D> {
     /// how many bytes went. An empty list names none. Waits for the device first: work that was submitted before is
     /// done then. From the call until the regions are awake no work may be submitted that uses their memory;
     /// allocations from them, captures into them and launches of graphs of their
-    /// [`Pool`](crate::graphs::Pool)s are refused. Blocks can be freed, and graphs released.
+    /// [`Pool`](crate::graphs::Pool)s are refused, also where a pool had no memory or is made while its region sleeps.
+    /// Blocks can be freed, and graphs released.
     ///
     /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
     /// not have it mapped.
@@ -188,11 +189,14 @@ impl<D: Transfer> Regions<D> {
         let mut pools = self.pools(tags, call, &state)?;
         pools.retain(|&id, _| self.engine.pool_memory(id).is_some_and(|(awake, _)| awake > 0));
         pools.retain(|_, backup| *backup != Backup::Device);
+        let mut tags = state.tags(&self.engine, tags);
+        tags.retain(|tag| state.backup(tag) != Backup::Device);
         if pools.is_empty() {
+            self.engine.set_asleep(&tags, self.number, true)?;
             return Ok(0);
         }
         let slabs = state.host.slabs();
-        let went = self.sleep_pools(&mut state, pools, wait, call);
+        let went = self.sleep_pools(&mut state, (pools, tags), wait, call);
         if matches!(went, Err(Error::HostOutOfMemory { .. })) {
             // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = state.host.free_since(self.engine.driver(), slabs);
@@ -203,7 +207,7 @@ impl<D: Transfer> Regions<D> {
     fn sleep_pools(
         &self,
         state: &mut State<D>,
-        pools: BTreeMap<PoolId, Backup>,
+        (pools, tags): (BTreeMap<PoolId, Backup>, Vec<Arc<str>>),
         wait: bool,
         call: &'static str,
     ) -> Result<u64, Error> {
@@ -221,7 +225,7 @@ impl<D: Transfer> Regions<D> {
                 return Err(Error::DeviceCaptures { call });
             }
             let went = state.moving(self, stream, (pools, call), |moving| {
-                self.engine.sleep_pools(&ids, moving, call)
+                self.engine.sleep_pools(&ids, &tags, moving, call)
             });
             self.tidy(state);
             went
@@ -269,14 +273,16 @@ impl<D: Transfer> Regions<D> {
         self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;
         pools.retain(|&id, _| self.engine.keeper_of(id).is_some());
+        let tags = state.tags(&self.engine, tags);
         if pools.is_empty() {
+            self.engine.set_asleep(&tags, self.number, false)?;
             return Ok(0);
         }
         let ids: Vec<PoolId> = pools.keys().copied().collect();
         let stream = state.stream(self.engine.driver())?;
         resume_launches(&owned(&self.engine, &ids).0, || {
             let came = state.moving(self, stream, (pools, "wake"), |moving| {
-                self.engine.wake_pools(&ids, moving)
+                self.engine.wake_pools(&ids, &tags, moving)
             });
             if came.is_ok() && state.retains {
                 let woken = ids.iter().filter_map(|id| Some((*id, state.kept.remove(id)?)));
@@ -294,7 +300,8 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::UnknownRegion`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         let pools = self.pools(Some(&[tag]), "is_asleep", &self.lock())?;
-        Ok(pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
+        Ok(self.engine.is_region_asleep(tag)
+            || pools.into_keys().any(|pool| self.engine.keeper_of(pool).is_some()))
     }
 
     /// The figures of all regions, in the order of their tags.
@@ -443,6 +450,15 @@ impl<D: Transfer> State<D> {
         self.backups.get(tag).copied().unwrap_or_default()
     }
 
+    /// The tags of regions, those included for which something was said and that have no pool.
+    fn tags(&self, engine: &Engine<D>, wanted: Option<&[&str]>) -> Vec<Arc<str>> {
+        let said = self.backups.keys().map(|tag| Arc::from(&**tag));
+        let all: BTreeSet<Arc<str>> =
+            engine.tagged_pools().into_iter().map(|(tag, _)| tag).chain(said).collect();
+        let wanted = |tag: &Arc<str>| wanted.is_none_or(|wanted| wanted.contains(&&**tag));
+        all.into_iter().filter(wanted).collect()
+    }
+
     /// The stream that copies.
     fn stream(&mut self, driver: &D) -> Result<StreamHandle, DriverError> {
         if let Some(stream) = self.stream {
@@ -492,6 +508,8 @@ impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
         let engine = &self.engine;
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // What had no memory lost nothing.
+        let _ = engine.set_asleep(&state.tags(engine, None), self.number, false);
         if state.wait_for_copies(engine).is_err() {
             // Copies may be under way: the host's memory stays.
             return;

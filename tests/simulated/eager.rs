@@ -765,6 +765,48 @@ fn a_wait_for_the_device_covers_its_own_streams() {
     });
 }
 
+/// Work of the device may need a thread that asks or frees while it is waited for. What that frees then may be in use.
+#[test]
+fn others_go_on_while_the_device_is_waited_for() {
+    let b = &bench(Config::default());
+    let [t] = b.streams();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let (waits, is_waiting) = std::sync::mpsc::channel();
+    let (freed, has_freed) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let has_freed = std::sync::Mutex::new(has_freed);
+    b.driver.during_waits(move || {
+        waits.send(()).unwrap();
+        let has_freed = has_freed.lock().unwrap();
+        has_freed
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("it waits for the engine");
+    });
+    std::thread::scope(|scope| {
+        // Keeps its stream.
+        scope.spawn(move || {
+            // One stays between them: joined they would wait for the later one.
+            let [first, _, second] = [(); 3].map(|()| b.block(4, t));
+            b.launch(t);
+            ready.send([first, second]).unwrap();
+            is_waiting.recv().unwrap();
+            b.block(64, t);
+            b.launch(t);
+            b.engine.free(second.id).unwrap();
+            freed.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        let [first, second] = is_ready.recv().unwrap();
+        b.engine.free(first.id).unwrap();
+        assert!(b.engine.wait_for_device().unwrap());
+        let [u] = b.streams();
+        let next = [b.block(4, u), b.block(4, u)].map(|block| block.address);
+        assert!(next.contains(&first.address), "it was freed before the wait");
+        assert!(!next.contains(&second.address), "it was freed during the wait, and may be in use");
+        drop(end);
+    });
+}
+
 #[test]
 fn eager_memory_is_no_graphs() {
     for announced in [false, true] {

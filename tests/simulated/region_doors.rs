@@ -341,6 +341,44 @@ fn what_sleeps_is_refused_by_name() {
     assert!(h.within("weights", || h.plugin.allocate(MIB, 0, h.stream)).is_ok());
 }
 
+/// A region sleeps whether it has memory or not, on every device, those included that are first used then.
+#[test]
+fn what_sleeps_is_refused_where_it_had_no_memory() {
+    let h = Host::new();
+    h.within("weights", || ());
+    let ask = |device: u32| {
+        let stream = h.drivers[device as usize].create_stream().unwrap();
+        h.within("weights", || h.plugin.allocate(MIB, device, stream))
+    };
+    let refused = |device| {
+        let asleep = ask(device).unwrap_err().to_string();
+        assert!(asleep.contains("region \"weights\""), "{asleep}");
+    };
+    // Before there is a device, and after that; a pool without memory, and one that is made then.
+    assert_eq!(h.plugin.sleep(None).unwrap(), 0);
+    refused(0);
+    h.within("weights", || h.plugin.create_or_incref_pool(0, NAMED, None).unwrap());
+    h.plugin.begin_thread_pool(0, NAMED).unwrap();
+    assert!(h.plugin.allocate(MIB, 0, h.stream).is_err());
+    h.plugin.end_pool(0, NAMED).unwrap();
+    refused(1);
+    assert!(h.plugin.is_asleep("weights").unwrap());
+    assert_eq!(h.plugin.wake(None).unwrap(), 0);
+    assert!(!h.plugin.is_asleep("weights").unwrap());
+    h.plugin.begin_thread_pool(0, NAMED).unwrap();
+    h.allocate(2);
+    h.plugin.end_pool(0, NAMED).unwrap();
+    assert!(ask(0).is_ok() && ask(1).is_ok());
+    assert_eq!(h.figures("weights").0, 4);
+    // One that stays where all sleep does not sleep, and wakes again where it is said of later.
+    h.plugin.set_region_backup("stays", Backup::Device);
+    h.plugin.sleep(None).unwrap();
+    assert!(h.within("stays", || h.plugin.allocate(MIB, 0, h.stream)).is_ok());
+    h.plugin.set_region_backup("weights", Backup::Device);
+    h.plugin.wake(None).unwrap();
+    assert!(ask(0).is_ok() && !h.plugin.is_asleep("weights").unwrap());
+}
+
 #[test]
 fn what_is_kept_can_be_read_while_it_sleeps() {
     let h = Host::new();

@@ -170,16 +170,16 @@ fn what_is_kept_is_of_a_pool_and_not_of_its_addresses() {
     let model = Model::new();
     model.driver.give_addresses_again();
     let (first, second) = {
-        let pool = || Pool::new(&model.engine, PoolConfig::default().tag("swapped"));
-        let old = pool();
+        let pool = |tag: &str| Pool::new(&model.engine, PoolConfig::default().tag(tag));
+        let old = pool("gone");
         let block = old.allocate(64 * MIB, model.stream).unwrap();
         model.write(&block, 100);
-        model.regions.sleep(Some(&["swapped"])).unwrap();
+        model.regions.sleep(Some(&["gone"])).unwrap();
         let address = block.address();
         drop((block, old));
         model.driver.complete_all();
         model.engine.empty_cache().unwrap();
-        let new = pool();
+        let new = pool("swapped");
         let block = new.allocate(64 * MIB, model.stream).unwrap();
         model.write(&block, 200);
         assert_eq!(block.address(), address);

@@ -88,7 +88,7 @@ pub struct Plugin<D: Transfer> {
     caches: Arc<AtomicBool>,
     /// What the engines' histories keep, where that is not as the configuration says.
     history: Mutex<Option<HistoryOptions>>,
-    backups: regions::Backups,
+    named: regions::Named,
     /// Whether what is kept of regions stays when they wake.
     retains: AtomicBool,
     graph_region: regions::GraphRegion,
@@ -129,7 +129,7 @@ impl<D: Transfer> Plugin<D> {
             estimates: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
             history: Mutex::new(None),
-            backups: Mutex::default(),
+            named: Mutex::default(),
             retains: AtomicBool::new(false),
             graph_region: Arc::default(),
             stays: Mutex::default(),
@@ -340,14 +340,17 @@ impl<D: Transfer> Plugin<D> {
             engine.keep_history(options)?;
         }
         let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
-        let backups = heard(&self.backups);
+        let named = heard(&self.named);
         let graphs = Arc::clone(&self.graph_region);
         let under_way = Arc::clone(&self.under_way);
         let device = Device::new(number, engine, watch, caches, graphs, under_way);
-        for (tag, &backup) in &*backups {
-            device.regions.set_backup(tag, backup);
+        for (tag, said) in &*named {
+            device.regions.set_backup(tag, said.backup);
         }
         device.regions.retain(self.retains.load(Ordering::Relaxed));
+        let asleep: Vec<&str> =
+            named.iter().filter(|(_, said)| said.asleep).map(|(tag, _)| &**tag).collect();
+        device.regions.sleep(Some(&asleep))?;
         // Another thread may have been faster; then its own is the one.
         Ok(slot.get_or_init(|| Box::new(device)))
     }

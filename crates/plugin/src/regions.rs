@@ -93,8 +93,17 @@ fn in_region(mut config: PoolConfig, tag: Option<Option<Arc<str>>>) -> PoolConfi
 /// The region of graphs' pools that are made in none.
 pub(super) type GraphRegion = Arc<Mutex<Option<Arc<str>>>>;
 
-/// What becomes of regions' contents, by their tags: those that were ever named.
-pub(super) type Backups = Mutex<BTreeMap<Arc<str>, Backup>>;
+/// What was said of regions, by their tags: those that were ever named.
+pub(super) type Named = Mutex<BTreeMap<Arc<str>, Said>>;
+
+/// What was said of a region.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    /// What becomes of its contents.
+    pub(super) backup: Backup,
+    /// Whether it was put to sleep: devices that are made have it so too.
+    pub(super) asleep: bool,
+}
 
 /// A device's pools of eager work in regions, by tag.
 #[derive(Debug, Default)]
@@ -122,7 +131,7 @@ impl<D: Transfer> Plugin<D> {
     /// none meanwhile.
     pub fn enter_region(&self, tag: Option<&str>) -> u64 {
         let tag = tag.map(|tag| {
-            let known = heard(&self.backups).get_key_value(tag).map(|(tag, _)| tag.clone());
+            let known = heard(&self.named).get_key_value(tag).map(|(tag, _)| tag.clone());
             known.unwrap_or_else(|| {
                 self.set_region_backup(tag, Backup::default());
                 tag.into()
@@ -139,7 +148,7 @@ impl<D: Transfer> Plugin<D> {
     pub fn put_graphs_into(&self, tag: Option<&str>) {
         let tag: Option<Arc<str>> = tag.map(Into::into);
         if let Some(tag) = &tag {
-            if !heard(&self.backups).contains_key(tag) {
+            if !heard(&self.named).contains_key(tag) {
                 self.set_region_backup(tag, Backup::default());
             }
         }
@@ -162,15 +171,27 @@ impl<D: Transfer> Plugin<D> {
     /// this call it is [`Backup::Host`].
     pub fn set_region_backup(&self, tag: &str, backup: Backup) {
         // Held until all devices have it: one that is made meanwhile has it too.
-        let mut backups = heard(&self.backups);
-        if backups.get(tag) != Some(&backup) {
-            backups.insert(tag.into(), backup);
-            self.tell_backup(tag, backup);
-        }
+        let mut named = heard(&self.named);
+        let asleep = match named.get(tag) {
+            Some(said) if said.backup == backup => return,
+            said => said.is_some_and(|said| said.asleep),
+        };
+        named.insert(tag.into(), Said { backup, asleep });
+        self.devices().for_each(|device| device.regions.set_backup(tag, backup));
     }
 
-    fn tell_backup(&self, tag: &str, backup: Backup) {
-        self.devices().for_each(|device| device.regions.set_backup(tag, backup));
+    /// Notes which of the regions sleep now, and returns those for which that is new.
+    fn set_asleep(&self, tags: Option<&[&str]>, asleep: bool) -> Vec<Arc<str>> {
+        let mut changed = Vec::new();
+        for (tag, said) in heard(&self.named).iter_mut() {
+            let wanted = tags.is_none_or(|tags| tags.contains(&&**tag));
+            let stays = asleep && said.backup == Backup::Device;
+            if wanted && said.asleep != asleep && !stays {
+                said.asleep = asleep;
+                changed.push(tag.clone());
+            }
+        }
+        changed
     }
 
     /// Gives the device memory of regions back to the driver, on all devices, of all regions with `None`, and
@@ -204,6 +225,18 @@ impl<D: Transfer> Plugin<D> {
         let call = if wait { "sleep" } else { "try_sleep" };
         self.known_regions(tags, call)?;
         let _none_is_launched = self.under_way.hold(wait).ok_or(Error::Launching { call })?;
+        // First: a device that is made meanwhile has them asleep.
+        let turned = self.set_asleep(tags, true);
+        let went = self.put_devices_to_sleep(tags, call, wait);
+        went.map_err(|error| self.wake_again(turned, error))
+    }
+
+    fn put_devices_to_sleep(
+        &self,
+        tags: Option<&[&str]>,
+        call: &'static str,
+        wait: bool,
+    ) -> Result<u64, Error> {
         let devices: Vec<_> = self.devices().collect();
         let _returned: Vec<_> = devices.iter().map(|device| device.returned.at_end()).collect();
         // Captures begin under these locks: none does while a device is waited for.
@@ -211,21 +244,28 @@ impl<D: Transfer> Plugin<D> {
         for (device, pools) in devices.iter().zip(&mut pools) {
             device.may_sleep(pools, call, wait)?;
         }
-        let awake = |device: &Device<D>| -> Vec<Arc<str>> {
-            let named = |tag: &Arc<str>| tags.is_none_or(|tags| tags.contains(&&**tag));
-            let tags = self.region_tags().into_iter().filter(named);
-            tags.filter(|tag| !device.regions.is_asleep(tag).unwrap_or(true)).collect()
-        };
-        let (mut went, mut turned) = (0, Vec::new());
-        for device in devices {
-            turned.push((device, awake(device)));
-            // Where the device is idle there is nothing to wait for, but the engine takes note of that.
-            match device.regions.sleep(tags) {
-                Ok(bytes) => went += bytes,
-                Err(error) => return Err(wake_again(&turned, error.into())),
+        // Where a device is idle there is nothing to wait for, but its engine takes note of that.
+        devices.iter().map(|device| Ok(device.regions.sleep(tags)?)).sum()
+    }
+
+    /// Wakes regions that were awake before a call that failed, and says which of them cannot be woken.
+    fn wake_again(&self, turned: Vec<Arc<str>>, error: Error) -> Error {
+        let turned: Vec<&str> = turned.iter().map(|tag| &**tag).collect();
+        self.set_asleep(Some(&turned), false);
+        let mut asleep = Vec::new();
+        for device in self.devices() {
+            for tag in &turned {
+                // Of one that fails the device's own regions keep what it held.
+                let woken = device.regions.wake(Some(&[tag]));
+                if woken.is_err() && device.regions.is_asleep(tag).unwrap_or(true) {
+                    asleep.push((device.number, Arc::from(*tag)));
+                }
             }
         }
-        Ok(went)
+        if asleep.is_empty() {
+            return error;
+        }
+        Error::SleepsInPart { asleep, error: Box::new(error) }
     }
 
     /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks
@@ -236,7 +276,9 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownRegion`]; those of that call. Regions of devices that were done before are awake then.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.known_regions(tags, "wake")?;
-        self.devices().map(|device| device.wake(tags)).sum()
+        let came = self.devices().map(|device| device.wake(tags)).sum::<Result<u64, Error>>()?;
+        self.set_asleep(tags, false);
+        Ok(came)
     }
 
     /// The figures of a device's regions, in the order of their tags; none of one that nothing was asked of.
@@ -247,7 +289,7 @@ impl<D: Transfer> Plugin<D> {
 
     /// The regions that were ever named, in order.
     pub fn region_tags(&self) -> Vec<Arc<str>> {
-        heard(&self.backups).keys().cloned().collect()
+        heard(&self.named).keys().cloned().collect()
     }
 
     /// Whether a region sleeps, or a part of it, on any device.
@@ -256,12 +298,11 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownRegion`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         self.known_regions(Some(&[tag]), "is_asleep")?;
+        let mut asleep = heard(&self.named).get(tag).is_some_and(|said| said.asleep);
         for device in self.devices() {
-            if device.regions.is_asleep(tag)? {
-                return Ok(true);
-            }
+            asleep |= device.regions.is_asleep(tag)?;
         }
-        Ok(false)
+        Ok(asleep)
     }
 
     /// The region of a named pool, if it belongs to one on any device.
@@ -293,7 +334,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Regions::retain`](regraph::regions::Regions::retain).
     pub fn retain_backups(&self, retains: bool) {
         // Held until all devices have it: one that is made meanwhile has it too.
-        let _backups = heard(&self.backups);
+        let _named = heard(&self.named);
         self.retains.store(retains, Ordering::Relaxed);
         self.devices().for_each(|device| device.regions.retain(retains));
     }
@@ -313,7 +354,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     fn known_regions(&self, tags: Option<&[&str]>, call: &'static str) -> Result<(), Error> {
-        let known = heard(&self.backups);
+        let known = heard(&self.named);
         let unknown = tags.into_iter().flatten().find(|tag| !known.contains_key(**tag));
         unknown.map_or(Ok(()), |tag| Err(Error::UnknownRegion { call, tag: (*tag).to_owned() }))
     }
@@ -367,22 +408,4 @@ impl<D: Transfer> Device<D> {
         }
         Ok(self.regions.wake(tags)?)
     }
-}
-
-/// Wakes regions that were awake before a call that failed, and says which of them cannot be woken.
-fn wake_again<D: Transfer>(turned: &[(&Device<D>, Vec<Arc<str>>)], error: Error) -> Error {
-    let mut asleep = Vec::new();
-    for (device, tags) in turned {
-        for tag in tags {
-            // Of one that fails the device's own regions keep what it held.
-            let woken = device.regions.wake(Some(&[&**tag]));
-            if woken.is_err() && device.regions.is_asleep(tag).unwrap_or(true) {
-                asleep.push((device.number, tag.clone()));
-            }
-        }
-    }
-    if asleep.is_empty() {
-        return error;
-    }
-    Error::SleepsInPart { asleep, error: Box::new(error) }
 }

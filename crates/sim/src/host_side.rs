@@ -6,7 +6,7 @@ use super::execute::Executable;
 use super::graph::NewNode;
 use super::kernel::{Kernel, Launch};
 use super::refusal::{Fallible, Refusal};
-use super::{slots, SimDriver, State};
+use super::{slots, InWaits, SimDriver, State};
 use regraph::driver::{
     CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle, HostApi,
     NodeHandle, NodeKind, Result, StreamHandle,
@@ -187,7 +187,14 @@ impl HostApi for SimDriver {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.program("cuCtxSynchronize", |state| state.synchronize(self.device))
+        let in_waits = self.program("cuCtxSynchronize", |state| {
+            state.synchronize(self.device)?;
+            Ok(state.in_waits.clone())
+        })?;
+        if let Some(InWaits(run)) = in_waits {
+            run();
+        }
+        Ok(())
     }
 
     fn is_idle(&self) -> Result<bool> {

@@ -47,6 +47,7 @@ mod refusal;
 mod slots;
 mod transfer;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -123,6 +124,17 @@ struct State {
     executables: Vec<Option<Executable>>,
     relaxed_calls: u64,
     refuse_unmapped: bool,
+    in_waits: Option<InWaits>,
+}
+
+/// What is done while the host waits for a device.
+#[derive(Clone)]
+struct InWaits(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for InWaits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InWaits")
+    }
 }
 
 impl State {
@@ -196,6 +208,7 @@ impl SimDriver {
             executables: Vec::new(),
             relaxed_calls: 0,
             refuse_unmapped: false,
+            in_waits: None,
         };
         state.set_all_gates();
         Self {
@@ -205,6 +218,12 @@ impl SimDriver {
             gates,
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Has each wait for a device call a function when its work is done, before the wait ends: what other threads
+    /// do meanwhile. It may call the driver.
+    pub fn during_waits(&self, run: impl Fn() + Send + Sync + 'static) {
+        self.lock().in_waits = Some(InWaits(Arc::new(run)));
     }
 
     /// Has streams get handles again that streams had which were destroyed since, as a driver may do; their numbers

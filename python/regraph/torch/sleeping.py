@@ -118,7 +118,7 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
 
     Waits for the devices first. Tensors, views and graphs stay valid at their addresses, but until `wake`
     nothing may run that uses the regions' memory. regraph refuses, with an error that names the region, to
-    allocate in memory of one that sleeps (what had none may get some), to capture into a pool of it and to replay such a graph
+    allocate in one that sleeps, to capture into a pool of it and to replay such a graph
     (`torch.cuda.CUDAGraph.replay`); it does not see kernels that touch a tensor, nor graphs of other pools
     that do. Tensors can be freed. Regions that sleep stay as they are.
 
