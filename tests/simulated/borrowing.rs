@@ -2,7 +2,7 @@
 //! that ask for it.
 
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::plugin::filter;
@@ -384,6 +384,58 @@ fn a_thread_borrows_from_graphs_and_has_the_rest_as_ever() {
         h.launch(graph, side),
         Err(Error::Engine(engine::Error::LaunchWhileCapturing { .. }))
     ));
+}
+
+/// What was logged.
+static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOGGED.lock().unwrap().push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn that_a_pool_lends_nothing_is_said_once_with_the_reason() {
+    log::set_logger(&Logger).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let h = Host::new();
+    let said = |key: PoolKey| -> Vec<String> {
+        let pool = format!("pool ({}, {}) lends nothing", key.0, key.1);
+        let all = LOGGED.lock().unwrap().clone();
+        all.into_iter().filter(|line| line.starts_with(&pool)).collect()
+    };
+    let [borrowed, given] = [(9, 1), (9, 2)];
+    for key in [borrowed, given] {
+        h.plugin.create_or_incref_pool(0, key, None).unwrap();
+    }
+    let borrow = |key| {
+        let borrowing = h.plugin.begin_borrowing(0, key, Lent::Temporary).unwrap();
+        h.plugin.end_borrowing(0, key, borrowing).unwrap();
+    };
+    borrow(borrowed);
+    assert!(said(borrowed).is_empty());
+    for _ in 0..2 {
+        h.plugin.launches_elsewhere(borrowed).unwrap();
+        borrow(borrowed);
+    }
+    assert!(
+        matches!(&said(borrowed)[..], [once] if once.contains("a handle of one of its graphs"))
+    );
+    // Of a pool that no thread borrows from nothing is said.
+    h.plugin.launches_elsewhere(given).unwrap();
+    assert!(said(given).is_empty());
+    borrow(given);
+    borrow(given);
+    assert_eq!(said(given).len(), 1);
 }
 
 /// Another thread begins to borrow between the question whether a graph may be launched and its launch.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::MIB;
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Block, Config, Engine, Error, Lent, PoolConfig, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
 type Sim = Arc<SimDriver>;
@@ -436,5 +436,48 @@ fn a_pool_that_lends_nothing_asks_nothing_at_its_launches() {
     assert_eq!(calls(&b), alone);
     drop(borrow(&lending, &b, MIB));
     assert_eq!(calls(&b), alone, "on the stream of the launch its own order does");
+    b.sound();
+}
+
+/// A host that launches by itself makes two calls; what is freed between them is waited for by the launch after.
+#[test]
+fn a_mark_between_the_two_calls_of_a_launch_is_not_forgotten() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let (pool, engine) = (b.pool.id(), &b.engine);
+    let first = b.graph(s, 8 * MIB);
+    first.launch(s).unwrap();
+    b.pool.follow(t).unwrap();
+    let block = engine.lend(pool, 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+    let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
+    // It is as an output of this one, and refuses no launch.
+    let second = b.graph(s, 8 * MIB);
+    second.launch(s).unwrap();
+    b.pool.follow(t).unwrap();
+    engine.follow_lent(pool, s).unwrap();
+    b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
+    b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
+    engine.free(block.id).unwrap();
+    engine.forget_borrowers(pool).unwrap();
+    first.launch(s).unwrap();
+    b.sound();
+}
+
+/// The event behind a mark went into a capture that began and ended beside its record.
+#[test]
+fn an_event_that_a_capture_has_taken_is_recorded_anew() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let lending = b.pool.lend(t).unwrap();
+    let block = borrow(&lending, &b, 8 * MIB);
+    b.write(t, &block, 7);
+    b.read(t, &block, 7);
+    drop(block);
+    drop(lending);
+    b.driver.fail_nth(Call::QueryEvent, 0, ErrorKind::CapturedEvent);
+    // Asks for the event.
+    b.engine.empty_cache().unwrap();
+    graph.launch(s).unwrap();
     b.sound();
 }

@@ -10,7 +10,7 @@ use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
 
 use super::addresses::Addresses;
 use super::launches::UnderWay;
-use super::lending::Launches;
+use super::lending::{Launches, Unseen};
 use super::pools::{PoolKey, Pools, Private, UNNAMED};
 use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
 use super::reports::Reports;
@@ -261,7 +261,7 @@ impl<D: Transfer> Device<D> {
         let before = private.graphs.len();
         let ended = self.end_over(key, private.pool, &mut private.graphs, ended_graph);
         if private.graphs.len() > before {
-            private.launches.lose_sight();
+            private.launches.lose_sight(key, Unseen::Unannounced);
         }
         ended
     }

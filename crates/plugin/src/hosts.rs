@@ -8,6 +8,7 @@ use regraph::engine::{self, BlockId, Spare};
 use regraph::sync::{AtomicU64, Ordering};
 
 use super::device::Device;
+use super::lending::Unseen;
 use super::{Error, Plugin, PoolKey};
 
 /// `CU_STREAM_LEGACY`: every blocking stream waits for its work, and it for theirs.
@@ -182,7 +183,7 @@ impl<D: Transfer> Plugin<D> {
             let private = found.use_pool(&mut pools, key, config, Spare::GivenBack)?;
             // Such hosts say nothing of their launches. What this graph will use is lent to no one any more:
             // the capture takes it when that work is over.
-            private.launches.lose_sight();
+            private.launches.lose_sight(key, Unseen::Unannounced);
             found.routes.push_capture(key, private.pool, capture)
         };
         match self.capture_begun(device, stream, route, alone) {

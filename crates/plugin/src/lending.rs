@@ -21,6 +21,8 @@ pub(super) struct Launches {
     last: Option<(u64, EventHandle)>,
     /// Streams that have borrowed since their marks were set.
     borrowers: Vec<StreamHandle>,
+    /// Whether it was said that the pool lends nothing.
+    said: bool,
 }
 
 /// Of which launches there is an event, or a wait for the device.
@@ -33,14 +35,55 @@ enum Known {
     Since(u64),
     /// Of all.
     All,
-    /// There may be some that the host says nothing of: the pool never lends.
-    Never,
+    /// There may be some that the host says nothing of, by this: the pool never lends.
+    Never(Unseen),
+}
+
+/// Why launches of a pool's graphs may go unseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unseen {
+    /// A capture into the pool was not announced, or not by a host that says of launches.
+    Unannounced,
+    /// The host has given a handle of a graph away.
+    GivenAway,
+    /// The pool is one of several devices.
+    Devices,
+}
+
+impl Unseen {
+    fn why(self) -> &'static str {
+        match self {
+            Self::Unannounced => {
+                "a graph of it was captured by a host that does not say of launches"
+            }
+            Self::GivenAway => {
+                "a handle of one of its graphs was asked for, by which it may be launched unseen"
+            }
+            Self::Devices => "it is a pool of several devices",
+        }
+    }
 }
 
 impl Launches {
-    /// The pool lends nothing from now on: graphs of it may be launched without a word.
-    pub(super) fn lose_sight(&mut self) {
-        self.known = Known::Never;
+    /// The pool lends nothing from now on: graphs of it may be launched without a word. That is logged where a
+    /// thread borrows, or has borrowed.
+    pub(super) fn lose_sight(&mut self, key: PoolKey, by: Unseen) {
+        let lent = self.are_told();
+        if !matches!(self.known, Known::Never(_)) {
+            self.known = Known::Never(by);
+        }
+        if lent {
+            self.say(key);
+        }
+    }
+
+    /// Says once that the pool lends nothing, where it never will.
+    fn say(&mut self, key: PoolKey) {
+        let Known::Never(by) = self.known else { return };
+        if !std::mem::replace(&mut self.said, true) {
+            let (first, second) = key;
+            log::warn!(target: "regraph", "pool ({first}, {second}) lends nothing: {}", by.why());
+        }
     }
 
     /// Whether those that begin now are marked.
@@ -53,11 +96,11 @@ impl Launches {
     fn begin_telling(&mut self) -> Option<u64> {
         match self.known {
             Known::None => self.known = Known::Since(next()),
-            Known::Since(_) | Known::All | Known::Never => {}
+            Known::Since(_) | Known::All | Known::Never(_) => {}
         }
         match self.known {
             Known::Since(number) => Some(number),
-            Known::None | Known::All | Known::Never => None,
+            Known::None | Known::All | Known::Never(_) => None,
         }
     }
 
@@ -99,8 +142,9 @@ impl<D: Transfer> Plugin<D> {
         private.users += 1;
         private.eager |= lent == Lent::AllFree;
         if named > 1 {
-            private.launches.lose_sight();
+            private.launches.lose_sight(key, Unseen::Devices);
         }
+        private.launches.say(key);
         let route = device.routes.push_thread(key, private.pool, Some(lent));
         let Some(number) = private.launches.begin_telling() else { return Ok(route) };
         drop(pools);
@@ -159,7 +203,7 @@ impl<D: Transfer> Plugin<D> {
             let mut pools = device.pools();
             let Some(private) = pools.private.get_mut(&key) else { continue };
             let told = private.launches.are_told();
-            private.launches.lose_sight();
+            private.launches.lose_sight(key, Unseen::GivenAway);
             if !told {
                 continue;
             }
