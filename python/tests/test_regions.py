@@ -166,8 +166,11 @@ def test_memory_that_a_library_may_have_registered_does_not_sleep(registers, nat
     assert call not in native.names()
     # What there was not then it cannot have registered.
     sleep("later")
+    # NCCL may still have what it registered for a graph that is gone.
     graph.reset()
-    sleep()
+    with pytest.raises(regraph.torch.Error, match="graphs.*weights.*GRAPH_REGISTER=0"):
+        sleep()
+    sleep("later")
 
 
 def test_nothing_sleeps_beside_such_a_capture(registers, native):
@@ -210,23 +213,38 @@ def test_such_a_capture_begins_when_regions_sleep(registers, native, monkeypatch
     assert order == ["slept", "began"]
 
 
-def test_a_graph_that_is_gone_keeps_nothing_awake(registers):
+def test_what_was_registered_for_a_graph_that_is_gone_stays_awake(registers):
     graph = torch.cuda.CUDAGraph()
     graph.capture_begin()
     graph.capture_end()
     del graph
-    regraph.torch.sleep()
+    with pytest.raises(regraph.torch.Error, match="a pool that is gone"):
+        regraph.torch.sleep()
 
 
-@pytest.mark.parametrize(
-    "failing", ["torch.capture_begin", "capture_ending", "torch.capture_end", "capture_ended"]
-)
-def test_a_capture_that_fails_keeps_nothing_awake(registers, native, failing):
+def test_what_was_registered_in_a_capture_that_is_dropped_stays_awake(registers):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    del graph
+    with pytest.raises(regraph.torch.Error, match="a pool that is gone"):
+        regraph.torch.sleep()
+
+
+@pytest.mark.parametrize("failing", ["capture_ending", "torch.capture_end", "capture_ended"])
+def test_what_was_registered_in_a_capture_that_fails_stays_awake(registers, native, failing):
     graph = torch.cuda.CUDAGraph()
     native.failures[failing] = native.Error("no")
+    graph.capture_begin()
     with pytest.raises(RuntimeError, match="no"):
-        graph.capture_begin()
         graph.capture_end()
+    with pytest.raises(regraph.torch.Error, match="may have registered memory"):
+        regraph.torch.sleep()
+
+
+def test_a_capture_that_does_not_begin_keeps_nothing_awake(registers, native):
+    native.failures["torch.capture_begin"] = native.Error("no")
+    with pytest.raises(RuntimeError, match="no"):
+        torch.cuda.CUDAGraph().capture_begin()
     regraph.torch.sleep()
 
 

@@ -91,7 +91,6 @@ def install(patches: Patches) -> None:
     graph = torch._C._CUDAGraph
     _calls = calls = _Calls(graph.capture_end, graph.reset)
     patches.replace(graph, "capture_begin", calls.beginning(graph.capture_begin))
-    patches.replace(graph, "reset", calls.resetting(graph.reset))
     patches.replace(
         graph, "register_generator_state", _outside_regions(graph.register_generator_state)
     )
@@ -214,13 +213,14 @@ class _Calls:
             if shown is not None and shown.thread == threading.get_ident():
                 self.show(shown, graph, device, stream, end)
                 return
+            if not begun.alone:
+                # First: what was registered stays so where the capture fails.
+                self.registered.add(graph)
             try:
                 _native.capture_ending(device, stream)
             except BaseException:
                 self.give_up(graph, device, stream)
                 raise
-            if not begun.alone:
-                self.registered.add(graph)
             try:
                 end(graph)
             except BaseException:
@@ -230,20 +230,9 @@ class _Calls:
                 _native.capture_ended(device, stream)
             except BaseException:
                 self.reset(graph)
-                self.registered.drop(graph)
                 raise
 
         return capture_end
-
-    def resetting(self, reset: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A method that lets go of a graph, and of what was registered for it."""
-
-        @functools.wraps(reset)
-        def reset_graph(graph: Any) -> None:
-            reset(graph)
-            self.registered.drop(graph)
-
-        return reset_graph
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[Showing]:
@@ -280,6 +269,8 @@ class _Calls:
         The filter of the capture's pool reads the graph object, so the filter must go first.
         """
         self.under_way.pop(begun.key, None)
+        if begun.capture is not None and not begun.alone:
+            self.registered.add(None)
         if begun.capture is not None:
             _native.capture_dropped(begun.device, begun.stream, begun.capture)
 
@@ -321,7 +312,6 @@ class _Calls:
         with contextlib.suppress(Exception):
             _native.capture_failing(device, stream)
             self.reset(graph)
-            self.registered.drop(graph)
         _report_failure(device, stream)
 
 

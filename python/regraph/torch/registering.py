@@ -8,8 +8,8 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import torch
 
@@ -70,38 +70,29 @@ def _backends() -> set[str]:
     return {part.rpartition(":")[2] for group in groups for part in str(group).split(",")}
 
 
-class Mark(NamedTuple):
-    """A graph in whose capture a library may have registered memory."""
-
-    graph: "weakref.ref[Any]"
-    #: Any region that there was then: a collective's buffers may lie outside of the graph's pool.
-    regions: frozenset[str]
-
-
 class Marks:
-    """The graphs that live of captures in which a library may have registered memory."""
+    """The regions of which a library may have registered memory in a capture, for good.
+
+    NCCL gives up what it registered for a graph at some call of its own after the graph is gone, which nothing
+    tells. Until then it would take new memory at the same addresses for the old.
+    """
 
     def __init__(self) -> None:
-        # By the graph object's `id`, which is its own as long as it lives.
-        self._marks: dict[int, Mark] = {}
+        #: A graph in whose capture that was, by the region's tag.
+        self._graphs: dict[str, Callable[[], Any]] = {}
         #: Held while such a capture begins, and while regions go to sleep: none begins and ends in between.
         self.lock = threading.RLock()
 
     def add(self, graph: Any) -> None:
-        """Notes a capture that is about to end, so that nothing sleeps before it is noted."""
-        key = id(graph)
-        gone = weakref.ref(graph, lambda _: self._marks.pop(key, None))
-        self._marks[key] = Mark(gone, frozenset(_native.region_tags()))
+        """Notes a capture that is about to end, of a graph object that may be gone (`None`), so that nothing sleeps before it is noted.
 
-    def drop(self, graph: Any) -> None:
-        """Forgets a graph that is no more: what was registered for it is not used again."""
-        self._marks.pop(id(graph), None)
+        A collective's buffers may lie outside of the graph's pool: so may all regions that there are.
+        """
+        found = weakref.ref(graph) if graph is not None else lambda: None
+        for tag in _native.region_tags():
+            self._graphs.setdefault(tag, found)
 
     def find(self, tags: Collection[str] | None) -> tuple[Any, list[str]] | None:
-        """A graph that keeps regions from sleeping, of all with `None`, and which these are."""
-        for mark in list(self._marks.values()):
-            graph = mark.graph()
-            held = mark.regions if tags is None else mark.regions.intersection(tags)
-            if graph is not None and held:
-                return graph, sorted(held)
-        return None
+        """Which regions cannot sleep for that, of all with `None`; and the first one's graph, `None` if that is gone."""
+        held = sorted(tag for tag in list(self._graphs) if tags is None or tag in tags)
+        return (self._graphs[held[0]](), held) if held else None

@@ -262,7 +262,7 @@ def _sleep(
 
 
 def _require_unregistered(call: str, tags: list[str] | None) -> None:
-    """Raises `Error` where a library may have registered memory of regions, and a graph lives that uses it so."""
+    """Raises `Error` where a library may have registered memory of regions."""
     calls = capturing.calls()
     if calls.registers():
         raise Error(
@@ -272,11 +272,12 @@ def _require_unregistered(call: str, tags: list[str] | None) -> None:
     if found is None:
         return
     graph, held = found
-    pool = launches.pool_of(graph)
+    pool = None if graph is None else launches.pool_of(graph)
+    told = "a pool that is gone" if pool is None else f"the pool {pool}"
     raise Error(
-        f"{call}: torch.distributed was initialised when a graph of the pool {pool} was captured, and its "
-        f"libraries may have registered memory of {held}, which would be another after waking. Reset that graph "
-        f"first, or, with NCCL, set {GRAPHS}=0 before regraph is enabled."
+        f"{call}: torch.distributed was initialised when a graph of {told} was captured, and its libraries may "
+        f"have registered memory of {held}, which would be another after waking. With NCCL, set {GRAPHS}=0 "
+        f"before regraph is enabled; or capture before there are such regions."
     )
 
 
