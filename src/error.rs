@@ -170,7 +170,7 @@ pub enum Error {
     },
     /// The pool's region is asleep, and what its live blocks held is kept by the region.
     #[error(
-        "{call}: {pool} is asleep; wake its region by the Regions that put it to sleep (Regions::wake), \
+        "{call}: {pool} is asleep; wake its region by what put it to sleep (Regions::wake), \
          or what its blocks hold is lost"
     )]
     PoolAsleep {

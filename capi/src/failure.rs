@@ -57,6 +57,38 @@ pub(crate) enum Failure {
     NoCuda,
 }
 
+/// What C calls what messages of the library name by Rust's calls. What contains another comes before it.
+const NAMES: &[(&str, &str)] = &[
+    ("Backup::None", "REGRAPH_BACKUP_NONE"),
+    (
+        "Config::journal, or call Engine::keep_journals before the capture begins",
+        "regraph_config_set_journal() before the engine is made",
+    ),
+    ("Engine::abandon_capture", "regraph_abandon_capture()"),
+    ("Engine::empty_cache", "regraph_empty_cache()"),
+    ("Engine::explain", "regraph_explain()"),
+    ("Engine::plan_capture", "regraph_plan_capture()"),
+    ("Engine::resume_pool", "regraph_pool_resume()"),
+    ("Engine::suspend_pool_discarding", "regraph_pool_suspend_discarding()"),
+    (
+        "launch when that has marked it, or wait for the device first (Engine::wait_for_device)",
+        "launch when that thread has called regraph_pool_borrow() with the stream again",
+    ),
+    ("Pool::compact", "regraph_pool_compact()"),
+    ("Pool::resume", "regraph_pool_resume()"),
+    ("Pool::suspend_discarding", "regraph_pool_suspend_discarding()"),
+    ("Pool::suspend", "regraph_pool_suspend()"),
+    ("PoolConfig::max_bytes", "regraph_pool_create()"),
+    ("PoolConfig::tag", "regraph_pool_create_in_region()"),
+    ("Regions::free_host", "regraph_regions_free_host()"),
+    ("Regions::wake", "regraph_regions_wake()"),
+];
+
+/// A message in the words of C's callers.
+fn in_c(message: String) -> String {
+    NAMES.iter().fold(message, |message, (rust, c)| message.replace(rust, c))
+}
+
 pub(crate) type Fallible<T> = Result<T, Failure>;
 
 impl Failure {
@@ -177,7 +209,7 @@ pub(crate) fn or_default<T: Default>(call: impl FnOnce() -> T) -> T {
 #[cold]
 #[inline(never)]
 fn failed(failure: Failure) -> regraph_error {
-    keep(failure.to_string(), failure.driver_code());
+    keep(in_c(failure.to_string()), failure.driver_code());
     failure.code()
 }
 
@@ -227,6 +259,36 @@ mod tests {
     fn message() -> String {
         // SAFETY: the text lives until the next failure of this thread.
         unsafe { CStr::from_ptr(last_message()) }.to_string_lossy().into_owned()
+    }
+
+    /// Of what only Rust has: several engines behind one object.
+    const RUST_ALONE: [&str; 2] = ["Devices::of_device", "Config::device"];
+
+    /// What code says outside comments, with texts over several lines on one.
+    fn texts(file: &str) -> String {
+        let path = format!("{}/../src/{file}", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(path).unwrap();
+        let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        lines
+            .map(|line| line.strip_suffix('\\').map_or(format!("{line}\n"), str::to_owned))
+            .collect()
+    }
+
+    #[test]
+    fn messages_name_calls_of_c() {
+        for file in ["error.rs", "engine/oom.rs", "engine/sharing.rs"] {
+            let texts = texts(file);
+            assert!(texts.contains("Engine::"), "{file} has none to put in place");
+            let told = in_c(texts);
+            for line in told.lines().filter(|line| line.contains('"')) {
+                for name in line.split(|c: char| !c.is_alphanumeric() && !":_".contains(c)) {
+                    let kinds =
+                        ["Engine", "Regions", "Pool", "PoolConfig", "Config", "Backup", "Devices"];
+                    let rusts = kinds.iter().any(|kind| name.starts_with(&format!("{kind}::")));
+                    assert!(!rusts || RUST_ALONE.contains(&name), "{file}: {line}");
+                }
+            }
+        }
     }
 
     #[test]

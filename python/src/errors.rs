@@ -49,6 +49,33 @@ fn out_of_memory(told: String) -> PyErr {
     })
 }
 
+/// What Python calls what messages of the library name by Rust's calls. What contains another comes before it.
+const NAMES: &[(&str, &str)] = &[
+    ("Backup::None", "backup=\"none\""),
+    ("Engine::abandon_capture", "torch.cuda.CUDAGraph.reset"),
+    ("Engine::empty_cache", "torch.cuda.empty_cache"),
+    ("Engine::explain", "regraph.torch.explain"),
+    ("Engine::plan_capture", "plan:none"),
+    ("Engine::resume_pool", "regraph.torch.wake"),
+    (
+        "turn the checker on, or Config::journal, or call Engine::keep_journals before the capture begins",
+        "turn the checker on (regraph.torch.enable(check=True)), or record a trace (regraph.torch.record_trace)",
+    ),
+    (
+        "launch when that has marked it, or wait for the device first (Engine::wait_for_device)",
+        "replay when nothing captures on the device, or when that thread has left regraph.torch.borrow",
+    ),
+    ("PoolConfig::max_bytes", "torch.cuda.set_per_process_memory_fraction"),
+    ("PoolConfig::tag", "regraph.torch.region"),
+    ("Regions::free_host", "regraph.torch.free_host"),
+    ("Regions::wake", "regraph.torch.wake"),
+];
+
+/// A message in the words of Python's callers.
+pub(crate) fn told(message: &impl ToString) -> String {
+    NAMES.iter().fold(message.to_string(), |message, (rust, python)| message.replace(rust, python))
+}
+
 /// What regraph cannot do, as an exception.
 pub(crate) fn error(told: impl ToString) -> PyErr {
     Error::new_err(told.to_string())
@@ -62,18 +89,16 @@ pub(crate) fn raised(failed: Failed) -> PyErr {
             | engine::Error::CaptureAgain(_)
             | engine::Error::SetBack { .. }
             | engine::Error::LateUse(_)),
-        ) => Refused::new_err(refusal.to_string()),
-        Failed::Engine(engine::Error::ResumeOutOfMemory(report)) => {
-            out_of_memory(report.to_string())
-        }
-        other => error(other),
+        ) => Refused::new_err(told(&refusal)),
+        Failed::Engine(engine::Error::ResumeOutOfMemory(report)) => out_of_memory(told(&report)),
+        other => error(told(&other)),
     }
 }
 
 /// What a request for memory failed with, as an exception.
 pub(crate) fn not_allocated(failed: Failed) -> PyErr {
     match failed.out_of_memory() {
-        Some(report) => out_of_memory(report.to_string()),
+        Some(report) => out_of_memory(told(report)),
         None => raised(failed),
     }
 }

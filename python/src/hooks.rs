@@ -16,6 +16,7 @@ use regraph::engine::OutOfMemory;
 use regraph_plugin::{EndedGraph, Error};
 
 use crate::allocator::{allocator, fraction, set_fraction};
+use crate::errors::told;
 use crate::{checkpoints, history, pools, sharing, shim, stacks};
 
 /// PyTorch's name of a pool: a pair of two numbers, passed in two registers.
@@ -219,16 +220,17 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error.out_of_memory() {
             // Programs look for the first sentence, to go on with a smaller batch.
-            Some(report) => {
-                Self { memory: true, message: format!("{} regraph: {report}", told(report)) }
-            }
-            None => Self { memory: false, message: error.to_string() },
+            Some(report) => Self {
+                memory: true,
+                message: format!("{} regraph: {}", in_pytorchs_words(report), told(report)),
+            },
+            None => Self { memory: false, message: told(&error) },
         }
     }
 }
 
 /// A request that failed, in PyTorch's words.
-fn told(report: &OutOfMemory) -> String {
+fn in_pytorchs_words(report: &OutOfMemory) -> String {
     /// In bytes; PyTorch calls it 1 EB.
     const MOST: u64 = 1 << 60;
     if report.requested > MOST {

@@ -1,6 +1,7 @@
 """The package as such; needs no PyTorch."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,32 @@ def test_all_that_is_raised_derives_from_one_class():
     assert issubclass(regraph.Refused, regraph.Error)
     assert issubclass(regraph.OutOfMemory, regraph.Error)
     assert issubclass(regraph.OutOfMemory, MemoryError)
+
+
+def test_messages_name_calls_of_python():
+    """The library's messages name Rust's calls; the package puts its own in their place."""
+    root = Path(__file__).parents[2]
+    errors = root / "python/src/errors.rs"
+    if not errors.exists():
+        pytest.skip("the sources are not here")
+    table = errors.read_text().split("NAMES: ")[1].split("];")[0]
+    text = r'"((?:[^"\\]|\\.)*)"'
+    pairs = re.findall(rf"\(\s*{text},\s*{text},?\s*\)", table)
+    # Several engines behind one object, pools with an owner, and calls that lose contents are Rust's alone.
+    rust_alone = {
+        *("Devices::of_device", "Config::device", "Engine::suspend_pool_discarding"),
+        *("Pool::suspend_discarding", "Pool::suspend", "Pool::resume", "Pool::compact"),
+    }
+    for name in ("error.rs", "engine/oom.rs", "engine/sharing.rs"):
+        lines = (root / "src" / name).read_text().splitlines()
+        code = "\n".join(line.strip() for line in lines if not line.strip().startswith("//"))
+        told = code.replace("\\\n", "")
+        assert "Engine::" in told
+        for rusts, pythons in pairs:
+            told = told.replace(rusts, pythons)
+        texts = "\n".join(line for line in told.splitlines() if '"' in line)
+        kinds = r"\b(?:Engine|Regions|Pool|PoolConfig|Config|Backup|Devices)::\w+"
+        assert set(re.findall(kinds, texts)) <= rust_alone, name
 
 
 def test_the_package_is_typed():

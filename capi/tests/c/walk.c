@@ -738,7 +738,7 @@ static void suspending(void) {
     OK(regraph_pool_resume(e, it.pool, &bytes));
     CHECK(bytes == 0);
     IS(REGRAPH_ERROR_POOL_HAS_BLOCKS, regraph_pool_suspend(e, it.pool, &bytes));
-    SAYS("suspend_discarding");
+    SAYS("regraph_pool_suspend_discarding()");
     OK(regraph_pool_suspend_discarding(e, it.pool, &bytes));
     CHECK(bytes == 8 * MIB);
     OK(regraph_pool_is_suspended(e, it.pool, &suspended));
