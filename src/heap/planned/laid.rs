@@ -74,7 +74,7 @@ impl PlannedHeap {
         if !laid.space.is_for(&asker, place) {
             return Ok(None);
         }
-        let beneath = laid.space.take(asker.stream, place.1, Place::of_all(place.0));
+        let beneath = laid.space.take(asker.stream, place.1, Place::at(place.0, 0));
         Ok(Some(self.enter_block(capture, place, Some((asker.stream, beneath)))))
     }
 }

@@ -10,7 +10,8 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`ends`], [`views`]: pages of
+//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`kin`]: whose blocks
+//!   share pages; [`ends`], [`views`]: pages of
 //!   addresses that are to lie on one page of memory at the same time; [`scratch`]: what lies behind them for the time
 //!   being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
@@ -20,6 +21,7 @@ mod bind;
 mod compact;
 mod ends;
 mod fresh;
+mod kin;
 mod laid;
 mod release;
 mod scratch;

@@ -1,20 +1,18 @@
 //! What is free of the addresses that a capture's blocks have had, and for whom.
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
-//! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream
-//! go into its gaps, or begin in the gap at its end. One page at a time is for small blocks of all streams:
-//! each stream would have a page in use for its few. No more than one, since blocks of many streams keep a
-//! page in use for long. All other pages that a block needs are taken
-//! anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
+//! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream, and of those
+//! that it waits for and that wait for it (`kin`), go into its gaps, or begin in the gap at its end: where
+//! something lies already that will never be known of, else beside the most live blocks. All other pages that a
+//! block needs are taken anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
 //! had again only where the memory would go the same way in a plan that lets each page go to the next
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
 //! pages of old ones are forgotten: those first that the fewest streams will come to know, as far as is known of who
 //! waits for whom.
 //!
-//! Where pages at other addresses may lie on the same memory (`beside`), what is free of a page in use is for
-//! all streams, and the ends of a block at new addresses may lie on pages in use: its pages there are views of
-//! them (`views`).
+//! Where pages at other addresses may lie on the same memory (`beside`), the ends of a block at new addresses may
+//! lie on such pages too: its pages there are views of them (`views`). A block goes where the least is left over then.
 //!
 //! A search looks at free pages, at what lies before them, and at [`LOOKS`] gaps; besides, a block costs
 //! only what lies in its place.
@@ -22,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ends::{ways, Beside, End};
+use super::kin::{bit, streams_of, Kin};
 use super::views::Views;
 use crate::capture::{Capture, Markers, NodeIndex, Proof, StreamIndex};
 
@@ -30,12 +29,10 @@ const LOOKS: usize = 64;
 /// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
 /// first.
 const BESIDE: usize = 256;
-/// A block that takes at most this part of a page is small.
-const SMALL: u64 = 2;
-/// The bit of the streams behind.
-const LAST_BIT: usize = 63;
-/// The row of gaps in pages that all streams share.
-const SHARED: usize = usize::MAX;
+/// So many live blocks of a page are counted, less one.
+const BLOCKS: usize = 1 << 20;
+/// The row of gaps in pages that are no stream's.
+const UNOWNED: usize = usize::MAX;
 
 /// Who asks for addresses.
 #[derive(Clone, Copy)]
@@ -60,22 +57,21 @@ pub(super) struct Space {
     stretches: BTreeMap<u64, Stretch>,
     /// Those without a live block, by address.
     idle: BTreeMap<u64, Idle>,
-    /// Gaps in single pages: the number of the stream whose the page is, or [`SHARED`]; the size; the address.
+    /// Gaps in single pages: the number of the stream whose the page is, or [`UNOWNED`]; the size; the address.
     gaps: BTreeSet<(usize, u64, u64)>,
-    /// Pages with live blocks in which small blocks of all streams may go.
-    shared: BTreeSet<u64>,
     /// Pages that lie on the same memory: only one of each is in the maps above.
     views: Views,
-    /// By stream: which streams have come to know of anything that it gave back, a bit each.
-    heirs: Vec<u64>,
+    kin: Kin,
 }
 
 /// Whole pages: one, or more without a live block.
 #[derive(Debug)]
 struct Stretch {
     end: u64,
-    /// Whose blocks may go beside others here; `None` where small ones of all streams may.
+    /// Whose block it had first; `None` where there was none.
     owner: Option<StreamIndex>,
+    /// Whether pages at other addresses may lie on its memory.
+    joint: bool,
     /// All its bytes, by their begins.
     parts: BTreeMap<u64, Part>,
     /// What lies side by side without a live block: begins and ends.
@@ -104,21 +100,16 @@ pub(super) struct Spot {
     pub(super) address: u64,
     /// How many bytes of it, in whole pages, lie behind all addresses that the stream has had.
     pub(super) new: u64,
-    /// Whether its page becomes one of all streams.
-    pub(super) shared: bool,
+    /// Whether pages at other addresses may lie on its pages' memory.
+    joint: bool,
     /// On whose pages its ends lie, where it has new addresses.
     beside: Beside,
 }
 
 impl Spot {
-    /// A place at these addresses, on pages of its stream.
-    fn at(address: u64, new: u64) -> Self {
-        Self { address, new, shared: false, beside: Beside::default() }
-    }
-
-    /// A place at addresses that are there, on pages of all streams.
-    pub(super) fn of_all(address: u64) -> Self {
-        Self { shared: true, ..Self::at(address, 0) }
+    /// A place at these addresses.
+    pub(super) fn at(address: u64, new: u64) -> Self {
+        Self { address, new, joint: false, beside: Beside::default() }
     }
 
     /// How many bytes of it in whole pages are memory that no block has had.
@@ -128,12 +119,14 @@ impl Spot {
 }
 
 /// What a spot costs, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     /// Pages that are in use for this block only.
     pages: u64,
     /// Those of them at new addresses.
     new: u64,
+    /// Where pages are not shared by bytes: how bad a page in use is that it goes into.
+    rank: usize,
     /// Bytes that are left over in the page where the block ends, or in the gap.
     waste: u64,
     /// Pages that are left over of those that have been had before.
@@ -165,7 +158,19 @@ impl Stretch {
     /// Without a live block.
     fn idle(start: u64, end: u64, owner: Option<StreamIndex>, given: Markers) -> Self {
         let parts = BTreeMap::from([(start, Part { end, given: Some(given) })]);
-        Self { end, owner, parts, gaps: BTreeMap::from([(start, end)]) }
+        Self { end, owner, joint: false, parts, gaps: BTreeMap::from([(start, end)]) }
+    }
+
+    /// How bad it is for one more block of an asker: where something lies that a stream knows of which the asker
+    /// never hears of, the page is lost to it already; else it comes free the later the more live blocks there are.
+    fn rank(&self, asker: &Asker<'_>, rows: &[usize]) -> usize {
+        let strange = |stream: &StreamIndex| !rows.contains(&stream.index());
+        let strangers: Vec<_> = asker.order.streams().filter(strange).collect();
+        let knows = |given: &Markers| strangers.iter().any(|it| asker.order.proves(*it, given));
+        let lost = |given: &Markers| !asker.proof.covers(given) && knows(given);
+        let kept = !self.parts.values().filter_map(|part| part.given.as_ref()).any(lost);
+        let live = self.parts.values().filter(|part| part.given.is_none()).count();
+        usize::from(kept) * BLOCKS + (BLOCKS - live.min(BLOCKS))
     }
 
     /// Whether no live block lies there.
@@ -194,6 +199,7 @@ impl Stretch {
         Self {
             end: there(self.end),
             owner: self.owner,
+            joint: self.joint,
             parts: self.parts.into_iter().map(part).collect(),
             gaps: self.gaps.into_iter().map(|(start, end)| (there(start), there(end))).collect(),
         }
@@ -217,7 +223,7 @@ impl Stretch {
         if let Some(mut last) = self.gaps.last_entry() {
             *last.get_mut() = at;
         }
-        Self { end, owner: self.owner, parts, gaps: BTreeMap::from([(at, end)]) }
+        Self { end, owner: self.owner, joint: self.joint, parts, gaps: BTreeMap::from([(at, end)]) }
     }
 
     /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
@@ -293,9 +299,8 @@ impl Space {
             stretches: BTreeMap::new(),
             idle: BTreeMap::new(),
             gaps: BTreeSet::new(),
-            shared: BTreeSet::new(),
             views: Views::default(),
-            heirs: Vec::new(),
+            kin: Kin::default(),
         }
     }
 
@@ -328,44 +333,46 @@ impl Space {
     }
 
     /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
-    pub(super) fn find(&self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
+    pub(super) fn find(&mut self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
         let pages = bytes.div_ceil(self.unit);
         let free = self.free(asker);
+        self.hear(&free, asker.stream);
+        let streams = if asker.shares { asker.order.seen() } else { 0 };
+        let rows: Vec<usize> = self.kin.peers(asker.stream, streams).collect();
+        let rows = [&[asker.stream.index()], &rows[..]].concat();
         // What is free for the fewest would go first.
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
         let free = free.into_iter().filter(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
-        let cost = Cost { pages, waste: new - bytes, new: pages, left: 0 };
+        let cost = Cost { pages, new: pages, rank: 0, waste: new - bytes, left: 0 };
         let mut best = (cost, Spot::at(fresh, new));
-        let mixed = asker.shares && asker.beside;
-        let small = mixed || (asker.shares && bytes <= self.unit / SMALL);
-        let rows = [Some(asker.stream.index()), small.then_some(SHARED)];
-        for row in rows.into_iter().flatten() {
+        for &row in &rows {
             let gaps = self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX));
             for &(_, size, start) in gaps.take(LOOKS) {
-                if best.0.pages == 0 && best.0.waste == 0 {
+                if best.0 == Cost::default() {
                     break;
                 }
-                if let Some(stretch) = self.in_use(start / self.unit * self.unit, asker) {
-                    look(stretch, (start, start + size), asker, bytes, &mut best);
+                if let Some(stretch) = self.in_use(start / self.unit * self.unit, asker, &rows) {
+                    self.look(stretch, (start, start + size), (asker, &rows), bytes, &mut best);
                 }
             }
         }
-        for open in self.opens(free.collect(), asker, fresh) {
+        for open in self.opens(free.collect(), (asker, &rows), fresh) {
             self.offer(open, bytes, fresh, &mut best);
         }
         if asker.beside {
-            self.look_beside(asker, bytes, fresh, &mut best);
+            self.look_beside((asker, &rows), bytes, fresh, &mut best);
         }
-        let (cost, spot) = best;
-        let last = spot.address + bytes - 1;
-        let one_page = spot.address / self.unit == last / self.unit;
-        let shared = small && cost.pages > 0 && one_page && self.shared.is_empty();
-        Spot { shared: mixed || shared, ..spot }
+        Spot { joint: asker.beside, ..best.1 }
     }
 
     /// Free pages that lie one behind the other, with the gaps around them, and where new addresses begin.
-    fn opens(&self, mut free: Vec<Free>, asker: &Asker<'_>, fresh: u64) -> Vec<Open> {
+    fn opens(
+        &self,
+        mut free: Vec<Free>,
+        (asker, rows): (&Asker<'_>, &[usize]),
+        fresh: u64,
+    ) -> Vec<Open> {
         let views = |free: &Free| -> Vec<Free> {
             let views = self.views.of(free.address).iter();
             views.map(|&at| Free { address: at, end: at + self.unit, ..*free }).collect()
@@ -396,12 +403,13 @@ impl Space {
         for open in &mut opens {
             // The gap at the end of the page before.
             let page = open.first.wrapping_sub(self.unit);
-            let before = self.in_use(page, asker);
-            if let Some(stretch) = before.filter(|it| asker.beside || it.owner.is_some()) {
+            let before = self.in_use(page, asker, rows);
+            let own = |it: &&Stretch| asker.beside || it.owner == Some(asker.stream);
+            if let Some(stretch) = before.filter(own) {
                 open.start = open.first - stretch.end_gap(asker.proof);
             }
             if asker.beside && self.views.home(page) != self.views.home(open.end) {
-                let behind = self.in_use(open.end, asker);
+                let behind = self.in_use(open.end, asker, rows);
                 open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
             }
         }
@@ -409,14 +417,20 @@ impl Space {
     }
 
     /// Looks at new addresses whose ends lie on pages that are in use.
-    fn look_beside(&self, asker: &Asker<'_>, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
-        let row = if asker.shares { SHARED } else { asker.stream.index() };
-        let gaps = self.gaps.range((row, 1, 0)..=(row, u64::MAX, u64::MAX)).rev();
+    fn look_beside(
+        &self,
+        (asker, rows): (&Asker<'_>, &[usize]),
+        bytes: u64,
+        fresh: u64,
+        best: &mut (Cost, Spot),
+    ) {
+        let gaps_of = |&row| self.gaps.range((row, 1, 0)..=(row, u64::MAX, u64::MAX)).rev();
+        let gaps = rows.iter().flat_map(gaps_of);
         let mut seen = BTreeSet::new();
         let pages = gaps.map(|gap| gap.2 / self.unit * self.unit).filter(|page| seen.insert(*page));
-        let in_use = pages.filter_map(|page| Some((page, self.in_use(page, asker)?)));
+        let in_use = pages.filter_map(|page| Some((page, self.in_use(page, asker, rows)?)));
         let (mut starts, mut ends) = (Vec::new(), Vec::new());
-        for (page, stretch) in in_use.take(BESIDE) {
+        for (page, stretch) in in_use.filter(|it| it.1.joint).take(BESIDE) {
             let start = End { page, bytes: stretch.start_gap(asker.proof) };
             let end = End { page, bytes: stretch.end_gap(asker.proof) };
             starts.extend((start.bytes > 0).then_some(start));
@@ -426,20 +440,44 @@ impl Space {
         ends.sort_unstable_by_key(|end| (end.bytes, end.page));
         ways((bytes, self.unit), (&starts, &ends), |way| {
             let (pages, new) = (way.pages, way.pages + way.beside.count());
-            let cost = Cost { pages, waste: way.waste, new, left: 0 };
+            let cost = Cost { pages, new, rank: 0, waste: way.waste, left: 0 };
             let address = way.beside.head.map_or(fresh, |(_, bytes)| fresh + self.unit - bytes);
             let spot = Spot { beside: way.beside, ..Spot::at(address, new * self.unit) };
             consider(best, cost, spot);
         });
     }
 
-    /// A page that is in use, and the asker's stream's or that of all streams.
-    fn in_use(&self, page: u64, asker: &Asker<'_>) -> Option<&Stretch> {
-        let own =
-            |stretch: &&Stretch| stretch.owner.map_or(asker.shares, |owner| owner == asker.stream);
+    /// A page that is in use, and that of one of these streams.
+    fn in_use(&self, page: u64, asker: &Asker<'_>, rows: &[usize]) -> Option<&Stretch> {
+        let own = |stretch: &&Stretch| rows.contains(&row(stretch.owner));
         let home = self.views.home(page);
         let free = self.idle.get(&home).is_some_and(|idle| idle.is_for(asker));
         self.stretches.get(&home).filter(own).filter(|_| !free)
+    }
+
+    /// Looks at what the asker may have of a gap in a page in use.
+    fn look(
+        &self,
+        stretch: &Stretch,
+        (start, end): (u64, u64),
+        (asker, rows): (&Asker<'_>, &[usize]),
+        bytes: u64,
+        best: &mut (Cost, Spot),
+    ) {
+        let rank = if asker.beside { 0 } else { stretch.rank(asker, rows) };
+        let mut begin = None;
+        for (&at, part) in stretch.parts.range(start..end) {
+            if !part.is_for(asker.proof) {
+                begin = None;
+                continue;
+            }
+            let begin = *begin.get_or_insert(at);
+            if part.end - begin >= bytes {
+                let left_over = part.end - begin - bytes;
+                let waste = if asker.beside { left_over } else { 0 };
+                consider(best, Cost { rank, waste, ..Cost::default() }, Spot::at(begin, 0));
+            }
+        }
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -455,7 +493,7 @@ impl Space {
                 let pages = (end - from) / self.unit;
                 let head = address.saturating_sub(from) + waste.unwrap_or(0);
                 let waste = end + beyond - last + head;
-                let cost = Cost { pages, waste, new: 0, left: there - pages };
+                let cost = Cost { pages, new: 0, rank: 0, waste, left: there - pages };
                 consider(best, cost, Spot::at(address, 0));
                 return;
             }
@@ -466,7 +504,7 @@ impl Space {
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
             let waste = waste.unwrap_or(first + pages * self.unit - last);
             let spot = Spot::at(address, new * self.unit);
-            consider(best, Cost { pages, waste, new, left }, spot);
+            consider(best, Cost { pages, new, rank: 0, waste, left }, spot);
         };
         at(first, None);
         if gap > 0 {
@@ -510,11 +548,9 @@ impl Space {
             return;
         }
         let mut free = self.free(asker);
-        self.hear(&free, asker);
         let heirs = |free: &Free| -> u32 {
             let known = streams_of(free.knowers | bit(asker.stream));
-            let of = |stream: usize| 1 << stream | self.heirs.get(stream).unwrap_or(&0);
-            known.fold(0, |all, stream| all | of(stream)).count_ones()
+            known.fold(0, |all, stream| all | self.kin.heirs_of(stream)).count_ones()
         };
         free.sort_by_cached_key(|it| (heirs(it), it.knowers.count_ones(), it.end - it.address));
         for Free { address, end, .. } in free {
@@ -534,20 +570,18 @@ impl Space {
     }
 
     /// Notes who knows of what streams gave back.
-    fn hear(&mut self, free: &[Free], asker: &Asker<'_>) {
+    fn hear(&mut self, free: &[Free], asker: StreamIndex) {
+        let mut given: BTreeMap<usize, u64> = BTreeMap::new();
         for (owner, free) in free.iter().filter_map(|free| Some((free.owner?, free))) {
-            let owner = owner.index().min(LAST_BIT);
-            if self.heirs.len() <= owner {
-                self.heirs.resize(owner + 1, 0);
-            }
-            self.heirs[owner] |= free.knowers | bit(asker.stream);
+            *given.entry(owner.index()).or_default() |= free.knowers;
         }
+        self.kin.hear(asker, &given);
     }
 
     /// A block lies there now. Returns what had to be proven for it.
     pub(super) fn take(&mut self, stream: StreamIndex, bytes: u64, spot: Spot) -> Markers {
         let unit = self.unit;
-        let Spot { address, shared, beside, .. } = spot;
+        let Spot { address, joint, beside, .. } = spot;
         let end = address + bytes;
         let mut beneath = Markers::new();
         let (below, above) = (address / unit * unit, end.next_multiple_of(unit));
@@ -580,12 +614,8 @@ impl Space {
                 let it = self.leave(page);
                 let it =
                     it.unwrap_or_else(|| Stretch::idle(page, page + unit, None, Markers::new()));
-                let owner = (!shared).then_some(stream);
-                self.enter(page, Stretch { owner, ..it });
+                self.enter(page, Stretch { owner: Some(stream), joint, ..it });
                 self.idle.remove(&page);
-                if shared {
-                    self.shared.insert(page);
-                }
             }
             let Some(it) = self.stretches.get_mut(&page) else { continue };
             let (row, gap) = (row(it.owner), it.occupy(place, &mut beneath));
@@ -620,7 +650,6 @@ impl Space {
             self.gaps.insert((row, gap.1 - gap.0, gap.0));
             if it.is_idle() {
                 self.idle.insert(page, Idle::new(it));
-                self.shared.remove(&page);
             }
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
@@ -643,9 +672,6 @@ impl Space {
         }
         if self.idle.remove(&home).is_some() {
             self.idle.insert(page, Idle::new(&stretch));
-        }
-        if self.shared.remove(&home) {
-            self.shared.insert(page);
         }
         self.stretches.insert(page, stretch);
     }
@@ -693,41 +719,9 @@ fn add<'a>(all: &mut Markers, given: impl Iterator<Item = &'a NodeIndex>) {
     }
 }
 
-/// Looks at what the asker may have of a gap in a page in use.
-fn look(
-    stretch: &Stretch,
-    (start, end): (u64, u64),
-    asker: &Asker<'_>,
-    bytes: u64,
-    best: &mut (Cost, Spot),
-) {
-    let mut begin = None;
-    for (&at, part) in stretch.parts.range(start..end) {
-        if !part.is_for(asker.proof) {
-            begin = None;
-            continue;
-        }
-        let begin = *begin.get_or_insert(at);
-        if part.end - begin >= bytes {
-            let cost = Cost { pages: 0, waste: part.end - begin - bytes, new: 0, left: 0 };
-            consider(best, cost, Spot::at(begin, 0));
-        }
-    }
-}
-
-/// The bit of a stream; all from the last on have one.
-fn bit(stream: StreamIndex) -> u64 {
-    1 << stream.index().min(LAST_BIT)
-}
-
-/// The streams whose bits are set.
-fn streams_of(bits: u64) -> impl Iterator<Item = usize> {
-    (0..=LAST_BIT).filter(move |stream| bits >> stream & 1 == 1)
-}
-
 /// The row of its gaps.
 fn row(owner: Option<StreamIndex>) -> usize {
-    owner.map_or(SHARED, StreamIndex::index)
+    owner.map_or(UNOWNED, StreamIndex::index)
 }
 
 fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {

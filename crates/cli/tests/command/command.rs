@@ -372,6 +372,23 @@ fn a_sweep_has_other_shapes() {
     assert!(stderr(&output).contains("steps, layers, pipelines"), "{}", stderr(&output));
 }
 
+/// What one stage gives to the next never comes back to it: a page with blocks of both would be lost to it.
+#[test]
+fn sharing_by_bytes_takes_no_more_in_pipelines() {
+    let planned = |share: &str| -> Vec<u64> {
+        let arguments = ["sweep", "--driver", "sim", "--json", "--plan", "exact"];
+        let drawn = ["--shape", "pipelines", "--sizes", "mixed", "--plan-share", share];
+        let output = regraph(&[&arguments[..], &drawn].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let lines = stdout(&output);
+        let rows = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        rows.map(|row: serde_json::Value| row["planned_bytes"].as_u64().unwrap()).collect()
+    };
+    let (pages, bytes) = (planned("pages"), planned("bytes"));
+    assert_eq!(pages.len(), 6);
+    assert!(bytes.iter().zip(&pages).all(|(bytes, pages)| bytes <= pages), "{bytes:?} {pages:?}");
+}
+
 /// A stream is set back before the end of a block that took over pages: what it allocates then begins
 /// elsewhere.
 #[test]
