@@ -77,7 +77,9 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<CaptureReport, Error> {
         let looked = self.look_last(id, graph)?;
         let prepared = self.prepare(looked);
-        self.judge_and_conclude(prepared)
+        let report = self.judge_and_conclude(prepared)?;
+        self.state.adopt_lent(report.graph);
+        Ok(report)
     }
 
     /// Ends a capture but for its verdict, which the state's `verdicts` have from now on.
@@ -343,9 +345,6 @@ impl<D: Driver> Locked<'_, D> {
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
-            if accepted {
-                self.state.adopt_lent(pool);
-            }
             let concurrent = if hold { self.state.captures.ids_of(pool) } else { SmallVec::new() };
             let Some(row) = self.state.pools.get_mut(pool) else { continue };
             row.remove_capture();

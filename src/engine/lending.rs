@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::allocate::{Request, POLLED};
 use super::config::Flaw;
 use super::live_blocks::LiveBlock;
-use super::names::PoolId;
+use super::names::{GraphId, PoolId};
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::Position;
@@ -151,12 +151,16 @@ impl State {
         }
     }
 
-    /// A capture that used a pool is accepted: what was lent of all that is free there becomes as its graph's
-    /// outputs.
-    pub(super) fn adopt_lent(&mut self, pool: PoolId) {
-        if self.pools.get(pool).is_none_or(|row| row.lent().0 == 0) {
-            return;
+    /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
+    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
+        for pool in self.graphs.pools_of(graph) {
+            if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
+                self.adopt_lent_of(pool);
+            }
         }
+    }
+
+    fn adopt_lent_of(&mut self, pool: PoolId) {
         let adopted = |block: &&LiveBlock| block.pool == pool && block.lent == Some(Lent::AllFree);
         let adopted: Vec<LiveBlock> = self.blocks.iter().filter(adopted).cloned().collect();
         for block in adopted {

@@ -166,7 +166,10 @@ impl<D: Driver> Engine<D> {
         let Closed { mut report, stage } = closed.ok_or(unknown)?;
         // Without the engine's lock: other threads go on.
         let judged = match stage {
-            Stage::Accepted => return Ok(report),
+            Stage::Accepted => {
+                self.lock()?.adopt_lent(report.graph);
+                return Ok(report);
+            }
             Stage::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
             Stage::Judging(judging) => judging.wait(),
         };
@@ -176,6 +179,7 @@ impl<D: Driver> Engine<D> {
         });
         match verdict {
             Ok((journal, programmatic)) => {
+                self.lock()?.adopt_lent(report.graph);
                 report.record = Some(Arc::new(Record::new(journal, programmatic)));
                 Ok(report)
             }

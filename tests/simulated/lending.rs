@@ -398,6 +398,28 @@ fn a_capture_that_is_dropped_leaves_what_was_lent() {
     b.sound();
 }
 
+/// Nor does one that comes to nothing after its first step: its graph never runs.
+#[test]
+fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
+    let b = bench();
+    let s = b.stream();
+    let graph = b.graph(s, 8 * MIB);
+    let block = b.engine.lend(b.pool.id(), 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
+    // Not ended in the driver; not instantiated; accepted, and not put on the device.
+    for call in 0..3 {
+        let capture = Capture::begin(&b.pool, s, CaptureMode::Relaxed).unwrap();
+        b.driver.fail_host_nth(call, ErrorKind::NotSupported);
+        assert!(matches!(capture.finish(), Err(Error::Driver(_))), "{call}");
+        b.driver.forget_failures();
+        b.driver.end_capture(s).ok();
+        let was_accepted = call == 2;
+        assert_eq!(b.lent() == 0, was_accepted, "{call}");
+    }
+    b.engine.free(block.id).unwrap();
+    graph.launch(s).unwrap();
+    b.sound();
+}
+
 /// A block that an accepted capture took over may be overwritten by graphs from before it, but its user's work is
 /// waited for at the launch after its free, as that of any block that was lent.
 #[test]
