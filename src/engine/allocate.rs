@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::config::Flaw;
 use super::explain::View;
+use super::flaws::Flaw;
 use super::history::{Action, Frames};
 use super::lending::Lent;
 use super::live_blocks::{Home, LiveBlock, Origin};
@@ -300,8 +300,8 @@ impl<D: Driver> Locked<'_, D> {
         let borrower = (pool != request.pool).then_some(request.pool);
         // A stream cache would keep its requests from who learns of them.
         let learning = self.state.lessons.is_listening();
-        let leased =
-            mine.is_none() && caches && borrower.is_none() && !learning && borrows.is_none();
+        let lends = borrows.is_some() && !self.config.lacks(Flaw::LentCached);
+        let leased = mine.is_none() && caches && borrower.is_none() && !learning && !lends;
         row.add_block();
         let lent = borrows.filter(|_| !self.config.lacks(Flaw::LentReturn));
         if lent.is_some() {
@@ -319,7 +319,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
-            graphs: graphs && lent == borrows,
+            graphs: graphs && lent == borrows && !self.config.lacks(Flaw::LentPlace),
             leased,
             lent,
             borrower: borrower.filter(|_| !self.config.lacks(Flaw::RestoredBorrowed)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::capture_state::CaptureState;
-use super::config::Flaw;
+use super::flaws::Flaw;
 use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::Outlook;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::capture_state::CapturePhase;
-use super::config::Flaw;
+use super::flaws::Flaw;
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
@@ -341,7 +341,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(cached);
         for Block { id, .. } in self.state.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block, self.config);
             ended.push(self.end_block(id, block));
         }
         ended.sort_unstable_by_key(|block| block.address);
@@ -359,7 +359,7 @@ impl<D: Driver> Locked<'_, D> {
         self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
         let graphs = (graphs || has_graphs) && keeps;
         let heap = self.state.pools.heap_mut(heap);
-        if graphs {
+        if graphs && !self.config.lacks(Flaw::KeptRestored) {
             heap.keep(range);
         }
         heap.free_idle(range, graphs, number);

@@ -1,5 +1,6 @@
 //! Choices made when an engine or a pool is created.
 
+use super::flaws::Flaw;
 use std::sync::Arc;
 
 use crate::driver::Source;
@@ -143,79 +144,6 @@ impl Config {
             false
         }
     }
-}
-
-/// The safety rules of the engine, one by one. Tests leave one out and expect the checker to
-/// notice.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// Markers need not be proven.
-    Proof,
-    /// The block's own stream sets no marker.
-    OwnMarker,
-    /// Other streams that used the block set no marker.
-    ForeignMarkers,
-    /// A block's markers are those of its last use, though a later use was recorded.
-    UseAfterLastUse,
-    /// Streams that were set back keep what they had proven, and their blocks their trust.
-    SetBack,
-    /// Every edge counts as full.
-    EdgeKinds,
-    /// A launch that may start early is taken to wait.
-    EarlyLaunches,
-    /// A stream outside the capture is no reason to wait.
-    OutsideUses,
-    /// A block in use when another capture of its pool began may be reused as if it had not.
-    NestedCapture,
-    /// What a capture leaves behind is free for captures that were under way beside it.
-    Hold,
-    /// A freed block's memory from before the capture is free at once.
-    OlderBlocks,
-    /// What a capture frees of memory from before it is free for all its streams at once.
-    InputMarkers,
-    /// What used such memory before the capture need not have completed.
-    InputWork,
-    /// A restoration ends blocks that may be in use in a capture into another pool.
-    RestoredInCapture,
-    /// Memory that a restoration ends may leave its pool while work uses it.
-    RestoredUnsettled,
-    /// What a restoration frees is no graph's.
-    RestoredGraphs,
-    /// A restored block is no graph's of those that are captured after the restoration.
-    RestoredLater,
-    /// What a pool has borrowed is told from no block of the lender's, and ends when that is restored.
-    RestoredBorrowed,
-    /// Outside captures what a stream gave back is free for every stream.
-    StreamOrder,
-    /// Outside captures other streams that used a block need not have completed.
-    Events,
-    /// What a pool lends is free for every stream, on whichever stream it was freed.
-    Lending,
-    /// A graph is launched though blocks live in memory of its pool that is lent.
-    LentBlocks,
-    /// A launch does not come after work on memory that was lent.
-    LentWork,
-    /// Work on memory that is lent does not come after the latest launch.
-    LentEarly,
-    /// What graphs find again at their launch is lent too.
-    LentKept,
-    /// What one stream gives back of what is lent is free for every stream.
-    LentOrder,
-    /// What was lent is free for all work outside captures when it is given back.
-    LentReturn,
-    /// Pools whose blocks have segments of their own cut them all the same.
-    WholeBlocks,
-    /// A pool is compacted though live blocks lose what they hold.
-    CompactedBlocks,
-    /// A pool is compacted though graphs that read outputs which were freed overwrite these first.
-    CompactedReaders,
-    /// Addresses lie on a piece that others lie on, whatever is in use there.
-    JointPages,
-    /// Two pieces of a plan, one of them mapped more than once, take each other's places at two addresses.
-    SwappedPieces,
-    /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
-    Verdict,
 }
 
 /// Choices for a pool.

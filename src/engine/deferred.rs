@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::capture_state::{CapturePhase, Captures};
 use super::explain::WaitReason;
+use super::flaws::Flaw;
 use super::history::Asked;
 use super::names::PoolId;
 use super::state::{Locked, State};
@@ -379,7 +380,10 @@ impl<D: Driver> Locked<'_, D> {
             }
             None => {
                 match self.state.pools.find_heap_mut(heap) {
-                    Some(heap) => heap.free_held(range, graphs, lent),
+                    Some(heap) => {
+                        let drops = self.config.lacks(Flaw::KeptOutputs);
+                        heap.free_held(range, graphs, lent || drops);
+                    }
                     None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
                 }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
@@ -403,7 +407,8 @@ impl<D: Driver> Locked<'_, D> {
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
                 let waiting = Deferred::new((pool, heap), range, number, lent);
-                let positions = [mark].into_iter().collect();
+                let waits = !(lent && self.config.lacks(Flaw::LentHeld));
+                let positions = waits.then_some(mark).into_iter().collect();
                 self.state.deferred.add(Deferred { positions, lent, ..waiting });
             }
         }

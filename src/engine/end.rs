@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::capture_state::{CaptureState, Held};
-use super::config::Flaw;
 use super::deferred::Deferred;
+use super::flaws::Flaw;
 use super::live_blocks::Origin;
 use super::names::{GraphId, PoolId};
 use super::planned::{PlanReport, Ready};
@@ -78,7 +78,7 @@ impl<D: Driver> Locked<'_, D> {
         let looked = self.look_last(id, graph)?;
         let prepared = self.prepare(looked);
         let report = self.judge_and_conclude(prepared)?;
-        self.state.adopt_lent(report.graph);
+        self.state.adopt_lent(report.graph, self.config);
         Ok(report)
     }
 
@@ -93,6 +93,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             None => {
                 let report = self.judge_and_conclude(prepared)?;
+                if self.config.lacks(Flaw::LentClosed) {
+                    self.state.adopt_lent(report.graph, self.config);
+                }
                 self.state.verdicts.add_accepted(report);
             }
         }
@@ -316,7 +319,7 @@ impl<D: Driver> Locked<'_, D> {
         accepted &= lost.is_none();
         for block in left.drain(..) {
             let Some(mut block) = self.state.blocks.remove(block) else { continue };
-            self.state.discount(&block, self.config.statistics);
+            self.state.discount(&block, self.config);
             block.roll_back();
             if accepted {
                 block.origin = Origin::Graph;
@@ -341,7 +344,7 @@ impl<D: Driver> Locked<'_, D> {
             waiting.users.retain(|&mut capture| capture != id);
             let uses = accepted && waiting.users.len() < users;
             waiting.graphs |= uses;
-            waiting.lent &= !uses;
+            waiting.lent &= !uses || self.config.lacks(Flaw::KeptUsed);
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
@@ -409,7 +412,7 @@ impl<D: Driver> Locked<'_, D> {
     /// work outside captures again.
     pub(super) fn forget_graphs(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get_mut(pool) else { return };
-        if !row.is_without_graphs() {
+        if !row.is_without_graphs() && !self.config.lacks(Flaw::LentEnd) {
             return;
         }
         for heap in row.heaps() {
@@ -423,6 +426,9 @@ impl<D: Driver> Locked<'_, D> {
             // One with a stream that captures may be in use in a capture that was not announced.
             waiting.captured &= !waiting.streams.is_empty();
             waiting.unclear &= !waiting.streams.is_empty();
+        }
+        if self.config.lacks(Flaw::LentOn) {
+            return;
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.end_lending();

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::capture_state::Held;
-use super::config::{Config, Flaw};
+use super::config::Config;
 use super::deferred::Deferred;
 use super::explain::WaitReason;
+use super::flaws::Flaw;
 use super::history::{Action, Asked, Frames};
 use super::live_blocks::{CachedBlock, Home, LastUse, LiveBlock, Origin, Use};
 use super::names::{BlockId, NO_CACHE};
@@ -55,12 +56,15 @@ impl State {
 
     /// Takes a block that is in the tables no more out of the figures.
     #[inline]
-    pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
+    pub(super) fn discount(&mut self, block: &LiveBlock, config: &Config) {
         if let Some(pool) = self.pools.get_mut(block.pool) {
             pool.remove_block();
         }
-        self.count_out((block.pool, block.heap), (block.bytes, block.requested), counts);
-        self.note_lent_gone(block);
+        let sizes = (block.bytes, block.requested);
+        self.count_out((block.pool, block.heap), sizes, config.statistics);
+        if block.lent.is_some() || block.adopted && !config.lacks(Flaw::LentAdoptedWork) {
+            self.note_lent_gone(block, config);
+        }
     }
 
     /// A younger capture into the block's pool that is under way: it may be the body of a
@@ -155,7 +159,7 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(());
             }
         }
-        self.state.discount(&block, self.config.statistics);
+        self.state.discount(&block, self.config);
         self.free_counted(block);
         Ok(())
     }
@@ -208,7 +212,9 @@ impl<D: Driver> Locked<'_, D> {
             Some(heap) if !heap.is_uncached() => {
                 heap.forget_markers(range);
                 // It is filled before each launch, or read behind another's.
-                heap.keep(range);
+                if !self.config.lacks(Flaw::KeptInputs) {
+                    heap.keep(range);
+                }
             }
             _ => return,
         }
@@ -541,6 +547,9 @@ impl<D: Driver> Locked<'_, D> {
         let graphs = graphs || graph;
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();
+        if lent.is_some() && self.config.lacks(Flaw::LentShared) {
+            streams.clear();
+        }
         let eager = matches!(origin, Origin::Outside)
             && (!graphs || lent.is_some())
             && self.state.may_order(pool);

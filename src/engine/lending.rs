@@ -8,9 +8,11 @@
 use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
-use super::config::Flaw;
+use super::config::Config;
+use super::flaws::Flaw;
 use super::live_blocks::LiveBlock;
 use super::names::{GraphId, PoolId};
+use super::pools::Pool;
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::Position;
@@ -30,9 +32,10 @@ pub enum Lent {
     Temporary,
     /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
     /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes
-    /// inputs by their addresses only while no such block lives there, after all that has used one. And a block that
-    /// lives when a capture into the pool is accepted is no longer lent: it is as an output of that capture, which
-    /// graphs that were captured before may overwrite.
+    /// inputs by their addresses only while no such block lives there, after all that has used one. It waits for
+    /// launches of other pools' graphs that read outputs there. And a block that lives when a capture into the pool is
+    /// accepted is no longer lent: it is as an output of that capture, which graphs that were captured before may
+    /// overwrite.
     AllFree,
 }
 
@@ -89,7 +92,12 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
-        self.lock()?.pool(pool, "launch")?.forget_borrowers();
+        let mut state = self.lock()?;
+        let row = state.pool(pool, "launch")?;
+        if self.config.lacks(Flaw::LentMeanwhile) {
+            row.set_followed();
+        }
+        row.forget_borrowers();
         Ok(())
     }
 
@@ -129,19 +137,17 @@ impl<D: Driver> Engine<D> {
         state.pools.get(pool).map_or_else(poisoned, |row| Arc::clone(row.lends()))
     }
 
-    /// Whether a safety rule of lending is left out: never, outside tests.
-    pub(crate) fn lends_early(&self) -> bool {
-        self.config.lacks(Flaw::LentEarly)
+    /// Whether a safety rule is left out: never, outside tests.
+    pub(crate) fn lacks(&self, flaw: Flaw) -> bool {
+        self.config.lacks(flaw)
     }
 }
 
 impl State {
-    /// Counts a block that is freed out of those that are lent: the next launch comes after all that has used it.
-    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
-        if block.lent.is_none() && !block.adopted {
-            return;
-        }
-        let marks = self.marks_behind(block);
+    /// Counts a block that is freed, or taken over, out of those that are lent: the next launch comes after all that
+    /// has used it. One that was taken over before is in that count no more.
+    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock, config: &Config) {
+        let marks = self.marks_behind(block, config);
         let Some(row) = self.pools.get_mut(block.pool) else { return };
         if block.lent.is_some() {
             row.remove_lent(block.bytes);
@@ -152,34 +158,39 @@ impl State {
     }
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
-    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
+    pub(super) fn adopt_lent(&mut self, graph: GraphId, config: &Config) {
         for pool in self.graphs.pools_of(graph) {
             if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
-                self.adopt_lent_of(pool);
+                self.adopt_lent_of(pool, config);
             }
         }
     }
 
-    fn adopt_lent_of(&mut self, pool: PoolId) {
-        let adopted = |block: &&LiveBlock| block.pool == pool && block.lent == Some(Lent::AllFree);
-        let adopted: Vec<LiveBlock> = self.blocks.iter().filter(adopted).cloned().collect();
-        for block in adopted {
-            self.note_lent_gone(&block);
+    fn adopt_lent_of(&mut self, pool: PoolId, config: &Config) {
+        let all = config.lacks(Flaw::LentTakenOver);
+        let lent = |lent| lent == Some(Lent::AllFree) || all && lent == Some(Lent::Temporary);
+        let adopted = |block: &LiveBlock| block.pool == pool && lent(block.lent);
+        let blocks = self.blocks.iter().filter(|block| adopted(block));
+        for block in blocks.cloned().collect::<Vec<_>>() {
+            self.note_lent_gone(&block, config);
         }
-        let blocks = self.blocks.iter_mut().filter(|block| block.pool == pool);
-        for block in blocks.filter(|block| block.lent == Some(Lent::AllFree)) {
+        if config.lacks(Flaw::LentAdoption) {
+            self.pools.get_mut(pool).into_iter().for_each(Pool::forget_borrowers);
+        }
+        for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
             (block.lent, block.adopted) = (None, true);
         }
     }
 
     /// Where the streams stand that have used a block, or will when it is freed.
-    fn marks_behind(&mut self, block: &LiveBlock) -> Vec<Position> {
+    fn marks_behind(&mut self, block: &LiveBlock, config: &Config) -> Vec<Position> {
         let own = match block.gone.as_deref() {
-            Some(&gone) => gone,
-            None => self.open_mark(block.stream),
+            Some(&gone) => Some(gone).filter(|_| !config.lacks(Flaw::LentRetiredWork)),
+            None if config.lacks(Flaw::LentOwnWork) => None,
+            None => Some(self.open_mark(block.stream)),
         };
-        let others = block.uses.iter().map(|used| used.stream);
-        others.map(|stream| self.open_mark(stream)).chain([own]).collect()
+        let others = block.uses.iter().filter(|_| !config.lacks(Flaw::LentForeignWork));
+        others.map(|used| self.open_mark(used.stream)).chain(own).collect()
     }
 
     /// What a stream holds so far, or will until the next event behind it.
@@ -202,10 +213,12 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         let kept = lent == Lent::AllFree || self.config.lacks(Flaw::LentKept);
+        let again = kept || self.config.lacks(Flaw::LentKeptAgain);
         let timeline = self.state.assign_stream(stream);
-        let requester = Requester::Lent { timeline, kept };
+        let requester = Requester::Lent { timeline, kept, again };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        if self.state.pool(pool, CALL)?.take_passed() {
+        let passed = self.state.pool(pool, CALL)?.take_passed();
+        if passed || self.config.lacks(Flaw::LentPassed) {
             // The launch came after all who had it, and this stream comes after the launch.
             for heap in self.state.pools.heaps_of(Some(pool)) {
                 self.state.pools.heap_mut(heap).free_lent();
@@ -229,7 +242,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether the pool has graphs, and no capture under way, whose record must name what stands in the pool.
     fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
         let row = self.state.pool(pool, CALL)?;
-        Ok(row.graphs() > 0 && row.captures() == 0)
+        Ok(row.graphs() > 0 && (row.captures() == 0 || self.config.lacks(Flaw::LentCaptured)))
     }
 
     /// Whether streams have given back something in a pool that is not free for all yet.
@@ -250,11 +263,20 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Error::BlocksLent { pool: self.state.pools.label(pool), blocks });
         }
         let own = self.state.timelines.known(stream);
-        for mark in behind {
+        if self.config.lacks(Flaw::LentForgotten) {
+            let row = self.state.pool(pool, "launch")?;
+            row.set_followed();
+            row.forget_borrowers();
+        }
+        for mut mark in behind {
             if own == Some(mark.timeline) || self.config.lacks(Flaw::LentWork) {
                 continue;
             }
-            if !self.state.timelines.lead(self.driver, stream, mark)? {
+            if self.config.lacks(Flaw::LentMarks) {
+                mark.position -= 1;
+            }
+            let led = self.state.timelines.lead(self.driver, stream, mark)?;
+            if !led && !self.config.lacks(Flaw::LentUnmarked) {
                 let (pool, stream) =
                     (self.state.pools.label(pool), self.state.timelines.stream(mark.timeline));
                 return Err(Error::LentWork { pool, stream });

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, Weak};
 
-use super::config::{Flaw, PoolConfig};
+use super::config::PoolConfig;
+use super::flaws::Flaw;
 use super::names::PoolId;
 use super::state::Locked;
 use super::{Engine, Error};

@@ -42,6 +42,7 @@ mod config;
 mod deferred;
 mod end;
 mod explain;
+mod flaws;
 mod free;
 mod history;
 mod layout;
@@ -74,11 +75,13 @@ use std::sync::Arc;
 
 pub use attempts::Attempt;
 pub use checkpoints::{Checkpoint, Restored};
-#[cfg(feature = "flaws")]
-#[doc(hidden)]
-pub use config::Flaw;
 pub use config::{Config, PoolConfig};
 pub use explain::{FreeRange, Refusal, WaitReason};
+#[cfg(feature = "flaws")]
+#[doc(hidden)]
+pub use flaws::Flaw;
+#[cfg(not(feature = "flaws"))]
+pub(crate) use flaws::Flaw;
 pub use history::{set_host_context, with_context, with_frames, HistoryOptions, HostFrame};
 pub use layout::{FellBack, Followed, Why};
 pub use lending::Lent;

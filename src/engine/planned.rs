@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::allocate::Request;
 use super::capture_state::Planning;
-use super::config::{Config, Flaw};
+use super::config::Config;
+use super::flaws::Flaw;
 use super::layout::{Following, Why};
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};

@@ -1,7 +1,7 @@
 //! Who may have what is free in a pool: the driver, other pools, or the pool alone.
 
 use super::allocate::Request;
-use super::config::Flaw;
+use super::flaws::Flaw;
 use super::names::PoolId;
 use super::reclaim::Amount;
 use super::state::Locked;

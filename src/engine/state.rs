@@ -3,8 +3,9 @@
 use super::accounts::Accounts;
 use super::attempts::Attempt;
 use super::capture_state::{CaptureState, Captures, CapturingThread};
-use super::config::{Config, Flaw};
+use super::config::Config;
 use super::deferred::Deferrals;
+use super::flaws::Flaw;
 use super::history::{Frames, Ring};
 use super::learning::Lessons;
 use super::live_blocks::{Blocks, Origin};

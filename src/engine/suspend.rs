@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::config::Flaw;
+use super::flaws::Flaw;
 use super::history::Action;
 use super::names::{PoolId, PoolLabel};
 use super::oom::{Attempt, Need, Purpose};
@@ -589,7 +589,14 @@ impl<D: Driver> Locked<'_, D> {
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
             _ if known => Vec::new(),
-            Loss::Refused => self.state.ungraphed(pool),
+            Loss::Refused => {
+                let mut blocks = self.state.ungraphed(pool);
+                if self.config.lacks(Flaw::LentAsleep) {
+                    let lent = self.state.lent_blocks(pool);
+                    blocks.retain(|leak| lent.iter().all(|it| it.block != leak.block));
+                }
+                blocks
+            }
             // Their owners know nothing of this pool.
             Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
         };

@@ -9,7 +9,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use super::config::Flaw;
+use super::flaws::Flaw;
 use super::report::{CaptureReport, Record};
 use super::{Engine, Error};
 use crate::check::{self, FinishedGraph, Violation};
@@ -167,7 +167,7 @@ impl<D: Driver> Engine<D> {
         // Without the engine's lock: other threads go on.
         let judged = match stage {
             Stage::Accepted => {
-                self.lock()?.adopt_lent(report.graph);
+                self.lock()?.adopt_lent(report.graph, &self.config);
                 return Ok(report);
             }
             Stage::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
@@ -179,7 +179,7 @@ impl<D: Driver> Engine<D> {
         });
         match verdict {
             Ok((journal, programmatic)) => {
-                self.lock()?.adopt_lent(report.graph);
+                self.lock()?.adopt_lent(report.graph, &self.config);
                 report.record = Some(Arc::new(Record::new(journal, programmatic)));
                 Ok(report)
             }

@@ -10,7 +10,7 @@ use super::order::Launched;
 use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::Lent;
+use crate::engine::{Flaw, Lent};
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
@@ -44,7 +44,8 @@ impl<D: HostApi> Lending<D> {
         order.must_launch(engine, self.pool.id())?;
         let launched = Launched::on(engine.driver(), self.stream)?;
         let now = Some((order.launches(), launched.id));
-        if self.followed.get() != now && !engine.lends_early() {
+        let again = self.followed.get().is_some() && engine.lacks(Flaw::LentEarlyAgain);
+        if self.followed.get() != now && !again && !engine.lacks(Flaw::LentEarly) {
             order.follow(engine, self.pool.id(), launched)?;
             self.followed.set(now);
         }

@@ -162,11 +162,11 @@ impl<D: HostApi> Order<D> {
     }
 
     /// What a stream holds cannot be marked, so it is waited for. If it cannot be waited for, as on a
-    /// device that is not the engine's, nothing follows it.
+    /// device that is not the engine's, or while a capture is under way, which the wait would ruin, nothing follows it.
     pub(super) fn wait_or_lose(&mut self, engine: &Engine<D>, stream: StreamHandle) {
         let driver = engine.driver();
         let here = driver.device_of_stream(stream).is_ok_and(|device| device == driver.device());
-        self.lost |= !here || driver.synchronize().is_err();
+        self.lost |= !here || engine.is_recording() || driver.synchronize().is_err();
     }
 
     /// Marks the end of what was just launched on `stream`.

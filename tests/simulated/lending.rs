@@ -420,6 +420,23 @@ fn a_capture_that_is_closed_in_vain_leaves_what_was_lent() {
     b.sound();
 }
 
+/// A launch that cannot be marked waits for the device; while a stream captures that would ruin the capture.
+#[test]
+fn a_launch_that_cannot_be_marked_leaves_captures_alone() {
+    let b = bench();
+    let [s, t] = [b.stream(), b.stream()];
+    let graph = b.graph(s, 8 * MIB);
+    let other = Pool::new(&b.engine, PoolConfig::default());
+    let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
+    b.driver.fail_nth(Call::CreateEvent, 0, ErrorKind::NotSupported);
+    assert!(matches!(graph.launch(s), Err(Error::Driver(_))));
+    assert!(matches!(graph.launch(s), Err(Error::OrderLost { .. })));
+    let memory = capture.allocate(MIB, t).unwrap();
+    b.write(t, &memory, 1);
+    drop(memory);
+    capture.finish().unwrap();
+}
+
 /// A block that an accepted capture took over may be overwritten by graphs from before it, but its user's work is
 /// waited for at the launch after its free, as that of any block that was lent.
 #[test]

@@ -1,0 +1,268 @@
+//! Work outside captures: what it has, uses and gives back.
+
+use arbitrary::{Result, Unstructured};
+use regraph::driver::StreamHandle;
+use regraph::engine::{Block, BlockId, Lent};
+use regraph::graphs::Error;
+use regraph_tagged::{Program, Tagged};
+
+use super::launches::Made;
+use super::{ends, is_short, overlap, World, MOST, POOLS};
+
+/// What a block of work outside captures is to graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No graph uses its memory.
+    Plain,
+    /// It lies where graphs work.
+    Lent(Lent),
+    /// As an output of graphs, which those that were captured before it may overwrite: a launch comes after what has
+    /// used one that was lent and taken over, once that is freed, and not of one that a restoration brought back.
+    Output { adopted: bool },
+}
+
+/// A block of work outside captures.
+#[derive(Clone, Debug)]
+pub(super) struct Borrowed {
+    pub(super) id: BlockId,
+    pub(super) home: usize,
+    pub(super) place: Tagged,
+    pub(super) kind: Kind,
+    /// Whether it holds its tag.
+    pub(super) written: bool,
+    /// Its own stream, and whether that has ended.
+    pub(super) stream: StreamHandle,
+    pub(super) ended: bool,
+    /// Other streams that were recorded for it.
+    pub(super) readers: Vec<StreamHandle>,
+    /// The graph, by number, whose capture has taken it over; older ones may overwrite it.
+    pub(super) since: u64,
+    /// Whether the capture under way reads it: it is freed before that ends.
+    pub(super) captured: bool,
+}
+
+impl Borrowed {
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.kind, Kind::Lent(_))
+    }
+
+    fn streams(&self) -> impl Iterator<Item = StreamHandle> + '_ {
+        let own = (!self.ended).then_some(self.stream);
+        own.into_iter().chain(self.readers.iter().copied())
+    }
+}
+
+impl<P: Program> World<'_, P> {
+    pub(super) fn borrow(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let (home, stream) = (u.choose_index(POOLS)?, self.free_stream(u)?);
+        let lent = match u.int_in_range(0..=15)? {
+            0..=2 => None,
+            3 | 4 => Some(Lent::AllFree),
+            _ => Some(Lent::Temporary),
+        };
+        self.borrow_as(home, stream, lent, u)
+    }
+
+    /// Gets a block outside captures and writes it.
+    pub(super) fn borrow_as(
+        &mut self,
+        home: usize,
+        stream: usize,
+        lent: Option<Lent>,
+        u: &mut Unstructured<'_>,
+    ) -> Result<()> {
+        let bytes = Self::size(u)?;
+        if self.blocks.len() >= MOST {
+            return Ok(());
+        }
+        if lent == Some(Lent::AllFree) {
+            // What graphs kept there is lost: the next to be launched is one that reads nothing of others. Those of
+            // other pools that read it are its host's to wait for.
+            if self.crossed && !self.follow_launches(stream) {
+                return Ok(());
+            }
+            self.restart();
+            self.lent_all = true;
+        }
+        let (block, failed) = self.may_fail(u, |world| world.request(home, stream, lent, bytes))?;
+        let block = match block {
+            Ok(Some(block)) => block,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                assert!(failed || is_short(&error) || self.flawed, "borrow: {error}");
+                return Ok(());
+            }
+        };
+        let place = Tagged { address: block.address, bytes, tag: self.next_tag() };
+        let lies = self.homes[home].used.iter().any(|&used| overlap(used, ends(&place)));
+        self.judge(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
+        let captured = self.open.as_ref().is_some_and(|open| open.homes[home]);
+        self.judge(!(lies && captured), "memory is lent while its pool is captured into");
+        let kind = lent.filter(|_| lies).map_or(Kind::Plain, Kind::Lent);
+        let handle = self.streams[stream];
+        self.work(stream, &[], &[place]);
+        self.blocks.push(Borrowed {
+            id: block.id,
+            home,
+            place,
+            kind,
+            written: true,
+            stream: handle,
+            ended: false,
+            readers: Vec::new(),
+            since: 0,
+            captured: false,
+        });
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        home: usize,
+        stream: usize,
+        lent: Option<Lent>,
+        bytes: u64,
+    ) -> std::result::Result<Option<Block>, Error> {
+        let handle = self.streams[stream];
+        let home = &mut self.homes[home];
+        let memory = match lent {
+            None => home.pool.allocate(bytes, handle)?,
+            Some(Lent::AllFree) => {
+                home.pool.follow(handle)?;
+                return self.engine.lend(home.pool.id(), bytes, handle, Lent::AllFree);
+            }
+            Some(_) => {
+                if home.lending[stream].is_none() {
+                    home.lending[stream] = Some(home.pool.lend(handle)?);
+                }
+                match &home.lending[stream] {
+                    Some(lending) => lending.allocate(bytes)?,
+                    None => return Ok(None),
+                }
+            }
+        };
+        Ok(Some(memory.into_block()))
+    }
+
+    /// Reads a block on its own stream, or on another one that is recorded for it.
+    pub(super) fn share(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let stream = self.free_stream(u)?;
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let adopted = |it: &Borrowed| it.kind == Kind::Output { adopted: true };
+        let row = match self.blocks.iter().position(adopted) {
+            Some(row) if u.ratio(1, 2)? => row,
+            _ => u.choose_index(self.blocks.len())?,
+        };
+        let Borrowed { kind, written, captured, .. } = self.blocks[row];
+        if kind == (Kind::Output { adopted: true }) && (!written || u.ratio(1, 2)?) {
+            return self.use_taken(row, stream, u);
+        }
+        if captured || !written || !self.join_users(row, stream) {
+            return Ok(());
+        }
+        self.work(stream, &[self.blocks[row].place], &[]);
+        if matches!(kind, Kind::Output { .. }) {
+            // As of every output, the host orders its uses before the launches of older graphs.
+            self.all_follow(stream);
+        }
+        Ok(())
+    }
+
+    /// A stream becomes one of those that use a block, after its own. False where that cannot be now.
+    fn join_users(&mut self, row: usize, stream: usize) -> bool {
+        let (handle, block) = (self.streams[stream], &self.blocks[row]);
+        let (id, own, ended) = (block.id, block.stream, block.ended);
+        if block.readers.iter().chain([&own]).any(|&it| self.is_capturing(it)) {
+            return false;
+        }
+        self.wait(handle, own);
+        if own != handle || ended {
+            self.engine.record_stream(id, handle).expect("the block lives");
+            self.blocks[row].readers.push(handle);
+        }
+        true
+    }
+
+    /// Between runs a block that a capture has taken over is still its holder's to use, who gives it back before the
+    /// next launch of a graph that overwrites it.
+    pub(super) fn use_taken(
+        &mut self,
+        row: usize,
+        stream: usize,
+        u: &mut Unstructured<'_>,
+    ) -> Result<()> {
+        if !self.join_users(row, stream) {
+            return Ok(());
+        }
+        self.restart();
+        let handle = self.streams[stream];
+        self.blocks[row].readers.clone().into_iter().for_each(|it| self.wait(handle, it));
+        let followed = self.homes[self.blocks[row].home].pool.follow(handle);
+        self.judge(followed.is_ok(), "the pool is awake");
+        self.blocks[row].place.tag = self.next_tag();
+        let block = self.blocks.remove(row);
+        self.work(stream, &[], &[block.place]);
+        self.work(stream, &[block.place], &[]);
+        let newer = |it: &Made<P>| {
+            let alone = it.sources.is_empty() && it.inputs.is_empty();
+            alone && it.number >= block.since && it.homes[block.home]
+        };
+        let (other, lives) = (self.free_stream(u)?, self.blocks.iter().any(Borrowed::is_lent));
+        match self.graphs.iter().position(newer) {
+            // In the launch of a graph that has no part in it: the next one comes after its uses.
+            Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {
+                self.launch_freeing(graph, other, block);
+            }
+            _ => self.free_block(&block),
+        }
+        Ok(())
+    }
+
+    pub(super) fn give_back(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let row = u.choose_index(self.blocks.len())?;
+        if self.blocks[row].captured {
+            return Ok(());
+        }
+        let block = self.blocks.remove(row);
+        let own = self.streams.iter().position(|&it| it == block.stream && !block.ended);
+        if let Some(own) = own.filter(|_| block.written && !self.is_capturing(block.stream)) {
+            self.work(own, &[block.place], &[]);
+        }
+        self.may_fail(u, |world| world.free_block(&block))?;
+        Ok(())
+    }
+
+    /// Frees a block, which is in no table any more.
+    pub(super) fn free_block(&mut self, block: &Borrowed) {
+        self.note_free_of(block);
+        self.engine.free(block.id).expect("the block lives");
+    }
+
+    /// A block is freed, whose memory is graphs' if it was as an output of theirs.
+    pub(super) fn note_free_of(&mut self, block: &Borrowed) {
+        self.note_free(block.home, &block.place, block.streams());
+        let belongs = self.has_graphs(block.home) || self.is_captured(block.home);
+        if matches!(block.kind, Kind::Output { .. }) && belongs {
+            self.homes[block.home].used.push(ends(&block.place));
+        }
+    }
+
+    /// A block is freed that some streams use: a capture that one of them is in may use its memory.
+    pub(super) fn note_free(
+        &mut self,
+        home: usize,
+        place: &Tagged,
+        mut streams: impl Iterator<Item = StreamHandle>,
+    ) {
+        let Some(open) = &mut self.open else { return };
+        if streams.any(|stream| stream == open.handle) {
+            open.homes[home] = true;
+            open.freed.push((home, ends(place)));
+        }
+    }
+}

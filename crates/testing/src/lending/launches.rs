@@ -1,0 +1,348 @@
+//! Graphs: launched along the order in which they were captured, and released.
+
+use arbitrary::{Result, Unstructured};
+use regraph::driver::{ExecutableHandle, GraphHandle, HostApi, StreamHandle};
+use regraph::engine::{BlockId, Lent};
+use regraph::graphs::{Error, Lease};
+use regraph_tagged::{Program, Tagged};
+
+use super::blocks::{Borrowed, Kind};
+use super::{ends, overlap, Shared, World, POOLS};
+
+/// A graph.
+pub(super) struct Made<P: Program> {
+    pub(super) lease: Lease<Shared<P>>,
+    pub(super) graph: GraphHandle,
+    pub(super) executable: ExecutableHandle,
+    /// The pools that it uses.
+    pub(super) homes: [bool; POOLS],
+    pub(super) outputs: Vec<Output>,
+    /// What is to be written before each launch, and in which pool it lies.
+    pub(super) inputs: Vec<(usize, Tagged)>,
+    /// Graphs whose outputs it reads, by number.
+    pub(super) sources: Vec<u64>,
+    /// Those that were on the path when it was captured, and it: what they leave it finds when they are launched in
+    /// this order.
+    pub(super) path: Vec<u64>,
+    pub(super) number: u64,
+    /// Where it was launched last.
+    pub(super) last: Option<StreamHandle>,
+}
+
+/// A block that a graph leaves.
+pub(super) struct Output {
+    /// None once it was freed.
+    pub(super) id: Option<BlockId>,
+    pub(super) home: usize,
+    pub(super) place: Tagged,
+    pub(super) stream: StreamHandle,
+    pub(super) ended: bool,
+}
+
+/// What happens in a launch besides it.
+enum Midway {
+    Nothing,
+    /// The host fails before it has submitted anything, or after that.
+    Fails {
+        submitted: bool,
+    },
+    /// A block is freed.
+    Frees(Borrowed),
+}
+
+/// How a launch fails.
+pub(super) enum Failure {
+    Told(Error),
+    /// In the host itself.
+    Own,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl<P: Program> World<'_, P> {
+    pub(super) fn row_of(&self, number: u64) -> Option<usize> {
+        self.graphs.iter().position(|it| it.number == number)
+    }
+
+    pub(super) fn has_graphs(&self, home: usize) -> bool {
+        self.graphs.iter().any(|it| it.homes[home])
+    }
+
+    /// The graphs to be launched for one, in order.
+    pub(super) fn path_of(&self, number: u64) -> Vec<u64> {
+        let row = self.row_of(number).expect("the graph is there");
+        let path = self.graphs[row].path.iter().copied();
+        path.filter(|&it| self.row_of(it).is_some()).collect()
+    }
+
+    /// The next launch is one that reads nothing that others have left.
+    pub(super) fn restart(&mut self) {
+        self.run.clear();
+        self.at = 0;
+    }
+
+    /// Launches the next graph of the run.
+    pub(super) fn launch(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.at >= self.run.len() {
+            let Some(row) = self.any_graph(u)? else { return Ok(()) };
+            (self.run, self.at) = (self.path_of(self.graphs[row].number), 0);
+        }
+        let Some(row) = self.row_of(self.run[self.at]) else {
+            self.at += 1;
+            return Ok(());
+        };
+        let stream = self.free_stream(u)?;
+        if self.crossed && !self.follow_launches(stream) {
+            return Ok(());
+        }
+        let inputs = self.graphs[row].inputs.clone();
+        let all = |it: &&Borrowed| it.kind == Kind::Lent(Lent::AllFree);
+        let covered = |block: &Borrowed| {
+            let place = ends(&block.place);
+            inputs.iter().any(|(_, input)| overlap(ends(input), place))
+        };
+        let waits = self.lent_all && self.open.is_some() && !inputs.is_empty();
+        if waits || self.blocks.iter().filter(all).any(covered) {
+            // The host has lent what it would have to fill, or cannot come after who has used it.
+            return Ok(());
+        }
+        self.fill(row, stream);
+        if !inputs.is_empty() && u.ratio(1, 2)? {
+            let (home, other) = (u.choose_index(POOLS)?, self.free_stream(u)?);
+            self.borrow_as(home, other, Some(Lent::Temporary), u)?;
+            if u.ratio(2, 3)? {
+                if let Some(block) = self.blocks.pop_if(|it| !it.captured) {
+                    self.free_block(&block);
+                }
+            }
+        }
+        let homes = self.graphs[row].homes;
+        let lives = self.blocks.iter().any(|it| it.is_lent() && homes[it.home]);
+        let adopted = |it: &Borrowed| it.kind == Kind::Output { adopted: true } && !it.captured;
+        let midway = match u.int_in_range(0..=15)? {
+            0 => Midway::Fails { submitted: false },
+            1 => Midway::Fails { submitted: true },
+            2..=5 => match self.blocks.iter().position(adopted) {
+                Some(row) => Midway::Frees(self.blocks.remove(row)),
+                None => Midway::Nothing,
+            },
+            _ => Midway::Nothing,
+        };
+        let (done, failed) = self.may_fail(u, |world| world.submit_with(row, stream, midway))?;
+        self.note_launch(row, stream, (done, failed), lives, u)
+    }
+
+    /// Launches a graph, and frees a block meanwhile that only older ones overwrite.
+    pub(super) fn launch_freeing(&mut self, row: usize, stream: usize, block: Borrowed) {
+        match self.submit_with(row, stream, Midway::Frees(block)) {
+            Ok(()) => {
+                self.note_launched(row, stream);
+                self.restart();
+            }
+            Err(Failure::Told(Error::LentWork { .. })) if self.open.is_some() => {}
+            Err(_) => self.judge(false, "a launch that nothing hinders is refused"),
+        }
+    }
+
+    fn note_launch(
+        &mut self,
+        row: usize,
+        stream: usize,
+        (done, failed): (std::result::Result<(), Failure>, bool),
+        lives: bool,
+        u: &mut Unstructured<'_>,
+    ) -> Result<()> {
+        let homes = self.graphs[row].homes;
+        match done {
+            Ok(()) => {
+                self.judge(!lives, "a launch overwrites blocks that live");
+                self.note_launched(row, stream);
+                self.at += 1;
+                let outputs = self.graphs[row].outputs.iter().filter(|it| it.id.is_some());
+                let outputs: Vec<Tagged> = outputs.map(|it| it.place).collect();
+                if !outputs.is_empty() && u.ratio(1, 2)? {
+                    self.work(stream, &outputs, &[]);
+                    self.all_follow(stream);
+                }
+            }
+            Err(Failure::Told(Error::BlocksLent { blocks, .. })) => {
+                let named: Vec<u64> = blocks.iter().map(|it| it.address).collect();
+                let lent_in = |home: usize| {
+                    let lent = self.blocks.iter().filter(|it| it.is_lent() && it.home == home);
+                    let mut lent: Vec<u64> = lent.map(|it| it.place.address).collect();
+                    lent.sort_unstable();
+                    lent
+                };
+                let whole = (0..POOLS).any(|home| homes[home] && lent_in(home) == named);
+                self.judge(whole && lives, "other blocks are named");
+                self.all_follow(stream);
+            }
+            Err(Failure::Told(Error::LentWork { .. })) => {
+                self.judge(failed || self.open.is_some(), "all streams could be marked");
+                self.all_follow(stream);
+            }
+            Err(Failure::Own | Failure::Told(Error::Driver(_))) => {
+                // It may have been submitted, or not.
+                self.note_launched(row, stream);
+                self.all_follow(stream);
+                self.restart();
+            }
+            Err(Failure::Told(error)) => self.judge(false, &format!("launch: {error}")),
+        }
+        Ok(())
+    }
+
+    fn note_launched(&mut self, row: usize, stream: usize) {
+        self.graphs[row].last = Some(self.streams[stream]);
+        let output = |it: &&mut Borrowed| matches!(it.kind, Kind::Output { .. });
+        self.blocks.iter_mut().filter(output).for_each(|it| it.written = false);
+    }
+
+    pub(super) fn submit(&mut self, row: usize, stream: usize) -> std::result::Result<(), Failure> {
+        self.submit_with(row, stream, Midway::Nothing)
+    }
+
+    fn submit_with(
+        &mut self,
+        row: usize,
+        stream: usize,
+        midway: Midway,
+    ) -> std::result::Result<(), Failure> {
+        let made = &self.graphs[row];
+        let mut begun = false;
+        let replay = |stream| {
+            begun = true;
+            match &midway {
+                Midway::Fails { submitted: false } => return Err(Failure::Own),
+                Midway::Frees(block) => self.engine.free(block.id).expect("the block lives"),
+                _ => {}
+            }
+            self.driver.replay(made.executable, stream).map_err(Error::from)?;
+            match midway {
+                Midway::Fails { .. } => Err(Failure::Own),
+                _ => Ok(()),
+            }
+        };
+        let done = made.lease.launch(self.streams[stream], replay);
+        match midway {
+            Midway::Frees(block) if begun => self.note_free_of(&block),
+            Midway::Frees(block) => self.blocks.push(block),
+            _ => {}
+        }
+        done
+    }
+
+    /// Writes a graph's inputs, after all launches so far.
+    pub(super) fn fill(&mut self, row: usize, stream: usize) {
+        let inputs = self.graphs[row].inputs.clone();
+        if inputs.is_empty() {
+            return;
+        }
+        for &(home, input) in &inputs {
+            // A host that fills inputs by their address has no live block there.
+            let place = ends(&input);
+            let mut clear = true;
+            for block in self.blocks.iter_mut().filter(|it| overlap(ends(&it.place), place)) {
+                // One that is as an output of graphs is overwritten by those from before it.
+                clear &= matches!(block.kind, Kind::Output { .. });
+                block.written = false;
+            }
+            self.judge(clear, "an input is filled where a block lives");
+            let followed = self.homes[home].pool.follow(self.streams[stream]);
+            self.judge(followed.is_ok(), "the pool is awake");
+        }
+        if self.lent_all {
+            // Of all that is free the inputs were a part.
+            self.follow_all(stream);
+            self.all_follow(stream);
+            let all = [Kind::Lent(Lent::AllFree), Kind::Output { adopted: true }];
+            self.lent_all = self.blocks.iter().any(|it| all.contains(&it.kind));
+        }
+        let places: Vec<Tagged> = inputs.into_iter().map(|(_, input)| input).collect();
+        self.work(stream, &[], &places);
+    }
+
+    /// Makes a stream come after all launches, whichever pool they are of. False where that cannot be.
+    pub(super) fn follow_launches(&self, stream: usize) -> bool {
+        let last: Vec<StreamHandle> = self.graphs.iter().filter_map(|it| it.last).collect();
+        if last.iter().any(|&it| self.is_capturing(it)) {
+            return false;
+        }
+        last.into_iter().for_each(|it| self.wait(self.streams[stream], it));
+        true
+    }
+
+    /// Frees outputs of a graph, which others may read when they are launched.
+    pub(super) fn drop_outputs(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.crosses) {
+            return Ok(());
+        }
+        let Some(row) = self.any_graph(u)? else { return Ok(()) };
+        let one = u.arbitrary()?;
+        for at in 0..self.graphs[row].outputs.len() {
+            let output = &mut self.graphs[row].outputs[at];
+            let Some(id) = output.id.take() else { continue };
+            let (home, place, stream, ended) =
+                (output.home, output.place, output.stream, output.ended);
+            self.note_free(home, &place, [stream].into_iter().filter(|_| !ended));
+            if let Some(open) = &mut self.open {
+                open.read.retain(|it| it.address != place.address);
+            }
+            self.engine.free(id).expect("the block lives");
+            if one {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a graph with its readers.
+    pub(super) fn release(&mut self, number: u64) {
+        let mut outputs = Vec::new();
+        self.drop_graph(number, &mut outputs);
+        self.settle();
+        for Output { id, home, place, stream, ended } in outputs {
+            let Some(id) = id else { continue };
+            self.note_free(home, &place, [stream].into_iter().filter(|_| !ended));
+            self.engine.free(id).expect("the block lives");
+        }
+    }
+
+    fn drop_graph(&mut self, number: u64, gone: &mut Vec<Output>) {
+        let Some(row) = self.row_of(number) else { return };
+        let Made { lease, graph, executable, outputs, .. } = self.graphs.remove(row);
+        drop(lease);
+        self.handles.push((graph, executable));
+        self.path.retain(|&it| it != number);
+        gone.extend(outputs);
+        let reads = |it: &&Made<P>| it.sources.contains(&number);
+        let readers: Vec<u64> = self.graphs.iter().filter(reads).map(|it| it.number).collect();
+        readers.into_iter().for_each(|it| self.drop_graph(it, gone));
+    }
+
+    /// Where a pool has no graph any more, its memory is that of work outside captures.
+    pub(super) fn settle(&mut self) {
+        for home in 0..POOLS {
+            if self.has_graphs(home) || self.is_captured(home) {
+                continue;
+            }
+            // One that runs is gone with the next look at all its pools.
+            self.judge_device();
+            for home in (0..POOLS).chain(0..POOLS) {
+                let waited = self.homes[home].pool.synchronize();
+                self.judge(waited.is_ok(), "the device answers");
+            }
+            self.homes[home].used.clear();
+            let restored = Kind::Output { adopted: false };
+            let mine = |it: &&mut Borrowed| it.home == home && it.kind != restored;
+            for block in self.blocks.iter_mut().filter(mine) {
+                block.written &= block.kind != Kind::Output { adopted: true };
+                block.kind = Kind::Plain;
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Random programs with pools whose graphs lend what they do not keep between launches.
+//!
+//! A host of two pools captures graphs, some of them over several steps, abandons some, and launches them by itself,
+//! along the order in which they were captured, run after run, on any stream. In between work outside captures borrows,
+//! uses what it has on other streams, and gives it back in any order; streams end; pools sleep, and go back to
+//! checkpoints; memory is short; calls of the driver fail. Graphs read outputs of others that were freed, and inputs
+//! that their capture freed and that are filled before each launch. Kernels check what they read. The model knows which
+//! addresses graphs have ever used, and nothing else of the engine: from that it tells which blocks are lent, and so
+//! which launches must be refused.
+
+mod blocks;
+mod captures;
+mod launches;
+mod pools;
+
+use std::sync::Arc;
+
+use arbitrary::{Result, Unstructured};
+use regraph::driver::{ErrorKind, ExecutableHandle, GraphHandle, MemorySupport, StreamHandle};
+use regraph::engine::{Config, Engine, Flaw, Lent, PoolConfig};
+use regraph::graphs::{Error, Lending, Pool};
+use regraph_sim::{Call, SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+use blocks::{Borrowed, Kind};
+use captures::Open;
+use launches::Made;
+use pools::Saved;
+
+/// Steps after which a program ends, even if bytes are left.
+const LONGEST: usize = 160;
+const STREAMS: usize = 3;
+const POOLS: usize = 2;
+/// Graphs and borrowed blocks at once, at most.
+const MOST: usize = 6;
+/// A unit of the blocks' sizes, in bytes.
+const UNIT: u64 = 256 << 10;
+/// How long kernels take that are to be overtaken, in nanoseconds.
+const DELAY: u32 = 5_000;
+
+type Shared<P> = Arc<P>;
+
+/// What the device can be told, besides what a program calls.
+struct Hooks<'a> {
+    /// Lets a stream's work complete, where that does not happen by itself.
+    progress: &'a dyn Fn(StreamHandle),
+    /// Makes a coming call of the driver fail, or takes that back; does nothing on a device that cannot.
+    fail: &'a dyn Fn(Option<Fault>),
+}
+
+/// A call of the driver that fails.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// One of the host's: so many succeed before.
+    Host(u64),
+    /// One that is made for the host by the engine.
+    Engine(Call),
+}
+
+/// A pool, and what the model knows of it.
+struct Home<P: Program> {
+    pool: Pool<Shared<P>>,
+    lending: [Option<Lending<Shared<P>>>; STREAMS],
+    /// Addresses that graphs of the pool have used, since there are any.
+    used: Vec<(u64, u64)>,
+}
+
+struct World<'a, P: Program> {
+    driver: Arc<P>,
+    engine: Arc<Engine<Shared<P>>>,
+    homes: [Home<P>; POOLS],
+    streams: [StreamHandle; STREAMS],
+    /// Whether a stream has ended, and work that it was given may go on.
+    ended: bool,
+    graphs: Vec<Made<P>>,
+    /// The graphs, by number, whose outputs live as their captures left them.
+    path: Vec<u64>,
+    /// Those that are launched in this run, and how many of them were.
+    run: Vec<u64>,
+    at: usize,
+    /// Whether a graph reads outputs of another pool's.
+    crossed: bool,
+    /// Whether work that borrowed of all that is free may go on that no fill of inputs comes after.
+    lent_all: bool,
+    open: Option<Open<P>>,
+    blocks: Vec<Borrowed>,
+    saved: Vec<Saved>,
+    /// Graphs that are gone from their pools, and may run still.
+    handles: Vec<(GraphHandle, ExecutableHandle)>,
+    tag: u64,
+    made: u64,
+    flawed: bool,
+    caught: bool,
+    /// Whether a call has failed: a mark may be missing for a while.
+    failed: bool,
+    hooks: Hooks<'a>,
+}
+
+/// Runs the program that the bytes spell on the simulated driver and checks everything that it shows.
+///
+/// # Panics
+/// Where the engine is wrong.
+pub fn lending(data: &[u8]) {
+    assert!(!run_simulated(data, None), "what must not be was taken for the flaw of an engine");
+}
+
+/// Runs the program on an engine without one of its safety rules; whether anything showed it.
+pub fn flawed_lending(data: &[u8], flaw: Flaw) -> bool {
+    run_simulated(data, Some(flaw))
+}
+
+fn run_simulated(data: &[u8], flaw: Option<Flaw>) -> bool {
+    let mut u = Unstructured::new(data);
+    let support = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
+        0 => MemorySupport::Allocated,
+        _ => MemorySupport::Mapped { granularity: 2 << 20 },
+    };
+    // Of few megabytes requests fail for want of memory.
+    let total_bytes = match u.arbitrary::<u8>().unwrap_or_default() % 4 {
+        0 => 40 << 20,
+        _ => SimConfig::default().total_bytes,
+    };
+    let driver = Arc::new(SimDriver::new(SimConfig { support, total_bytes }));
+    driver.set_schedule_seed(u64::from(u.arbitrary::<u8>().unwrap_or_default()));
+    let progress = |stream| driver.complete(stream).expect("the device answers");
+    let fail = |fault| match fault {
+        None => driver.forget_failures(),
+        Some(Fault::Host(before)) => driver.fail_host_nth(before, ErrorKind::NotSupported),
+        Some(Fault::Engine(call)) => driver.fail_nth(call, 0, ErrorKind::NotSupported),
+    };
+    let hooks = Hooks { progress: &progress, fail: &fail };
+    World::new(&driver, flaw, hooks).run(u)
+}
+
+/// The same on any device. `progress` lets a stream's work complete, where that does not happen by itself.
+///
+/// # Panics
+/// Where the engine is wrong, and has all its rules.
+pub fn run_lending<P: Program>(
+    driver: &Arc<P>,
+    data: &[u8],
+    flaw: Option<Flaw>,
+    progress: &dyn Fn(StreamHandle),
+) -> bool {
+    let hooks = Hooks { progress, fail: &|_| {} };
+    World::new(driver, flaw, hooks).run(Unstructured::new(data))
+}
+
+fn overlap((low, high): (u64, u64), (other_low, other_high): (u64, u64)) -> bool {
+    low < other_high && other_low < high
+}
+
+fn ends(place: &Tagged) -> (u64, u64) {
+    (place.address, place.address + place.bytes)
+}
+
+impl<'a, P: Program> World<'a, P> {
+    fn new(driver: &Arc<P>, flaw: Option<Flaw>, hooks: Hooks<'a>) -> Self {
+        let config = Config::default().flaw(flaw).report_leaks(false);
+        let engine = Arc::new(Engine::new(driver.clone(), config));
+        let homes = [(); POOLS].map(|()| Home {
+            pool: Pool::new(&engine, PoolConfig::default()),
+            lending: [(); STREAMS].map(|()| None),
+            used: Vec::new(),
+        });
+        Self {
+            driver: driver.clone(),
+            engine,
+            homes,
+            streams: [(); STREAMS].map(|()| driver.create_stream().expect("there is room for it")),
+            ended: false,
+            graphs: Vec::new(),
+            path: Vec::new(),
+            run: Vec::new(),
+            at: 0,
+            crossed: false,
+            lent_all: false,
+            open: None,
+            blocks: Vec::new(),
+            saved: Vec::new(),
+            handles: Vec::new(),
+            tag: 0,
+            made: 0,
+            flawed: flaw.is_some(),
+            caught: false,
+            failed: false,
+            hooks,
+        }
+    }
+
+    fn run(mut self, mut u: Unstructured<'_>) -> bool {
+        for _ in 0..LONGEST {
+            if u.is_empty() || self.caught {
+                break;
+            }
+            // The bytes never run dry with an error: what is missing reads as zero.
+            self.step(&mut u).expect("missing bytes read as zeroes");
+        }
+        self.finish()
+    }
+
+    /// Something that only an engine without one of its rules may do.
+    fn judge(&mut self, sound: bool, what: &str) {
+        assert!(sound || self.flawed, "{what}");
+        self.caught |= !sound;
+    }
+
+    /// Waits for all work, but while a stream captures, which that would ruin.
+    fn judge_device(&mut self) -> bool {
+        if self.open.is_some() {
+            return false;
+        }
+        let done = self.driver.synchronize();
+        let wrong = self.driver.take_wrong_tags().expect("the device answers");
+        self.judge(done.is_ok() && wrong == 0, "kernels found wrong tags");
+        true
+    }
+
+    fn work(&self, stream: usize, inputs: &[Tagged], outputs: &[Tagged]) {
+        let work = Work { inputs, outputs, delay: DELAY, trigger_early: false };
+        self.driver.launch(self.streams[stream], work, false).expect("a legal launch");
+    }
+
+    fn is_capturing(&self, stream: StreamHandle) -> bool {
+        self.open.as_ref().is_some_and(|open| open.handle == stream)
+    }
+
+    /// A stream that does not capture.
+    fn free_stream(&self, u: &mut Unstructured<'_>) -> Result<usize> {
+        let stream = u.choose_index(STREAMS)?;
+        let captures = self.is_capturing(self.streams[stream]);
+        Ok(if captures { (stream + 1) % STREAMS } else { stream })
+    }
+
+    fn wait(&self, stream: StreamHandle, on: StreamHandle) {
+        if stream != on {
+            self.driver.wait(stream, on).expect("streams outside captures may wait");
+        }
+    }
+
+    /// Makes a stream come after all that the others were given, but for one that captures.
+    fn follow_all(&self, stream: usize) {
+        let others = self.streams.iter().filter(|&&other| !self.is_capturing(other));
+        others.for_each(|&other| self.wait(self.streams[stream], other));
+    }
+
+    /// Everything that streams are given from now on comes after what one was given.
+    fn all_follow(&mut self, stream: usize) {
+        for other in self.streams {
+            match self.is_capturing(other) {
+                true => {
+                    self.open.iter_mut().for_each(|open| open.behind.push(self.streams[stream]))
+                }
+                false => self.wait(other, self.streams[stream]),
+            }
+        }
+    }
+
+    /// Does something during which a call of the driver fails, sometimes; and whether that was so.
+    fn may_fail<R>(
+        &mut self,
+        u: &mut Unstructured<'_>,
+        run: impl FnOnce(&mut Self) -> R,
+    ) -> Result<(R, bool)> {
+        let fault = match u.int_in_range(0..=59)? {
+            before @ 0..=4 => Some(Fault::Host(before)),
+            // A launch that cannot be marked waits for the device, which would ruin a capture.
+            5 if self.open.is_none() => Some(Fault::Engine(Call::RecordEvent)),
+            6 if self.open.is_none() => Some(Fault::Engine(Call::CreateEvent)),
+            7 => Some(Fault::Engine(Call::QueryEvent)),
+            _ => None,
+        };
+        if fault.is_none() {
+            return Ok((run(self), false));
+        }
+        self.failed = true;
+        (self.hooks.fail)(fault);
+        let done = run(self);
+        (self.hooks.fail)(None);
+        Ok((done, true))
+    }
+
+    fn step(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let step = u.int_in_range(0..=31)?;
+        match step {
+            0..=2 if self.open.is_none() => self.begin(u)?,
+            0..=3 => self.go_on(u)?,
+            4..=10 => self.launch(u)?,
+            11..=16 => self.borrow(u)?,
+            17..=19 => self.share(u)?,
+            20..=22 => self.give_back(u)?,
+            23 => self.drop_outputs(u)?,
+            24 => {
+                if let (Some(row), true) = (self.any_graph(u)?, u.ratio(1, 2)?) {
+                    // While a stream captures the host cannot wait for what fills inputs and reads outputs.
+                    let filled = self.graphs.iter().any(|it| !it.inputs.is_empty());
+                    if self.open.is_none() || !filled && self.graphs[row].outputs.is_empty() {
+                        self.release(self.graphs[row].number);
+                    }
+                }
+            }
+            25 => {
+                let (home, stream) = (u.choose_index(POOLS)?, u.choose_index(STREAMS)?);
+                self.homes[home].lending[stream] = None;
+            }
+            26 => self.suspend(u)?,
+            27 => self.retire(u)?,
+            28 => self.save(u)?,
+            29 => self.restore(u)?,
+            30 if self.open.is_none() => self.take_over(u)?,
+            _ => {
+                let stream = self.free_stream(u)?;
+                (self.hooks.progress)(self.streams[stream]);
+            }
+        }
+        for home in 0..POOLS {
+            let lent = self.blocks.iter().filter(|it| it.home == home && it.is_lent());
+            let lent: u64 = lent.map(|it| it.place.bytes).sum();
+            let told = self.homes[home].pool.statistics().expect("the pool is there").lent;
+            let what = format!("{told} bytes are lent, {lent} lie where graphs work");
+            self.judge(told == lent, &what);
+        }
+        Ok(())
+    }
+
+    /// A block of all that is free is taken over by a capture, used between launches and given back.
+    fn take_over(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
+        let stream = self.free_stream(u)?;
+        while let Some(block) = self.blocks.pop() {
+            self.free_block(&block);
+        }
+        self.borrow_as(0, stream, Some(Lent::AllFree), u)?;
+        if self.graphs.len() < MOST {
+            self.begin_on(*u.choose(&self.streams)?, 0, Vec::new(), u)?;
+            self.close(u)?;
+        }
+        let taken = |it: &Borrowed| it.kind == Kind::Output { adopted: true };
+        if let Some(row) = self.blocks.iter().position(taken) {
+            let stream = self.free_stream(u)?;
+            self.use_taken(row, stream, u)?;
+        }
+        self.launch(u)?;
+        self.launch(u)
+    }
+
+    fn any_graph(&self, u: &mut Unstructured<'_>) -> Result<Option<usize>> {
+        Ok(if self.graphs.is_empty() { None } else { Some(u.choose_index(self.graphs.len())?) })
+    }
+
+    fn size(u: &mut Unstructured<'_>) -> Result<u64> {
+        Ok(UNIT * u64::from(1 + u.arbitrary::<u8>()? % 24))
+    }
+
+    fn next_tag(&mut self) -> u64 {
+        self.tag += 1;
+        self.tag
+    }
+
+    /// Ends everything, gives everything back and looks for what is missing. Says whether anything showed that the
+    /// engine lacks a rule.
+    fn finish(mut self) -> bool {
+        self.abandon();
+        self.judge_device();
+        while let Some(block) = self.blocks.pop() {
+            self.free_block(&block);
+        }
+        self.judge_device();
+        let numbers: Vec<u64> = self.graphs.iter().map(|it| it.number).collect();
+        for number in numbers {
+            self.run = self.path_of(number);
+            for at in 0..self.run.len() {
+                self.at = at;
+                let row = self.row_of(self.run[at]).expect("paths name graphs that are there");
+                self.fill(row, 0);
+                let launched = self.submit(row, 0);
+                self.judge(launched.is_ok(), "no block is left, and a launch is refused");
+            }
+        }
+        self.judge_device();
+        while let Some(made) = self.graphs.last() {
+            self.release(made.number);
+        }
+        let Self { homes, engine, driver, mut caught, flawed, handles, .. } = self;
+        let pools = homes.map(|home| home.pool);
+        let mut waited = driver.synchronize().is_ok();
+        pools.iter().for_each(|pool| waited &= pool.synchronize().is_ok());
+        assert!(waited || flawed, "the device answers");
+        drop(pools);
+        for (graph, executable) in handles {
+            driver.destroy_executable(executable).expect("it has finished");
+            driver.destroy_graph(graph).expect("it is there");
+        }
+        engine.empty_cache().expect("the engine is sound");
+        let held = engine.statistics().expect("the engine is sound").all.reserved_bytes.current;
+        assert!(held == 0 || flawed, "memory was lost");
+        caught |= held > 0;
+        caught
+    }
+}
+
+/// Whether a request failed for want of memory, which is no fault.
+fn is_short(error: &Error) -> bool {
+    error.out_of_memory().is_some()
+}
