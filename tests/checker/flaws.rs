@@ -528,8 +528,9 @@ fn a_search_finds_every_flaw_of_named_pools() {
     }
 }
 
-/// The same of graphs whose pool lends what they do not keep.
+/// The same of graphs whose pool lends what they do not keep. In an unoptimized build the rarest take minutes.
 #[test]
+#[ignore = "takes minutes without optimization"]
 fn a_search_finds_every_flaw_of_lending() {
     let mut next = bytes();
     let mut left = vec![
@@ -584,6 +585,26 @@ fn a_search_finds_every_flaw_of_lending() {
         }
     }
     panic!("{left:?} were not found");
+}
+
+/// The coarse ones among them, in every build.
+#[test]
+fn a_search_finds_coarse_flaws_of_lending() {
+    let mut next = bytes();
+    for flaw in [
+        Flaw::LentBlocks,
+        Flaw::LentWork,
+        Flaw::LentEarly,
+        Flaw::LentKept,
+        Flaw::LentOrder,
+        Flaw::LentReturn,
+    ] {
+        let found = (0..400).find(|_| {
+            let program: Vec<u8> = (0..900).map(|_| next()).collect();
+            regraph_testing::flawed_lending(&program, flaw)
+        });
+        assert!(found.is_some(), "{flaw:?} was not found");
+    }
 }
 
 /// Random programs until the checker refuses a compaction.
