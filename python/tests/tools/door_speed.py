@@ -3,15 +3,14 @@
 
     python3 door_speed.py [--rounds N] [--bytes N] [--only LIBRARY]
 
-Each library runs with its own pool, with regraph, and with an allocator that does nothing, in turns, each
-turn in a process of its own; the least of all turns counts. An allocator that does nothing shows what the
-library's interface for allocators takes: no other can take less. The last columns are a call that needs no
-GPU, the least of each kind's turns: compare only where they agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or
+Each library runs with its own pool, with regraph, and, where the interface for allocators is in Python,
+with one that does nothing, which shows what the interface itself takes. They take turns, each turn in a
+process of its own; the least of all turns counts. The last columns are a call that needs no GPU, the least
+of each kind's turns: compare only where they agree. Needs a GPU, regraph's wheel, and CuPy, cuda.core or
 Numba: what is not installed is left out. Exit code 1: a program failed.
 """
 
 import argparse
-import ctypes
 import gc
 import importlib
 import json
@@ -32,12 +31,7 @@ def cupy(kind: str, size: int) -> Callable[[], object]:
     if kind == "regraph":
         importlib.import_module("regraph.cupy").enable()
     elif kind == "nothing":
-        # Gives its first argument back and writes no byte: the third one is the device, 0.
-        idle = ctypes.cast(ctypes.CDLL(None).memset, ctypes.c_void_p).value
-        # Memory that is there: a masked store of no bytes elsewhere costs the processor a fault.
-        place = ctypes.create_string_buffer(64)
-        allocator = library.cuda.CFunctionAllocator(ctypes.addressof(place), idle, idle, place)
-        library.cuda.set_allocator(allocator.malloc)
+        raise ImportError("the interface takes functions of C")
     allocate = library.cuda.alloc
 
     def pair() -> None:
