@@ -119,7 +119,7 @@ pub enum Flaw {
     CompactedBlocks,
     /// A pool is compacted though graphs that read outputs which were freed overwrite these first.
     CompactedReaders,
-    /// Addresses lie on a piece that others lie on, whatever is in use there.
+    /// Addresses lie on a piece that others lie on, also where a block there is in use.
     JointPages,
     /// Two pieces of a plan, one of them mapped more than once, take each other's places at two addresses.
     SwappedPieces,

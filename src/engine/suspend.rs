@@ -149,7 +149,7 @@ impl<D: Driver> Engine<D> {
     /// [`Engine::tell_out_of_memory`].
     pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         let came = self.change(|locked| {
-            // One that sleeps is its region's to wake, whoever owns it.
+            // One that sleeps is its region's to wake, also where a pool of graphs owns it.
             locked.state.pool(pool, by.call)?;
             locked.must_be_kept_by(pool, None, by.call)?;
             locked.state.must_be_owned_by(pool, by)?;

@@ -212,8 +212,8 @@ impl<D: Transfer> Plugin<D> {
         self.put_to_sleep(tags, true)
     }
 
-    /// Like [`Plugin::sleep`], but waits for nothing: where a device has anything to do, whatever
-    /// that uses, or a graph is being launched, nothing sleeps.
+    /// Like [`Plugin::sleep`], but waits for no work: where a device has anything to do, in any memory,
+    /// or a graph is being launched, nothing sleeps.
     ///
     /// # Errors
     /// As [`Plugin::sleep`], and [`Error::DeviceRuns`].
