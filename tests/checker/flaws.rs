@@ -602,9 +602,11 @@ fn a_search_finds_coarse_flaws_of_lending() {
     ] {
         let found = (0..400).find(|_| {
             let program: Vec<u8> = (0..900).map(|_| next()).collect();
+            regraph_testing::lending(&program);
             regraph_testing::flawed_lending(&program, flaw)
         });
         assert!(found.is_some(), "{flaw:?} was not found");
+        println!("{flaw:?} after {}", found.unwrap());
     }
 }
 
