@@ -270,7 +270,7 @@ impl<D: Driver> Engine<D> {
             let (unit, care) = locked.exchanges();
             let planned = locked.state.pool(pool, EXCESS)?.planned();
             let planned = planned.map(|heap| locked.state.pools.planned(heap));
-            Ok(planned.map_or(0, |heap| heap.exchange(unit, care).saves()))
+            Ok(planned.map_or(0, |heap| heap.exchange(unit, care).excess()))
         })
     }
 

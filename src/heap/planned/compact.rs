@@ -34,6 +34,9 @@ pub(crate) struct Exchange {
     graphs: Vec<Movable>,
     /// By row of a piece: whether it goes.
     goes: Vec<bool>,
+    /// Bytes of the pieces that only captures that are over have, without a live block: they need no new ones.
+    unused: u64,
+    /// Bytes of the other pieces that go.
     before: u64,
     /// The sizes of the new pieces, in bytes.
     after: Vec<u64>,
@@ -42,9 +45,15 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// How many bytes go.
+    /// How many bytes less the new pieces have than those that graphs give up for them; 0 where they have more, since
+    /// the search is no exact one. Then nothing is to be exchanged.
     pub(crate) fn saves(&self) -> u64 {
         self.before.saturating_sub(self.after.iter().sum())
+    }
+
+    /// The same, with what goes without an exchange ([`PlannedHeap::release_unused`]).
+    pub(crate) fn excess(&self) -> u64 {
+        self.unused + self.saves()
     }
 }
 
@@ -73,19 +82,22 @@ impl PlannedHeap {
     /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
     pub(crate) fn exchange(&self, unit: u64, care: Care) -> Exchange {
         let bindings = &self.bindings;
-        let may_go = |piece: &Option<Physical>| {
-            piece.as_ref().is_some_and(|piece| !piece.fixed && piece.memory.is_some())
-        };
-        let mut goes: Vec<bool> = bindings.pieces.iter().map(may_go).collect();
+        let there = |row: usize| bindings.pieces[row].as_ref().filter(|it| it.memory.is_some());
+        let every = 0..bindings.pieces.len();
+        let mut unused: Vec<bool> = every.clone().map(|row| there(row).is_some()).collect();
+        let mut goes: Vec<bool> =
+            every.clone().map(|row| there(row).is_some_and(|it| !it.fixed)).collect();
         for planned in &bindings.captures {
             let moves = planned.owner == Owner::Graph && !planned.beside;
             for bound in &planned.bound {
-                let live = care.blocks && planned.is_live((bound.address, bound.bytes));
+                let live = planned.is_live((bound.address, bound.bytes));
+                unused[bound.piece] &= !live && planned.owner == Owner::Over;
+                let live = care.blocks && live;
                 // What only a capture that is over has goes before.
                 goes[bound.piece] &= !live && (moves || planned.owner == Owner::Over);
             }
         }
-        let size = |row: usize| bindings.pieces[row].as_ref().map_or(0, |piece| piece.bytes);
+        let size = |row: usize| there(row).map_or(0, |piece| piece.bytes);
         let mut order: Vec<usize> = (0..bindings.captures.len()).collect();
         order.retain(|&row| bindings.captures[row].owner == Owner::Graph);
         order.sort_by_key(|&row| bindings.captures[row].moment);
@@ -106,7 +118,8 @@ impl PlannedHeap {
             users.push(User { bound: planned.moment, pieces });
             rows.push((capture, runs));
         }
-        let before = (0..goes.len()).filter(|&row| goes[row]).map(size).sum();
+        let before = every.clone().filter(|&row| goes[row] && !unused[row]).map(size).sum();
+        let unused = every.filter(|&row| unused[row]).map(size).sum();
         let Compacted { pieces: after, parts } = Compacted::new(&users);
         let mut graphs = Vec::with_capacity(rows.len());
         for ((capture, runs), parts) in rows.into_iter().zip(parts) {
@@ -114,7 +127,7 @@ impl PlannedHeap {
             let whole = |(row, runs)| (row, parts.by_ref().take(runs).flatten().collect());
             graphs.push(Movable { capture, parts: runs.into_iter().map(whole).collect() });
         }
-        Exchange { graphs, goes, before, after, first: bindings.next }
+        Exchange { graphs, goes, unused, before, after, first: bindings.next }
     }
 
     /// What an exchange changes, for the checker.
