@@ -230,6 +230,11 @@ impl Capture {
         self.now
     }
 
+    /// The last moment of the host order.
+    pub fn moment(&self) -> Moment {
+        self.now
+    }
+
     /// Takes in a stream's terminals as the driver gave them just now.
     #[inline]
     pub fn look<D: Driver + ?Sized>(

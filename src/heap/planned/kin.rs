@@ -4,33 +4,51 @@
 //! knew. Where two streams wait for each other, that costs little. Where one never waits for the other, as a
 //! pipeline's stage for those behind it, a page with blocks of both is lost to the one for good.
 
-use std::collections::BTreeMap;
-
 use crate::capture::StreamIndex;
 
 /// The bit of the streams behind.
-const LAST_BIT: usize = 63;
+pub(super) const LAST_BIT: usize = 63;
 /// So often a stream has been seen to know of another, and not the other way round, until it is taken to stay so.
 /// A fork comes before its join.
-const FORKS: u32 = 4;
+const FORKS: u8 = 4;
 
 /// What was seen of who knows of whom. A set of streams is a bit each.
 #[derive(Debug, Default)]
 pub(super) struct Kin {
     /// By stream: which streams have come to know of anything that it gave back, or of what these gave back.
     heirs: Vec<u64>,
-    /// By a stream and one that knows of it: at how many requests that was seen, [`FORKS`] at most.
-    seen: BTreeMap<(usize, usize), u32>,
+    /// By stream, and by one that knows of it: at how many requests that was seen, [`FORKS`] at most.
+    seen: Vec<[u8; LAST_BIT]>,
+}
+
+/// A stream, and those with whose blocks its own may share a page in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peers {
+    own: StreamIndex,
+    others: u64,
 }
 
 impl Kin {
-    /// Notes that at a request of a stream it may have what some streams have given back, and so may the streams
-    /// in `knowers`. Takes a step for each owner, and where anything is new one for each stream.
-    pub(super) fn hear(&mut self, asker: StreamIndex, given: &BTreeMap<usize, u64>) {
-        for (&owner, knowers) in given {
-            let seen = self.seen.entry((owner, asker.index())).or_default();
-            *seen = (*seen + 1).min(FORKS);
-            self.inherit(owner.min(LAST_BIT), knowers | bit(asker));
+    /// Notes that at a request of a stream it may have what some streams have given back, and so may others: for
+    /// each such place whose it was, and which others. Takes a few steps for each, and where anything is new one
+    /// for each stream.
+    pub(super) fn hear(
+        &mut self,
+        asker: StreamIndex,
+        given: impl Iterator<Item = (StreamIndex, u64)>,
+    ) {
+        let mut owners = 0;
+        for (owner, knowers) in given {
+            owners |= bit(owner);
+            self.inherit(owner.index().min(LAST_BIT), knowers | bit(asker));
+        }
+        for owner in streams_of(owners & !(1 << LAST_BIT)) {
+            if self.seen.len() <= owner {
+                self.seen.resize(owner + 1, [0; LAST_BIT]);
+            }
+            if let Some(seen) = self.seen[owner].get_mut(asker.index()) {
+                *seen = (*seen + 1).min(FORKS);
+            }
         }
     }
 
@@ -55,21 +73,30 @@ impl Kin {
         self.heirs.get(stream).copied().unwrap_or(1 << stream)
     }
 
-    /// With the blocks of which other streams those of a stream may share a page in use.
-    pub(super) fn peers(
-        &self,
-        stream: StreamIndex,
-        streams: usize,
-    ) -> impl Iterator<Item = usize> + '_ {
-        let own = stream.index();
+    /// With the blocks of which of the first `streams` streams those of a stream may share a page in use.
+    pub(super) fn peers(&self, own: StreamIndex, streams: usize) -> Peers {
+        let row = own.index();
         let reaches = |from: usize, to: usize| self.heirs_of(from) >> to & 1 == 1;
-        let often = |from: usize, to: usize| self.seen.get(&(from, to)) == Some(&FORKS);
-        let one_way = move |from: usize, to: usize| {
-            reaches(from, to) && !reaches(to, from) && often(from, to)
-        };
-        let others =
-            (0..streams.min(LAST_BIT)).filter(move |other| *other != own && own < LAST_BIT);
-        others.filter(move |&other| !one_way(own, other) && !one_way(other, own))
+        let often = |from: usize, to: usize| self.seen.get(from).is_some_and(|it| it[to] == FORKS);
+        let one_way =
+            |from: usize, to: usize| reaches(from, to) && !reaches(to, from) && often(from, to);
+        // Those whose bit is not theirs alone have none.
+        let others = 0..if row < LAST_BIT { streams.min(LAST_BIT) } else { 0 };
+        let others = others.filter(|&it| it != row && !one_way(row, it) && !one_way(it, row));
+        Peers { own, others: others.fold(0, |all, other| all | 1 << other) }
+    }
+}
+
+impl Peers {
+    /// Whether it is one of them.
+    pub(super) fn has(self, stream: StreamIndex) -> bool {
+        let other = stream.index() < LAST_BIT && self.others >> stream.index() & 1 == 1;
+        other || stream == self.own
+    }
+
+    /// The stream, then the others.
+    pub(super) fn streams(self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.own.index()).chain(streams_of(self.others))
     }
 }
 
@@ -79,6 +106,10 @@ pub(super) fn bit(stream: StreamIndex) -> u64 {
 }
 
 /// The streams whose bits are set.
-pub(super) fn streams_of(bits: u64) -> impl Iterator<Item = usize> {
-    (0..=LAST_BIT).filter(move |stream| bits >> stream & 1 == 1)
+pub(super) fn streams_of(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let stream = bits.trailing_zeros() as usize;
+        bits &= bits.checked_sub(1)?;
+        Some(stream)
+    })
 }

@@ -10,10 +10,10 @@
 //! once: plans of later captures are told of them. A piece lasts while a block on it is live, and then
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
-//! * [`fresh`], [`space`]: addresses for a block; [`laid`]: those of a layout; [`kin`]: whose blocks
-//!   share pages; [`ends`], [`views`]: pages of
-//!   addresses that are to lie on one page of memory at the same time; [`scratch`]: what lies behind them for the time
-//!   being.
+//! * [`fresh`], [`space`]: addresses for a block; [`stretch`], [`gaps`]: what lies on pages that blocks have had;
+//!   [`knowers`]: which streams may have free ones; [`kin`]: whose blocks share pages; [`laid`]: addresses of a layout.
+//! * [`ends`], [`views`]: pages of addresses that are to lie on one page of memory at the same time; [`scratch`]: what
+//!   lies behind them for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs
 //!   any more; [`suspend`]: no memory for a while; [`compact`]: less for graphs that are there.
 
@@ -21,11 +21,14 @@ mod bind;
 mod compact;
 mod ends;
 mod fresh;
+mod gaps;
 mod kin;
+mod knowers;
 mod laid;
 mod release;
 mod scratch;
 mod space;
+mod stretch;
 mod suspend;
 mod views;
 

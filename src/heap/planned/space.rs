@@ -14,25 +14,31 @@
 //! Where pages at other addresses may lie on the same memory (`beside`), the ends of a block at new addresses may
 //! lie on such pages too: its pages there are views of them (`views`). A block goes where the least is left over then.
 //!
-//! A search looks at free pages, at what lies before them, and at [`LOOKS`] gaps; besides, a block costs
-//! only what lies in its place.
+//! A search looks at all pages without a live block, at what lies before them, and at [`LOOKS`] gaps in pages in use of
+//! each stream; besides, a block costs only what lies in its place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
 
 use super::ends::{ways, Beside, End};
-use super::kin::{bit, streams_of, Kin};
+use super::gaps::Gaps;
+use super::kin::{bit, streams_of, Kin, Peers};
+use super::knowers::{Changes, Knowers};
+use super::stretch::{add, Stretch};
 use super::views::Views;
-use crate::capture::{Capture, Markers, NodeIndex, Proof, StreamIndex};
+use crate::capture::{Capture, Markers, Proof, StreamIndex};
+use crate::index::{new_map, Map};
 
-/// So many gaps that a block may fit into are looked at, the smallest first.
+/// So many gaps in pages in use of each stream that a block may fit into are looked at, the smallest first.
 const LOOKS: usize = 64;
 /// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
 /// first.
 const BESIDE: usize = 256;
 /// So many live blocks of a page are counted, less one.
 const BLOCKS: usize = 1 << 20;
-/// The row of gaps in pages that are no stream's.
-const UNOWNED: usize = usize::MAX;
+/// So many free stretches need no memory for a list of them.
+const FEW: usize = 32;
 
 /// Who asks for addresses.
 #[derive(Clone, Copy)]
@@ -53,45 +59,23 @@ pub(crate) struct Asker<'a> {
 pub(super) struct Space {
     /// The device's granularity, in bytes.
     unit: u64,
-    /// By address; pages that a live block has alone are in none.
-    stretches: BTreeMap<u64, Stretch>,
-    /// Those without a live block, by address.
-    idle: BTreeMap<u64, Idle>,
-    /// Gaps in single pages: the number of the stream whose the page is, or [`UNOWNED`]; the size; the address.
-    gaps: BTreeSet<(usize, u64, u64)>,
-    /// Pages that lie on the same memory: only one of each is in the maps above.
+    /// Single pages with a live block, by address; those that one has alone are nowhere.
+    used: Map<u64, Stretch>,
+    /// Pages without a live block, by address. In a list, since a search looks at all.
+    idle: Vec<Idle>,
+    /// Gaps in those of `used`.
+    gaps: Gaps,
+    /// Pages that lie on the same memory: only one of each is above.
     views: Views,
     kin: Kin,
+    changes: Changes,
 }
 
-/// Whole pages: one, or more without a live block.
-#[derive(Debug)]
-struct Stretch {
-    end: u64,
-    /// Whose block it had first; `None` where there was none.
-    owner: Option<StreamIndex>,
-    /// Whether pages at other addresses may lie on its memory.
-    joint: bool,
-    /// All its bytes, by their begins.
-    parts: BTreeMap<u64, Part>,
-    /// What lies side by side without a live block: begins and ends.
-    gaps: BTreeMap<u64, u64>,
-}
-
-/// What every search asks of a stretch without a live block.
+/// Pages without a live block.
 #[derive(Debug)]
 struct Idle {
-    end: u64,
-    owner: Option<StreamIndex>,
-    /// What must be proven to have all of it.
-    given: Markers,
-}
-
-#[derive(Clone, Debug)]
-struct Part {
-    end: u64,
-    /// What must be proven to have it; none while a block lies there.
-    given: Option<Markers>,
+    pages: Stretch,
+    knowers: Knowers,
 }
 
 /// Where a block may lie.
@@ -133,6 +117,9 @@ struct Cost {
     left: u64,
 }
 
+/// A list that is short as a rule.
+type List<T> = SmallVec<[T; FEW]>;
+
 /// Pages that nothing uses.
 #[derive(Clone, Copy)]
 struct Free {
@@ -154,141 +141,18 @@ struct Open {
     beyond: u64,
 }
 
-impl Stretch {
-    /// Without a live block.
-    fn idle(start: u64, end: u64, owner: Option<StreamIndex>, given: Markers) -> Self {
-        let parts = BTreeMap::from([(start, Part { end, given: Some(given) })]);
-        Self { end, owner, joint: false, parts, gaps: BTreeMap::from([(start, end)]) }
-    }
-
-    /// How bad it is for one more block of an asker: where something lies that a stream knows of which the asker
-    /// never hears of, the page is lost to it already; else it comes free the later the more live blocks there are.
-    fn rank(&self, asker: &Asker<'_>, rows: &[usize]) -> usize {
-        let strange = |stream: &StreamIndex| !rows.contains(&stream.index());
-        let strangers: Vec<_> = asker.order.streams().filter(strange).collect();
-        let knows = |given: &Markers| strangers.iter().any(|it| asker.order.proves(*it, given));
-        let lost = |given: &Markers| !asker.proof.covers(given) && knows(given);
-        let kept = !self.parts.values().filter_map(|part| part.given.as_ref()).any(lost);
-        let live = self.parts.values().filter(|part| part.given.is_none()).count();
-        usize::from(kept) * BLOCKS + (BLOCKS - live.min(BLOCKS))
-    }
-
-    /// Whether no live block lies there.
-    fn is_idle(&self) -> bool {
-        let all = self.parts.keys().next().map(|start| (start, &self.end));
-        self.gaps.first_key_value() == all
-    }
-
-    /// How many bytes at its beginning are free for a stream.
-    fn start_gap(&self, proof: Proof<'_>) -> u64 {
-        let free = self.parts.iter().take_while(|part| part.1.is_for(proof));
-        free.map(|(start, part)| part.end - start).sum()
-    }
-
-    /// How many bytes at its end are free for a stream.
-    fn end_gap(&self, proof: Proof<'_>) -> u64 {
-        let free = self.parts.iter().rev().take_while(|part| part.1.is_for(proof));
-        free.map(|(start, part)| part.end - start).sum()
-    }
-
-    /// The same at another address.
-    fn moved(self, from: u64, to: u64) -> Self {
-        let there = |at: u64| at - from + to;
-        let part =
-            |(start, part): (u64, Part)| (there(start), Part { end: there(part.end), ..part });
-        Self {
-            end: there(self.end),
-            owner: self.owner,
-            joint: self.joint,
-            parts: self.parts.into_iter().map(part).collect(),
-            gaps: self.gaps.into_iter().map(|(start, end)| (there(start), there(end))).collect(),
-        }
-    }
-
-    /// Parts what is around an address there.
-    fn part_at(&mut self, at: u64) {
-        let Some((_, around)) = self.parts.range_mut(..at).next_back() else { return };
-        if around.end > at {
-            let rest = Part { end: around.end, given: around.given.clone() };
-            around.end = at;
-            self.parts.insert(at, rest);
-        }
-    }
-
-    /// Cuts off what lies behind an address, where no live block does.
-    fn split_off(&mut self, at: u64) -> Self {
-        self.part_at(at);
-        let parts = self.parts.split_off(&at);
-        let end = std::mem::replace(&mut self.end, at);
-        if let Some(mut last) = self.gaps.last_entry() {
-            *last.get_mut() = at;
-        }
-        Self { end, owner: self.owner, joint: self.joint, parts, gaps: BTreeMap::from([(at, end)]) }
-    }
-
-    /// A block lies in a gap from now on; adds what had to be proven for it. Returns the gap.
-    fn occupy(&mut self, (from, to): (u64, u64), beneath: &mut Markers) -> (u64, u64) {
-        self.part_at(from);
-        self.part_at(to);
-        let within: Vec<u64> = self.parts.range(from..to).map(|part| *part.0).collect();
-        for start in within {
-            let part = self.parts.remove(&start);
-            add(beneath, part.iter().flat_map(|part| &part.given).flatten());
-        }
-        self.parts.insert(from, Part { end: to, given: None });
-        let gap = self.gaps.range(..=from).next_back();
-        let gap = gap.map_or((from, to), |(start, end)| (*start, *end));
-        self.gaps.remove(&gap.0);
-        for (start, end) in [(gap.0, from), (to, gap.1)] {
-            if start < end {
-                self.gaps.insert(start, end);
-            }
-        }
-        gap
-    }
-
-    /// A block is gone from there. Returns the gap that there is then.
-    fn vacate(&mut self, (from, to): (u64, u64), given: &Markers) -> (u64, u64) {
-        let (mut start, mut end) = (from, to);
-        let same = |part: &Part| part.given.as_ref() == Some(given);
-        let before = self.parts.range(..from).next_back().filter(|part| same(part.1));
-        if let Some((&before, _)) = before {
-            start = before;
-        }
-        if let Some(after) = self.parts.get(&to).filter(|part| same(part)) {
-            end = after.end;
-            self.parts.remove(&to);
-        }
-        if start < from {
-            self.parts.remove(&from);
-        }
-        self.parts.insert(start, Part { end, given: Some(given.clone()) });
-        let (mut gap, after) = ((from, to), self.gaps.remove(&to));
-        gap.1 = after.unwrap_or(to);
-        if let Some((&before, _)) = self.gaps.range(..from).next_back().filter(|it| *it.1 == from) {
-            gap.0 = before;
-        }
-        self.gaps.insert(gap.0, gap.1);
-        gap
-    }
-}
-
 impl Idle {
-    fn new(stretch: &Stretch) -> Self {
-        let mut given = Markers::new();
-        stretch.parts.values().for_each(|part| add(&mut given, part.given.iter().flatten()));
-        Self { end: stretch.end, owner: stretch.owner, given }
+    fn new(pages: Stretch) -> Self {
+        Self { pages, knowers: Knowers::default() }
+    }
+
+    fn start(&self) -> u64 {
+        self.pages.extent().0
     }
 
     fn is_for(&self, asker: &Asker<'_>) -> bool {
-        let mine = asker.shares || self.owner == Some(asker.stream);
-        mine && asker.proof.covers(&self.given)
-    }
-}
-
-impl Part {
-    fn is_for(&self, proof: Proof<'_>) -> bool {
-        self.given.as_ref().is_some_and(|markers| proof.covers(markers))
+        let mine = asker.shares || self.pages.owner() == Some(asker.stream);
+        mine && self.pages.is_for(asker.proof)
     }
 }
 
@@ -296,11 +160,12 @@ impl Space {
     pub(super) fn new(unit: u64) -> Self {
         Self {
             unit,
-            stretches: BTreeMap::new(),
-            idle: BTreeMap::new(),
-            gaps: BTreeSet::new(),
+            used: new_map(),
+            idle: Vec::new(),
+            gaps: Gaps::default(),
             views: Views::default(),
             kin: Kin::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -311,23 +176,22 @@ impl Space {
 
     /// There are addresses that no block has had.
     pub(super) fn open(&mut self, address: u64, bytes: u64) {
-        self.enter(address, Stretch::idle(address, address + bytes, None, Markers::new()));
+        let end = address + bytes;
+        self.enter(Idle::new(Stretch::idle((address, end), None, Markers::new())));
     }
 
     /// Whether all bytes of a place are here and without a live block, and the asker may have each. What a
     /// stream may not have of others it has nowhere here.
     pub(super) fn is_for(&self, asker: &Asker<'_>, (address, bytes): (u64, u64)) -> bool {
         let end = address + bytes;
-        let first = self.stretches.range(..=address).next_back();
-        let rest = self.stretches.range(address + 1..end);
         let mut at = address;
-        for (&start, stretch) in first.into_iter().chain(rest) {
-            let from = stretch.parts.range(..=at).next_back().map_or(at, |part| *part.0);
-            let mut here = stretch.parts.range(from..end);
-            if start > at || stretch.end <= at || !here.all(|part| part.1.is_for(asker.proof)) {
+        while at < end {
+            let page = self.used.get(&(at / self.unit * self.unit));
+            let Some(stretch) = page.or_else(|| self.idle_around(at)) else { break };
+            if !stretch.is_free((address, end), asker.proof) {
                 break;
             }
-            at = stretch.end;
+            at = stretch.extent().1;
         }
         asker.shares && at >= end
     }
@@ -335,33 +199,34 @@ impl Space {
     /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
     pub(super) fn find(&mut self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
         let pages = bytes.div_ceil(self.unit);
-        let free = self.free(asker);
-        self.hear(&free, asker.stream);
+        let (mut free, kept) = self.free(asker);
+        let given = free.iter().filter_map(|free| Some((free.owner?, free.knowers)));
+        self.kin.hear(asker.stream, given);
         let streams = if asker.shares { asker.order.seen() } else { 0 };
-        let rows: Vec<usize> = self.kin.peers(asker.stream, streams).collect();
-        let rows = [&[asker.stream.index()], &rows[..]].concat();
+        let peers = self.kin.peers(asker.stream, streams);
         // What is free for the fewest would go first.
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
-        let free = free.into_iter().filter(|free| free.knowers & !all == 0);
+        free.retain(|free| free.knowers & !all == 0);
         let new = pages * self.unit;
         let cost = Cost { pages, new: pages, rank: 0, waste: new - bytes, left: 0 };
         let mut best = (cost, Spot::at(fresh, new));
-        for &row in &rows {
-            let gaps = self.gaps.range((row, bytes, 0)..=(row, u64::MAX, u64::MAX));
-            for &(_, size, start) in gaps.take(LOOKS) {
+        for stream in peers.streams().filter(|_| bytes < self.unit) {
+            let gaps = self.gaps.of(stream, bytes).iter().take(LOOKS);
+            let used = gaps.map(|&(size, start)| (self.used_around(start), (start, start + size)));
+            let kept = self.kept_of(&kept, stream).map(|page| (Some(page), page.extent()));
+            for (page, gap) in used.chain(kept) {
                 if best.0 == Cost::default() {
                     break;
                 }
-                if let Some(stretch) = self.in_use(start / self.unit * self.unit, asker, &rows) {
-                    self.look(stretch, (start, start + size), (asker, &rows), bytes, &mut best);
-                }
+                let Some(page) = page else { continue };
+                look(page, gap, (asker, peers), bytes, &mut best);
             }
         }
-        for open in self.opens(free.collect(), (asker, &rows), fresh) {
+        for open in self.opens(&mut free, (asker, peers), fresh) {
             self.offer(open, bytes, fresh, &mut best);
         }
         if asker.beside {
-            self.look_beside((asker, &rows), bytes, fresh, &mut best);
+            self.look_beside((asker, peers, &kept), bytes, fresh, &mut best);
         }
         Spot { joint: asker.beside, ..best.1 }
     }
@@ -369,22 +234,23 @@ impl Space {
     /// Free pages that lie one behind the other, with the gaps around them, and where new addresses begin.
     fn opens(
         &self,
-        mut free: Vec<Free>,
-        (asker, rows): (&Asker<'_>, &[usize]),
+        free: &mut List<Free>,
+        (asker, peers): (&Asker<'_>, Peers),
         fresh: u64,
-    ) -> Vec<Open> {
-        let views = |free: &Free| -> Vec<Free> {
-            let views = self.views.of(free.address).iter();
-            views.map(|&at| Free { address: at, end: at + self.unit, ..*free }).collect()
-        };
-        let views: Vec<Free> = free.iter().flat_map(views).collect();
-        free.extend(views);
-        free.sort_unstable_by_key(|free| free.address);
+    ) -> List<Open> {
+        if asker.beside {
+            for home in 0..free.len() {
+                let of_home = free[home];
+                let views = self.views.of(of_home.address).iter();
+                free.extend(views.map(|&at| Free { address: at, end: at + self.unit, ..of_home }));
+            }
+            free.sort_unstable_by_key(|free| free.address);
+        }
         let none = |at: u64| Open { start: at, first: at, end: at, beyond: 0 };
         let mut open = none(fresh);
-        let mut opens = Vec::new();
+        let mut opens = List::new();
         let mut homes = BTreeSet::new();
-        for pages in &free {
+        for pages in free.iter() {
             // No block lies on one page twice.
             let home = asker.beside.then(|| self.views.home(pages.address));
             let again = home.is_some_and(|home| !homes.insert(home));
@@ -403,13 +269,13 @@ impl Space {
         for open in &mut opens {
             // The gap at the end of the page before.
             let page = open.first.wrapping_sub(self.unit);
-            let before = self.in_use(page, asker, rows);
-            let own = |it: &&Stretch| asker.beside || it.owner == Some(asker.stream);
+            let before = self.in_use(page, asker, peers);
+            let own = |it: &&Stretch| asker.beside || it.owner() == Some(asker.stream);
             if let Some(stretch) = before.filter(own) {
                 open.start = open.first - stretch.end_gap(asker.proof);
             }
             if asker.beside && self.views.home(page) != self.views.home(open.end) {
-                let behind = self.in_use(open.end, asker, rows);
+                let behind = self.in_use(open.end, asker, peers);
                 open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
             }
         }
@@ -419,18 +285,20 @@ impl Space {
     /// Looks at new addresses whose ends lie on pages that are in use.
     fn look_beside(
         &self,
-        (asker, rows): (&Asker<'_>, &[usize]),
+        (asker, peers, kept): (&Asker<'_>, Peers, &[usize]),
         bytes: u64,
         fresh: u64,
         best: &mut (Cost, Spot),
     ) {
-        let gaps_of = |&row| self.gaps.range((row, 1, 0)..=(row, u64::MAX, u64::MAX)).rev();
-        let gaps = rows.iter().flat_map(gaps_of);
         let mut seen = BTreeSet::new();
-        let pages = gaps.map(|gap| gap.2 / self.unit * self.unit).filter(|page| seen.insert(*page));
-        let in_use = pages.filter_map(|page| Some((page, self.in_use(page, asker, rows)?)));
+        let in_use = peers.streams().flat_map(|stream| {
+            let gaps = self.gaps.of(stream, 1).iter().rev();
+            let used = gaps.filter_map(|&(_, start)| self.used_around(start));
+            self.kept_of(kept, stream).rev().chain(used)
+        });
+        let in_use = in_use.map(|page| (page.extent().0, page)).filter(|it| seen.insert(it.0));
         let (mut starts, mut ends) = (Vec::new(), Vec::new());
-        for (page, stretch) in in_use.filter(|it| it.1.joint).take(BESIDE) {
+        for (page, stretch) in in_use.filter(|it| it.1.is_joint()).take(BESIDE) {
             let start = End { page, bytes: stretch.start_gap(asker.proof) };
             let end = End { page, bytes: stretch.end_gap(asker.proof) };
             starts.extend((start.bytes > 0).then_some(start));
@@ -447,37 +315,30 @@ impl Space {
         });
     }
 
-    /// A page that is in use, and that of one of these streams.
-    fn in_use(&self, page: u64, asker: &Asker<'_>, rows: &[usize]) -> Option<&Stretch> {
-        let own = |stretch: &&Stretch| rows.contains(&row(stretch.owner));
-        let home = self.views.home(page);
-        let free = self.idle.get(&home).is_some_and(|idle| idle.is_for(asker));
-        self.stretches.get(&home).filter(own).filter(|_| !free)
+    /// The page in use that an address is of.
+    fn used_around(&self, address: u64) -> Option<&Stretch> {
+        self.used.get(&(address / self.unit * self.unit))
     }
 
-    /// Looks at what the asker may have of a gap in a page in use.
-    fn look(
-        &self,
-        stretch: &Stretch,
-        (start, end): (u64, u64),
-        (asker, rows): (&Asker<'_>, &[usize]),
-        bytes: u64,
-        best: &mut (Cost, Spot),
-    ) {
-        let rank = if asker.beside { 0 } else { stretch.rank(asker, rows) };
-        let mut begin = None;
-        for (&at, part) in stretch.parts.range(start..end) {
-            if !part.is_for(asker.proof) {
-                begin = None;
-                continue;
-            }
-            let begin = *begin.get_or_insert(at);
-            if part.end - begin >= bytes {
-                let left_over = part.end - begin - bytes;
-                let waste = if asker.beside { left_over } else { 0 };
-                consider(best, Cost { rank, waste, ..Cost::default() }, Spot::at(begin, 0));
-            }
-        }
+    /// Those of some rows of `idle` that are a stream's.
+    fn kept_of<'a>(
+        &'a self,
+        kept: &'a [usize],
+        stream: usize,
+    ) -> impl DoubleEndedIterator<Item = &'a Stretch> {
+        let kept = kept.iter().map(|&row| &self.idle[row].pages);
+        kept.filter(move |pages| pages.owner().is_some_and(|owner| owner.index() == stream))
+    }
+
+    /// A page that is in use, and that of one of these streams.
+    fn in_use(&self, page: u64, asker: &Asker<'_>, peers: Peers) -> Option<&Stretch> {
+        let home = self.views.home(page);
+        let used = self.used.get(&home).or_else(|| {
+            // Without a live block, but not proven to be done with.
+            let idle = self.idle_at(home).map(|at| &self.idle[at]);
+            idle.filter(|idle| !idle.is_for(asker)).map(|idle| &idle.pages)
+        });
+        used.filter(|used| used.owner().is_some_and(|owner| peers.has(owner)))
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
@@ -527,18 +388,24 @@ impl Space {
         }
     }
 
-    /// What nothing uses that the asker may have.
-    fn free(&self, asker: &Asker<'_>) -> Vec<Free> {
-        let others = asker.order.streams().filter(|stream| *stream != asker.stream);
-        let others = others.map(|stream| (bit(stream), asker.order.proof(stream)));
-        let others: Vec<_> = others.collect();
-        let idle = self.idle.iter().filter(|(_, idle)| idle.is_for(asker));
-        let free = idle.map(|(&address, idle)| {
-            let knows = others.iter().filter(|(_, proof)| proof.covers(&idle.given));
-            let knowers = knows.fold(0, |all, (bit, _)| all | bit);
-            Free { address, end: idle.end, knowers, owner: idle.owner }
-        });
-        free.collect()
+    /// What nothing uses that the asker may have; and the rows of `idle` that are in use for it, but that it may have a
+    /// part of. Both by address.
+    fn free(&mut self, asker: &Asker<'_>) -> (List<Free>, List<usize>) {
+        let others = self.changes.others(asker.order, asker.stream);
+        let (mut free, mut kept) = (List::new(), List::new());
+        for (row, idle) in self.idle.iter_mut().enumerate() {
+            idle.knowers.heed(&others);
+            if idle.is_for(asker) {
+                let (pages, knowers) = (&idle.pages, &mut idle.knowers);
+                let knows = |stream| pages.is_for(asker.order.proof(stream));
+                let knowers = knowers.among(&others, knows);
+                let (address, end) = pages.extent();
+                free.push(Free { address, end, knowers, owner: pages.owner() });
+            } else if idle.pages.is_mixed() {
+                kept.push(row);
+            }
+        }
+        (free, kept)
     }
 
     /// Forgets so many bytes of free pages, those first that the fewest streams may come to have, then those that the
@@ -547,7 +414,7 @@ impl Space {
         if bytes == 0 {
             return;
         }
-        let mut free = self.free(asker);
+        let (mut free, _) = self.free(asker);
         let heirs = |free: &Free| -> u32 {
             let known = streams_of(free.knowers | bit(asker.stream));
             known.fold(0, |all, stream| all | self.kin.heirs_of(stream)).count_ones()
@@ -556,26 +423,13 @@ impl Space {
         for Free { address, end, .. } in free {
             let part = bytes.min(end - address);
             bytes -= part;
-            if let Some(mut stretch) = self.leave(address) {
-                self.views.drop(address);
-                if part < end - address {
-                    stretch.split_off(end - part);
-                    self.enter(address, stretch);
-                }
-            }
+            self.views.drop(address);
+            self.cut(end - part);
+            self.leave(end - part);
             if bytes == 0 {
                 return;
             }
         }
-    }
-
-    /// Notes who knows of what streams gave back.
-    fn hear(&mut self, free: &[Free], asker: StreamIndex) {
-        let mut given: BTreeMap<usize, u64> = BTreeMap::new();
-        for (owner, free) in free.iter().filter_map(|free| Some((free.owner?, free))) {
-            *given.entry(owner.index()).or_default() |= free.knowers;
-        }
-        self.kin.hear(asker, &given);
     }
 
     /// A block lies there now. Returns what had to be proven for it.
@@ -596,35 +450,28 @@ impl Space {
         if first < last {
             self.cut(first);
             self.cut(last);
-            let within: Vec<u64> = self.stretches.range(first..last).map(|it| *it.0).collect();
-            for stretch in within.into_iter().filter_map(|at| self.leave(at)) {
-                let given = stretch.parts.values().flat_map(|part| &part.given);
-                add(&mut beneath, given.flatten());
-            }
+            let within = self.idle_from(first)..self.idle_from(last);
+            let within = self.idle.drain(within);
+            within.for_each(|idle| add(&mut beneath, idle.pages.given()));
             // Pages that it has alone lie on no other's memory.
             self.views.drop_within(first, last);
         }
         for page in partly((address, end), unit) {
-            self.cut(page);
-            self.cut(page + unit);
             let place = (page.max(address), (page + unit).min(end));
-            let idle = self.idle.contains_key(&page);
-            if idle || !self.stretches.contains_key(&page) {
+            if !self.used.contains_key(&page) {
+                self.cut(page);
+                self.cut(page + unit);
                 // Else no block has had it.
-                let it = self.leave(page);
-                let it =
-                    it.unwrap_or_else(|| Stretch::idle(page, page + unit, None, Markers::new()));
-                self.enter(page, Stretch { owner: Some(stream), joint, ..it });
-                self.idle.remove(&page);
+                let pages = self.leave(page).map(|idle| idle.pages);
+                let none = || Stretch::idle((page, page + unit), None, Markers::new());
+                let pages = pages.unwrap_or_else(none).owned_by(stream, joint);
+                self.used.insert(page, pages);
             }
-            let Some(it) = self.stretches.get_mut(&page) else { continue };
-            let (row, gap) = (row(it.owner), it.occupy(place, &mut beneath));
-            self.gaps.remove(&(row, gap.1 - gap.0, gap.0));
-            for (start, end) in [(gap.0, place.0), (place.1, gap.1)] {
-                if start < end {
-                    self.gaps.insert((row, end - start, start));
-                }
-            }
+            let Some(it) = self.used.get_mut(&page) else { continue };
+            let (owner, gap) = (it.owner(), it.occupy(place, &mut beneath));
+            self.gaps.remove(owner, gap);
+            self.gaps.insert(owner, (gap.0, place.0));
+            self.gaps.insert(owner, (place.1, gap.1));
         }
         beneath
     }
@@ -640,40 +487,34 @@ impl Space {
         let end = address + bytes;
         for page in partly((address, end), unit) {
             self.turn_to(page);
-            let Some(it) = self.stretches.get_mut(&page) else { continue };
+            let Some(it) = self.used.get_mut(&page) else { continue };
             let place = (page.max(address), (page + unit).min(end));
-            let row = row(it.owner);
-            let gap = it.vacate(place, &given);
-            for (start, end) in [(gap.0, place.0), (place.1, gap.1)] {
-                self.gaps.remove(&(row, end - start, start));
-            }
-            self.gaps.insert((row, gap.1 - gap.0, gap.0));
-            if it.is_idle() {
-                self.idle.insert(page, Idle::new(it));
+            let (owner, Some(gap)) = (it.owner(), it.vacate(place, &given)) else { continue };
+            self.gaps.remove(owner, (gap.0, place.0));
+            self.gaps.remove(owner, (place.1, gap.1));
+            if gap != it.extent() {
+                self.gaps.insert(owner, gap);
+            } else if let Some(page) = self.used.remove(&page) {
+                self.enter(Idle::new(page));
             }
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
-            self.enter(first, Stretch::idle(first, last, Some(stream), given));
+            self.enter(Idle::new(Stretch::idle((first, last), Some(stream), given)));
         }
     }
 
     /// Keeps what is free of a page under this of its addresses from now on.
     fn turn_to(&mut self, page: u64) {
         let Some(home) = self.views.turn_to(page) else { return };
-        let Some(stretch) = self.stretches.remove(&home) else { return };
-        let row = row(stretch.owner);
-        for (start, end) in &stretch.gaps {
-            self.gaps.remove(&(row, end - start, *start));
+        if let Some(stretch) = self.used.remove(&home) {
+            stretch.gaps().for_each(|gap| self.gaps.remove(stretch.owner(), gap));
+            let stretch = stretch.moved_to(page);
+            stretch.gaps().for_each(|gap| self.gaps.insert(stretch.owner(), gap));
+            self.used.insert(page, stretch);
+        } else if let Some(Idle { pages, knowers }) = self.leave(home) {
+            self.enter(Idle { pages: pages.moved_to(page), knowers });
         }
-        let stretch = stretch.moved(home, page);
-        for (start, end) in &stretch.gaps {
-            self.gaps.insert((row, end - start, *start));
-        }
-        if self.idle.remove(&home).is_some() {
-            self.idle.insert(page, Idle::new(&stretch));
-        }
-        self.stretches.insert(page, stretch);
     }
 
     /// Sets of pages that were to lie on one page of memory each.
@@ -681,47 +522,70 @@ impl Space {
         self.views.sets()
     }
 
-    /// Parts the stretch around the beginning of a page.
+    /// Parts the pages without a live block around the beginning of a page.
     fn cut(&mut self, at: u64) {
-        let around = self.stretches.range(..at).next_back();
-        let Some((&start, _)) = around.filter(|(_, stretch)| stretch.end > at) else { return };
-        if let Some(mut stretch) = self.leave(start) {
-            let rest = stretch.split_off(at);
-            self.enter(start, stretch);
-            self.enter(at, rest);
-        }
+        let behind = self.idle_from(at);
+        let around = behind.checked_sub(1).map(|around| &mut self.idle[around]);
+        let Some(around) = around.filter(|around| around.pages.extent().1 > at) else { return };
+        let rest = Idle { pages: around.pages.split_off(at), knowers: around.knowers };
+        self.idle.insert(behind, rest);
     }
 
     /// Pages without a live block are here from now on.
-    fn enter(&mut self, address: u64, stretch: Stretch) {
-        self.idle.insert(address, Idle::new(&stretch));
-        if stretch.end - address == self.unit {
-            self.gaps.insert((row(stretch.owner), self.unit, address));
-        }
-        self.stretches.insert(address, stretch);
+    fn enter(&mut self, idle: Idle) {
+        self.idle.insert(self.idle_from(idle.start()), idle);
     }
 
     /// Pages without a live block are here no more.
-    fn leave(&mut self, address: u64) -> Option<Stretch> {
-        let stretch = self.stretches.remove(&address)?;
-        self.idle.remove(&address);
-        self.gaps.remove(&(row(stretch.owner), self.unit, address));
-        Some(stretch)
+    fn leave(&mut self, address: u64) -> Option<Idle> {
+        Some(self.idle.remove(self.idle_at(address)?))
+    }
+
+    /// The row of the pages without a live block that begin at an address.
+    fn idle_at(&self, address: u64) -> Option<usize> {
+        self.idle.binary_search_by_key(&address, Idle::start).ok()
+    }
+
+    /// The row of the first that begin there or behind.
+    fn idle_from(&self, address: u64) -> usize {
+        self.idle.partition_point(|idle| idle.start() < address)
+    }
+
+    /// Those that an address is of.
+    fn idle_around(&self, address: u64) -> Option<&Stretch> {
+        let last = self.idle_from(address + 1).checked_sub(1)?;
+        Some(&self.idle[last].pages).filter(|pages| pages.extent().1 > address)
     }
 }
 
-/// Adds markers that are not there yet.
-fn add<'a>(all: &mut Markers, given: impl Iterator<Item = &'a NodeIndex>) {
-    for marker in given {
-        if !all.contains(marker) {
-            all.push(*marker);
+/// Looks at what the asker may have of a gap in a page in use.
+fn look(
+    page: &Stretch,
+    gap: (u64, u64),
+    (asker, peers): (&Asker<'_>, Peers),
+    bytes: u64,
+    best: &mut (Cost, Spot),
+) {
+    let mut fits = page.fits(gap, bytes, asker.proof);
+    if asker.beside {
+        for (address, waste) in fits {
+            consider(best, Cost { waste, ..Cost::default() }, Spot::at(address, 0));
         }
+    } else if let Some((address, _)) = fits.next() {
+        let rank = rank(page, asker, peers);
+        consider(best, Cost { rank, ..Cost::default() }, Spot::at(address, 0));
     }
 }
 
-/// The row of its gaps.
-fn row(owner: Option<StreamIndex>) -> usize {
-    owner.map_or(UNOWNED, StreamIndex::index)
+/// How bad a page in use is for one more block of an asker: where something lies that a stream knows of which the
+/// asker never hears of, the page is lost to it already; else it comes free the later the more live blocks there are.
+fn rank(page: &Stretch, asker: &Asker<'_>, peers: Peers) -> usize {
+    let knows = |given: &Markers| {
+        let mut strangers = asker.order.streams().filter(|stream| !peers.has(*stream));
+        strangers.any(|stranger| asker.order.proves(stranger, given))
+    };
+    let kept = !page.given().any(|given| !asker.proof.covers(given) && knows(given));
+    usize::from(kept) * BLOCKS + (BLOCKS - page.live().min(BLOCKS))
 }
 
 fn consider(best: &mut (Cost, Spot), cost: Cost, spot: Spot) {
