@@ -2,7 +2,7 @@
 //!
 //! What is known here decides which addresses are had again, never who may have them.
 
-use super::kin::{bit, streams_of, LAST_BIT};
+use super::learners::{bit, streams_of, LAST_BIT};
 use crate::capture::{Capture, Moment, StreamIndex};
 
 /// Which streams may have some pages. A set of streams is a bit each.

@@ -2,7 +2,7 @@
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
 //! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream, and of those
-//! that it waits for and that wait for it (`kin`), go into its gaps, or begin in the gap at its end: where
+//! that it waits for and that wait for it (`learners`), go into its gaps, or begin in the gap at its end: where
 //! something lies already that will never be known of, else beside the most live blocks. All other pages that a
 //! block needs are taken anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
@@ -23,8 +23,8 @@ use smallvec::SmallVec;
 
 use super::ends::{ways, Beside, End};
 use super::gaps::Gaps;
-use super::kin::{bit, streams_of, Kin, Peers};
 use super::knowers::{Changes, Knowers};
+use super::learners::{bit, streams_of, Learners, Peers};
 use super::stretch::{add, Stretch};
 use super::views::Views;
 use crate::capture::{Capture, Markers, Proof, StreamIndex};
@@ -67,7 +67,7 @@ pub(super) struct Space {
     gaps: Gaps,
     /// Pages that lie on the same memory: only one of each is above.
     views: Views,
-    kin: Kin,
+    learners: Learners,
     changes: Changes,
 }
 
@@ -164,7 +164,7 @@ impl Space {
             idle: Vec::new(),
             gaps: Gaps::default(),
             views: Views::default(),
-            kin: Kin::default(),
+            learners: Learners::default(),
             changes: Changes::default(),
         }
     }
@@ -201,9 +201,9 @@ impl Space {
         let pages = bytes.div_ceil(self.unit);
         let (mut free, kept) = self.free(asker);
         let given = free.iter().filter_map(|free| Some((free.owner?, free.knowers)));
-        self.kin.hear(asker.stream, given);
+        self.learners.note(asker.stream, given);
         let streams = if asker.shares { asker.order.seen() } else { 0 };
-        let peers = self.kin.peers(asker.stream, streams);
+        let peers = self.learners.peers(asker.stream, streams);
         // What is free for the fewest would go first.
         let all = free.iter().fold(u64::MAX, |all, it| all & it.knowers);
         free.retain(|free| free.knowers & !all == 0);
@@ -415,11 +415,11 @@ impl Space {
             return;
         }
         let (mut free, _) = self.free(asker);
-        let heirs = |free: &Free| -> u32 {
+        let learners = |free: &Free| -> u32 {
             let known = streams_of(free.knowers | bit(asker.stream));
-            known.fold(0, |all, stream| all | self.kin.heirs_of(stream)).count_ones()
+            known.fold(0, |all, stream| all | self.learners.of(stream)).count_ones()
         };
-        free.sort_by_cached_key(|it| (heirs(it), it.knowers.count_ones(), it.end - it.address));
+        free.sort_by_cached_key(|it| (learners(it), it.knowers.count_ones(), it.end - it.address));
         for Free { address, end, .. } in free {
             let part = bytes.min(end - address);
             bytes -= part;

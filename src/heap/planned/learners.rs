@@ -12,11 +12,11 @@ pub(super) const LAST_BIT: usize = 63;
 /// A fork comes before its join.
 const FORKS: u8 = 4;
 
-/// What was seen of who knows of whom. A set of streams is a bit each.
+/// Which streams come to know of what others gave back, as far as was seen. A set of streams is a bit each.
 #[derive(Debug, Default)]
-pub(super) struct Kin {
+pub(super) struct Learners {
     /// By stream: which streams have come to know of anything that it gave back, or of what these gave back.
-    heirs: Vec<u64>,
+    of: Vec<u64>,
     /// By stream, and by one that knows of it: at how many requests that was seen, [`FORKS`] at most.
     seen: Vec<[u8; LAST_BIT]>,
 }
@@ -28,11 +28,11 @@ pub(super) struct Peers {
     others: u64,
 }
 
-impl Kin {
+impl Learners {
     /// Notes that at a request of a stream it may have what some streams have given back, and so may others: for
     /// each such place whose it was, and which others. Takes a few steps for each, and where anything is new one
     /// for each stream.
-    pub(super) fn hear(
+    pub(super) fn note(
         &mut self,
         asker: StreamIndex,
         given: impl Iterator<Item = (StreamIndex, u64)>,
@@ -40,7 +40,7 @@ impl Kin {
         let mut owners = 0;
         for (owner, knowers) in given {
             owners |= bit(owner);
-            self.inherit(owner.index().min(LAST_BIT), knowers | bit(asker));
+            self.add(owner.index().min(LAST_BIT), knowers | bit(asker));
         }
         for owner in streams_of(owners & !(1 << LAST_BIT)) {
             if self.seen.len() <= owner {
@@ -52,31 +52,31 @@ impl Kin {
         }
     }
 
-    /// Heirs of heirs are heirs.
-    fn inherit(&mut self, owner: usize, heirs: u64) {
-        if heirs & !self.heirs_of(owner) == 0 {
+    /// Learners of learners are learners.
+    fn add(&mut self, owner: usize, learners: u64) {
+        if learners & !self.of(owner) == 0 {
             return;
         }
-        let all = streams_of(heirs).fold(0, |all, heir| all | self.heirs_of(heir));
-        let most = owner.max(LAST_BIT.saturating_sub(heirs.leading_zeros() as usize));
-        if self.heirs.len() <= most {
-            let from = self.heirs.len();
-            self.heirs.extend((from..=most).map(|stream| 1 << stream));
+        let all = streams_of(learners).fold(0, |all, learner| all | self.of(learner));
+        let most = owner.max(LAST_BIT.saturating_sub(learners.leading_zeros() as usize));
+        if self.of.len() <= most {
+            let from = self.of.len();
+            self.of.extend((from..=most).map(|stream| 1 << stream));
         }
-        for known in self.heirs.iter_mut().filter(|known| **known >> owner & 1 == 1) {
+        for known in self.of.iter_mut().filter(|known| **known >> owner & 1 == 1) {
             *known |= all;
         }
     }
 
     /// Which streams come to know of what a stream gives back, itself among them.
-    pub(super) fn heirs_of(&self, stream: usize) -> u64 {
-        self.heirs.get(stream).copied().unwrap_or(1 << stream)
+    pub(super) fn of(&self, stream: usize) -> u64 {
+        self.of.get(stream).copied().unwrap_or(1 << stream)
     }
 
     /// With the blocks of which of the first `streams` streams those of a stream may share a page in use.
     pub(super) fn peers(&self, own: StreamIndex, streams: usize) -> Peers {
         let row = own.index();
-        let reaches = |from: usize, to: usize| self.heirs_of(from) >> to & 1 == 1;
+        let reaches = |from: usize, to: usize| self.of(from) >> to & 1 == 1;
         let often = |from: usize, to: usize| self.seen.get(from).is_some_and(|it| it[to] == FORKS);
         let one_way =
             |from: usize, to: usize| reaches(from, to) && !reaches(to, from) && often(from, to);
