@@ -17,4 +17,5 @@ mod paged;
 mod plan;
 mod plan_faults;
 mod plan_safety;
+mod scaled;
 mod twice;

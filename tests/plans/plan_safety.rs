@@ -342,6 +342,30 @@ fn blocks_of_a_stream_share_pages() {
     assert_eq!(bench.reserved(), 4 * PAGE, "no other memory");
 }
 
+/// Blocks that are a little smaller than a page lie one behind the other where each would need one more page than
+/// there ever were, and one that comes later goes into the gap across two of their pages.
+#[test]
+fn blocks_smaller_than_a_page_lie_across_pages() {
+    let bench = Bench::planned();
+    let capture = bench.begin();
+    let bytes = PAGE / 10 * 7 / 512 * 512;
+    let mut blocks: Vec<Block> = (0..40).map(|_| bench.allocate(bytes)).collect();
+    let outputs: Vec<(&Block, u64)> = blocks.iter().zip(1..).collect();
+    bench.work(bench.s, &[], &outputs);
+    // Each lies on the ends of two pages.
+    for at in [1, 14, 27] {
+        assert_ne!(blocks[at].address / PAGE, (blocks[at].address + bytes - 1) / PAGE);
+        bench.engine.free(blocks[at].id).unwrap();
+        let next = bench.allocate(bytes);
+        assert_eq!(next.address, blocks[at].address);
+        bench.work(bench.s, &[(&blocks[at + 1], at as u64 + 2)], &[(&next, 100 + at as u64)]);
+        blocks[at] = next;
+    }
+    let (report, executable) = bench.end(capture).unwrap();
+    bench.runs_well(executable);
+    assert_eq!(report.plan.unwrap().bytes, (40 * bytes).next_multiple_of(PAGE));
+}
+
 /// What a block was given that nothing used must be proven for the next one there all the same, and so
 /// must what lies beside it on its page: the stream may have been set back since.
 #[test]

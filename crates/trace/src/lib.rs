@@ -73,6 +73,23 @@ impl Trace {
         Ok(Self { operations })
     }
 
+    /// The same with blocks of so many percent of their sizes, one byte at least. What is good for some sizes may be bad
+    /// for others: recorded blocks are often whole numbers of pages.
+    ///
+    /// # Errors
+    /// As for [`Trace::new`], where a block becomes too large.
+    pub fn scaled(&self, percent: u32) -> Result<Self, InvalidTrace> {
+        let scaled = |operation: &Operation| match *operation {
+            Operation::Alloc { id, bytes, stream } => {
+                let bytes = u128::from(bytes) * u128::from(percent) / 100;
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(1);
+                Operation::Alloc { id, bytes, stream }
+            }
+            ref other => other.clone(),
+        };
+        Self::new(self.operations.iter().map(scaled).collect())
+    }
+
     /// The operations in host order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations

@@ -2,9 +2,13 @@
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
 //! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream, and of those
-//! that it waits for and that wait for it (`learners`), go into its gaps, or begin in the gap at its end: where
+//! that it waits for and that wait for it (`learners`), go into its gaps, or begin in the gap at its end, or end in that at its beginning: where
 //! something lies already that will never be known of, else beside the most live blocks. All other pages that a
-//! block needs are taken anew. Whether they lie at addresses that other blocks have had decides the mappings, and, since
+//! block needs are taken anew. A block that is smaller than a page has one of its own, which comes free with it, unless
+//! more pages would come into use than there ever were: then it begins in a gap at a page's end and goes on behind it,
+//! and the next one finds in one piece what both leave over.
+//!
+//! Whether a block's pages lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
 //! had again only where the memory would go the same way in a plan that lets each page go to the next
 //! taker among those of which the fewest streams know; where a block gets new addresses, as many
@@ -65,6 +69,12 @@ pub(super) struct Space {
     idle: Vec<Idle>,
     /// Gaps in those of `used`.
     gaps: Gaps,
+    /// Where two pages meet that blocks may have a part of, and none lies at the end of the one or at the beginning of
+    /// the other.
+    seams: BTreeSet<u64>,
+    /// How many pages have live blocks, and the most that ever had. Not counted once the capture is over.
+    in_use: u64,
+    most_in_use: u64,
     /// Pages that lie on the same memory: only one of each is above.
     views: Views,
     learners: Learners,
@@ -111,7 +121,7 @@ struct Cost {
     new: u64,
     /// Where pages are not shared by bytes: how bad a page in use is that it goes into.
     rank: usize,
-    /// Bytes that are left over in the page where the block ends, or in the gap.
+    /// Bytes that are left over in the page where the block ends, or in the gap; 0 where that does not matter.
     waste: u64,
     /// Pages that are left over of those that have been had before.
     left: u64,
@@ -163,6 +173,9 @@ impl Space {
             used: new_map(),
             idle: Vec::new(),
             gaps: Gaps::default(),
+            seams: BTreeSet::new(),
+            in_use: 0,
+            most_in_use: 0,
             views: Views::default(),
             learners: Learners::default(),
             changes: Changes::default(),
@@ -223,7 +236,7 @@ impl Space {
             }
         }
         for open in self.opens(&mut free, (asker, peers), fresh) {
-            self.offer(open, bytes, fresh, &mut best);
+            self.offer(open, (bytes, asker.beside), fresh, &mut best);
         }
         if asker.beside {
             self.look_beside((asker, peers, &kept), bytes, fresh, &mut best);
@@ -231,7 +244,8 @@ impl Space {
         Spot { joint: asker.beside, ..best.1 }
     }
 
-    /// Free pages that lie one behind the other, with the gaps around them, and where new addresses begin.
+    /// Free pages that lie one behind the other, with the gaps around them; such gaps without pages between them; and
+    /// where new addresses begin.
     fn opens(
         &self,
         free: &mut List<Free>,
@@ -266,15 +280,14 @@ impl Space {
         if opens.iter().skip(1).any(|open| open.end == fresh) {
             opens.swap_remove(0);
         }
+        opens.extend(self.seams.iter().map(|&seam| none(seam)));
         for open in &mut opens {
             // The gap at the end of the page before.
             let page = open.first.wrapping_sub(self.unit);
-            let before = self.in_use(page, asker, peers);
-            let own = |it: &&Stretch| asker.beside || it.owner() == Some(asker.stream);
-            if let Some(stretch) = before.filter(own) {
+            if let Some(stretch) = self.in_use(page, asker, peers) {
                 open.start = open.first - stretch.end_gap(asker.proof);
             }
-            if asker.beside && self.views.home(page) != self.views.home(open.end) {
+            if self.views.home(page) != self.views.home(open.end) {
                 let behind = self.in_use(open.end, asker, peers);
                 open.beyond = behind.map_or(0, |it| it.start_gap(asker.proof));
             }
@@ -342,12 +355,17 @@ impl Space {
     }
 
     /// Looks at the ways to lie on free addresses, and on new ones where these follow.
-    fn offer(&self, open: Open, bytes: u64, fresh: u64, best: &mut (Cost, Spot)) {
+    fn offer(&self, open: Open, (bytes, beside): (u64, bool), fresh: u64, best: &mut (Cost, Spot)) {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
+        let grows = bytes < self.unit && self.in_use >= self.most_in_use;
         let mut at = |address: u64, waste: Option<u64>| {
             let there = (end - first) / self.unit;
             let last = address + bytes;
+            if !beside && (last <= first || address >= end) {
+                // It lies in one page in use, whose gaps were looked at.
+                return;
+            }
             if last > end && last <= end + beyond {
                 // It ends in the page behind.
                 let from = address.max(first) / self.unit * self.unit;
@@ -364,6 +382,7 @@ impl Space {
             }
             let (new, left) = (pages.saturating_sub(there), there.saturating_sub(pages));
             let waste = waste.unwrap_or(first + pages * self.unit - last);
+            let waste = if grows { 0 } else { waste };
             let spot = Spot::at(address, new * self.unit);
             consider(best, Cost { pages, new, rank: 0, waste, left }, spot);
         };
@@ -448,6 +467,7 @@ impl Space {
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
+            self.in_use += (last - first) / unit;
             self.cut(first);
             self.cut(last);
             let within = self.idle_from(first)..self.idle_from(last);
@@ -466,13 +486,16 @@ impl Space {
                 let none = || Stretch::idle((page, page + unit), None, Markers::new());
                 let pages = pages.unwrap_or_else(none).owned_by(stream, joint);
                 self.used.insert(page, pages);
+                self.in_use += 1;
             }
             let Some(it) = self.used.get_mut(&page) else { continue };
             let (owner, gap) = (it.owner(), it.occupy(place, &mut beneath));
             self.gaps.remove(owner, gap);
             self.gaps.insert(owner, (gap.0, place.0));
             self.gaps.insert(owner, (place.1, gap.1));
+            self.note_seams(page);
         }
+        self.most_in_use = self.most_in_use.max(self.in_use);
         beneath
     }
 
@@ -495,11 +518,14 @@ impl Space {
             if gap != it.extent() {
                 self.gaps.insert(owner, gap);
             } else if let Some(page) = self.used.remove(&page) {
+                self.in_use = self.in_use.saturating_sub(1);
                 self.enter(Idle::new(page));
             }
+            self.note_seams(page);
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
+            self.in_use = self.in_use.saturating_sub((last - first) / unit);
             self.enter(Idle::new(Stretch::idle((first, last), Some(stream), given)));
         }
     }
@@ -515,6 +541,31 @@ impl Space {
         } else if let Some(Idle { pages, knowers }) = self.leave(home) {
             self.enter(Idle { pages: pages.moved_to(page), knowers });
         }
+        self.note_seams(home);
+        self.note_seams(page);
+    }
+
+    /// Notes of both ends of a page whether gaps meet there, as it is now.
+    fn note_seams(&mut self, page: u64) {
+        for seam in [page, page + self.unit] {
+            if self.is_seam(seam) {
+                self.seams.insert(seam);
+            } else {
+                self.seams.remove(&seam);
+            }
+        }
+    }
+
+    /// Whether gaps meet at the beginning of a page. Pages without a live block of which each stream may have all or
+    /// nothing have none.
+    fn is_seam(&self, page: u64) -> bool {
+        let partly = |page: u64| {
+            let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
+            self.used.get(&page).or_else(idle)
+        };
+        let before = partly(page.wrapping_sub(self.unit));
+        before.is_some_and(|before| before.gaps().any(|gap| gap.1 == page))
+            && partly(page).is_some_and(|behind| behind.gaps().any(|gap| gap.0 == page))
     }
 
     /// Sets of pages that were to lie on one page of memory each.

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// bytes (other bytes of it at each).
     #[arg(long, default_value_t, value_name = "SHARE")]
     plan_share: PlanShare,
+    /// Blocks of so many percent of the trace's sizes: captures of other models of the same kind.
+    #[arg(long, default_value_t = 100, value_name = "PERCENT")]
+    scale: u32,
     /// Launch the graphs so many times and tell the time; with --tags more often for the tags.
     #[arg(long, default_value_t, value_name = "N")]
     launches: u32,
@@ -65,7 +68,11 @@ pub struct Arguments {
 }
 
 pub fn main(arguments: &Arguments) -> Result<(), Failure> {
-    let trace = load(&arguments.trace)?;
+    let mut trace = load(&arguments.trace)?;
+    if arguments.scale != 100 {
+        let wrong = |error| Failure::Input(format!("--scale {}: {error}", arguments.scale));
+        trace = trace.scaled(arguments.scale).map_err(wrong)?;
+    }
     with_driver(arguments.driver, &Run { arguments, trace })
 }
 
