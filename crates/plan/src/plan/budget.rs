@@ -7,16 +7,19 @@
 //! found by halving. When all are joined and nothing is shared, there is one mapping for each run of
 //! addresses, and less is not possible.
 
+use smallvec::smallvec;
+
 use crate::cover::Cover;
 
 use super::pages::Runs;
 use super::pieces::{cut, Layout};
 use super::tape::Interval;
-use super::threads::{threads, Threads, Weights};
+use super::threads::{Threader, Threads, Weights};
 use super::together::together;
 
-/// What is tried for the same cover: each try takes as long as some twenty mappings.
-const TRIED: [(u64, u64); 3] = [(100, 0), (50, 0), (0, 0)];
+/// What it may count to leave a part that others follow, in hundredths of a mapping: each is tried for the same
+/// cover.
+const TRIED: [u64; 3] = [100, 50, 0];
 /// How many of them on the way to more joints.
 const QUICK: usize = 3;
 /// With more runs than this only the first is tried.
@@ -174,9 +177,10 @@ fn best(
     tried: usize,
 ) -> Layout {
     let tried = if is_small(runs) && most > 1 { &TRIED[..tried] } else { &TRIED[..1] };
-    let layouts = tried.iter().map(|&(parting, fresh)| {
-        let weights = Weights { pages_a_mapping: worth, parting, fresh };
-        cut(runs, &threads(runs, order, least, weights), most)
+    let threader = Threader::new(runs, order, least);
+    let layouts = tried.iter().map(|&parting| {
+        let weights = Weights { pages_a_mapping: worth, parting };
+        cut(runs, &threader.threads(weights), most)
     });
     layouts.min_by_key(|layout| layout.mappings.len()).unwrap_or_default()
 }
@@ -190,7 +194,7 @@ fn apart(runs: &Runs, joints: &[u32], most: u64) -> Layout {
     let own = runs.runs().iter().map(|run| {
         let start = pages;
         pages += run.pages;
-        vec![Interval { start, pages: run.pages }]
+        smallvec![Interval { start, pages: run.pages }]
     });
     let behind = own.collect();
     cut(&runs, &Threads { behind, pages }, most)

@@ -5,8 +5,10 @@
 //! is found that fits, or that fits up to a piece of a larger part or up to new pages, whichever costs
 //! least.
 
+use smallvec::{smallvec, SmallVec};
+
 use super::pool::{Claims, Pool};
-use super::tape::Tape;
+use super::tape::{PartRow, Tape};
 use super::threads::Weights;
 
 /// So many parts are looked at, and so many of one size.
@@ -35,28 +37,40 @@ pub(super) struct Choice {
     pub promised: u64,
     /// How many may be new.
     pub fresh: u64,
-    /// The page at the address before.
-    pub before: Option<u64>,
+    /// The page that goes on where the address before ends.
+    pub next: Option<u64>,
 }
 
-/// The first pages of a part; new ones if it begins at the end of the tape.
+/// The first pages of a part, or new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pick {
-    pub start: u64,
+    pub part: Option<PartRow>,
     pub pages: u64,
 }
+
+/// Mostly one.
+pub(super) type Picks = SmallVec<[Pick; 4]>;
 
 /// A part that may be taken.
 #[derive(Clone, Copy)]
 struct Candidate {
+    part: PartRow,
     start: u64,
     pages: u64,
+    /// How many of them the row may take.
+    open: u64,
     uses: u64,
     cost: u64,
 }
 
-/// A cost, the sum of whole parts, pages of a larger one by its start, and new pages.
-type Offer = (u64, usize, Option<(u64, u64)>, u64);
+impl Candidate {
+    fn pick(&self, pages: u64) -> Pick {
+        Pick { part: Some(self.part), pages }
+    }
+}
+
+/// A cost, the sum of whole parts, pages of a larger one, and new pages.
+type Offer = (u64, usize, Option<Pick>, u64);
 
 /// Decides, with its tables kept from one time to the next.
 pub(super) struct Chooser {
@@ -81,22 +95,20 @@ impl Chooser {
         pool: &mut Pool,
         tape: &Tape,
         claims: &[Claims],
-    ) -> Vec<Pick> {
-        let row = choice.row;
-        let open =
-            |start: u64| tape.part(start).map_or(0, |part| claims[part.owner as usize].open(row));
+    ) -> Picks {
+        let open = |part: PartRow| claims[tape.part(part).owner as usize].open(choice.row);
         if let Some(picks) = self.follow(choice, tape, &open) {
             return picks;
         }
         if let Some(pick) = self.collect(choice, pool, tape, &open) {
-            return vec![pick];
+            return smallvec![pick];
         }
         match choice.need {
             need if need > SUMMED && self.fresh(choice, tape, need).is_some_and(cheap) => {
-                vec![Pick { start: tape.end(), pages: need }]
+                smallvec![Pick { part: None, pages: need }]
             }
-            0..=SUMMED => self.sum(choice, tape, &open),
-            _ => self.largest(choice, tape, &open),
+            0..=SUMMED => self.sum(choice, tape),
+            _ => smallvec![self.largest(choice)],
         }
     }
 
@@ -105,20 +117,21 @@ impl Chooser {
         &self,
         choice: &Choice,
         tape: &Tape,
-        open: &impl Fn(u64) -> u64,
-    ) -> Option<Vec<Pick>> {
-        let mut at = choice.before? + 1;
-        let mut picks = Vec::new();
+        open: &impl Fn(PartRow) -> u64,
+    ) -> Option<Picks> {
+        let mut at = choice.next?;
+        let mut picks = Picks::new();
         let mut need = choice.need;
         while need > 0 {
-            let part = tape.part(at).filter(|_| tape.glued(at))?;
+            let row = tape.at(at).filter(|row| tape.loss(*row).is_some())?;
+            let part = tape.part(row);
             let pages = part.pages.min(need);
-            if open(at) < pages || choice.promised < choice.need {
+            if open(row) < pages || choice.promised < choice.need {
                 return None;
             }
-            picks.push(Pick { start: at, pages });
+            picks.push(Pick { part: Some(row), pages });
             need -= pages;
-            at += part.pages;
+            at = part.end();
         }
         Some(picks)
     }
@@ -129,46 +142,45 @@ impl Chooser {
         choice: &Choice,
         pool: &mut Pool,
         tape: &Tape,
-        open: &impl Fn(u64) -> u64,
+        open: &impl Fn(PartRow) -> u64,
     ) -> Option<Pick> {
         let candidates = &mut self.candidates;
         candidates.clear();
         let parting = self.weights.parting;
-        let there = |pages, start| {
-            tape.part(start).is_some_and(|part| part.pages == pages) && open(start) > 0
-        };
-        let add = |pages: u64, start: u64, candidates: &mut Vec<Candidate>| {
-            let Some(part) = tape.part(start) else { return };
-            if candidates.iter().any(|it| it.start == start) {
+        let there = |pages, part| tape.part(part).pages == pages && open(part) > 0;
+        let add = |row: PartRow, candidates: &mut Vec<Candidate>| {
+            if candidates.iter().any(|it| it.part == row) {
                 return;
             }
-            let end = start + pages;
-            let follows = choice.before.is_some_and(|before| before + 1 == start);
-            let front = if follows { 0 } else { tape.loss(start) };
-            let back = if part.glued { tape.loss(end) } else { 0 };
+            let part = tape.part(row);
+            let (start, uses, loss) = (part.start, u64::from(part.uses), tape.loss(row));
+            let follows = choice.next == Some(start);
+            let front = if follows { 0 } else { loss.unwrap_or(0) };
+            let back = if part.glued { uses } else { 0 };
             let cost = MAPPING + (front * MAPPING + back * parting).min(1 << 40);
-            let cost = if follows && tape.glued(start) { cost - MAPPING } else { cost };
-            candidates.push(Candidate { start, pages, uses: u64::from(part.uses), cost });
+            let cost = if follows && loss.is_some() { cost - MAPPING } else { cost };
+            let (pages, open) = (part.pages, open(row));
+            candidates.push(Candidate { part: row, start, pages, open, uses, cost });
         };
         let looks = self.looks;
         let mut size = (0, 0);
-        let mut one = |pages: u64, start: u64, candidates: &mut Vec<Candidate>| {
+        let mut one = |pages: u64, part: PartRow, candidates: &mut Vec<Candidate>| {
             size = if size.0 == pages { (pages, size.1 + 1) } else { (pages, 1) };
-            add(pages, start, candidates);
+            add(part, candidates);
             size.1 < looks.1
         };
-        pool.each((choice.need, choice.need), there, |pages, start| one(pages, start, candidates));
-        let fits = |it: &&Candidate| it.cost <= MAPPING && open(it.start) >= it.pages;
+        pool.each((choice.need, choice.need), there, |pages, part| one(pages, part, candidates));
+        let fits = |it: &&Candidate| it.cost <= MAPPING && it.open >= it.pages;
         let fitting = candidates.iter().filter(fits).min_by_key(|it| (it.cost, it.start));
         if let Some(best) = fitting.filter(|_| choice.promised >= choice.need) {
-            return Some(Pick { start: best.start, pages: best.pages });
+            return Some(best.pick(best.pages));
         }
-        pool.each((1, choice.need - 1), there, |pages, start| {
-            candidates.len() < looks.0 && one(pages, start, candidates)
+        pool.each((1, choice.need - 1), there, |pages, part| {
+            candidates.len() < looks.0 && one(pages, part, candidates)
         });
         let full = candidates.len() + looks.0 / 4;
-        pool.each((choice.need + 1, u64::MAX), there, |pages, start| {
-            candidates.len() < full && one(pages, start, candidates)
+        pool.each((choice.need + 1, u64::MAX), there, |pages, part| {
+            candidates.len() < full && one(pages, part, candidates)
         });
         None
     }
@@ -181,12 +193,11 @@ impl Chooser {
             (_, None | Some(0)) => return None,
             (_, Some(a_mapping)) => beyond.saturating_mul(MAPPING) / a_mapping,
         };
-        let follows = choice.before.is_some_and(|before| before + 1 == tape.end());
-        Some(beyond + self.weights.fresh + if follows { 0 } else { MAPPING })
+        Some(beyond + if choice.next == Some(tape.end()) { 0 } else { MAPPING })
     }
 
     /// The cheapest sum.
-    fn sum(&mut self, choice: &Choice, tape: &Tape, open: &impl Fn(u64) -> u64) -> Vec<Pick> {
+    fn sum(&mut self, choice: &Choice, tape: &Tape) -> Picks {
         let need = choice.need as usize;
         let most = choice.need.min(choice.promised);
         let sums = &mut self.sums;
@@ -195,7 +206,7 @@ impl Chooser {
         sums[0] = (0, 0);
         for (nth, it) in self.candidates.iter().enumerate().take(64) {
             let pages = it.pages as usize;
-            if it.pages > most || open(it.start) < it.pages {
+            if it.pages > most || it.open < it.pages {
                 continue;
             }
             for sum in (pages..=most as usize).rev() {
@@ -241,41 +252,41 @@ impl Chooser {
                 };
                 for (nth, it) in self.candidates.iter().enumerate() {
                     let taken = nth < 64 && which >> nth & 1 == 1;
-                    if !taken && it.pages > part && open(it.start) >= part {
+                    if !taken && it.pages > part && it.open >= part {
                         let split = it.uses * MAPPING.min(self.weights.parting.max(1));
-                        offer(cost + it.cost + split + new_cost, Some((it.start, part)), new);
+                        offer(cost + it.cost + split + new_cost, Some(it.pick(part)), new);
                     }
                 }
             }
         }
-        let Some((_, sum, larger, new)) = best else { return self.largest(choice, tape, open) };
+        let Some((_, sum, larger, new)) = best else { return smallvec![self.largest(choice)] };
         let which = self.sums[sum].1;
         let chosen = self.candidates.iter().enumerate().take(64);
         let chosen = chosen.filter(|(nth, _)| which >> nth & 1 == 1);
-        let mut picks: Vec<Pick> =
-            chosen.map(|(_, it)| Pick { start: it.start, pages: it.pages }).collect();
-        picks.extend(larger.map(|(start, pages)| Pick { start, pages }));
+        let mut picks: Picks = chosen.map(|(_, it)| it.pick(it.pages)).collect();
+        picks.extend(larger);
         if new > 0 {
-            picks.push(Pick { start: tape.end(), pages: new });
+            picks.push(Pick { part: None, pages: new });
         }
         picks
     }
 
     /// The largest part that fits, or something of a larger one, or new pages.
-    fn largest(&self, choice: &Choice, tape: &Tape, open: &impl Fn(u64) -> u64) -> Vec<Pick> {
+    fn largest(&self, choice: &Choice) -> Pick {
         let most = choice.need.min(choice.promised);
-        let usable = |it: &&Candidate| open(it.start) >= it.pages && it.pages <= most;
+        let usable = |it: &&Candidate| it.open >= it.pages && it.pages <= most;
         let whole = self.candidates.iter().filter(usable);
         if let Some(it) = whole.max_by_key(|it| (it.pages, u64::MAX - it.cost)) {
-            return vec![Pick { start: it.start, pages: it.pages }];
+            return it.pick(it.pages);
         }
+        let fresh = Pick { part: None, pages: choice.need };
         if choice.fresh >= choice.need || choice.promised == 0 {
-            return vec![Pick { start: tape.end(), pages: choice.need }];
+            return fresh;
         }
-        let part = |it: &Candidate| it.pages.min(open(it.start)).min(most);
+        let part = |it: &Candidate| it.pages.min(it.open).min(most);
         match self.candidates.iter().max_by_key(|it| (part(it), u64::MAX - it.uses)) {
-            Some(it) if part(it) > 0 => vec![Pick { start: it.start, pages: part(it) }],
-            _ => vec![Pick { start: tape.end(), pages: choice.need }],
+            Some(it) if part(it) > 0 => it.pick(part(it)),
+            _ => fresh,
         }
     }
 }

@@ -1,12 +1,14 @@
 //! What has come to a row and may be taken there.
 
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
+
+use super::tape::{PartRow, PartRows};
 
 /// What an item has promised.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     /// By row: how much is promised to it and not taken yet, and whether it has come there.
-    rows: Vec<(u32, u64, bool)>,
+    rows: SmallVec<[(u32, u64, bool); 2]>,
     /// What is promised to no block.
     spare: u64,
 }
@@ -14,7 +16,7 @@ pub(super) struct Claims {
 impl Claims {
     /// Promises nothing of so many pages.
     pub fn new(pages: u64) -> Self {
-        Self { rows: Vec::new(), spare: pages }
+        Self { rows: SmallVec::new(), spare: pages }
     }
 
     /// Promises pages to a row.
@@ -55,15 +57,20 @@ impl Claims {
 }
 
 /// A row's parts by size. Some may be gone: each is looked up before it is used.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pool {
-    parts: BTreeMap<u64, Vec<u64>>,
+    /// Ascending.
+    sizes: Vec<(u64, PartRows)>,
 }
 
 impl Pool {
     /// A part has come.
-    pub fn add(&mut self, start: u64, pages: u64) {
-        self.parts.entry(pages).or_default().push(start);
+    pub fn add(&mut self, part: PartRow, pages: u64) {
+        let at = self.sizes.partition_point(|size| size.0 < pages);
+        if self.sizes.get(at).is_none_or(|size| size.0 != pages) {
+            self.sizes.insert(at, (pages, PartRows::new()));
+        }
+        self.sizes[at].1.push(part);
     }
 
     /// Calls `see` with parts that are there, of sizes between two, by size; where it answers no, the
@@ -71,30 +78,20 @@ impl Pool {
     pub fn each(
         &mut self,
         (least, most): (u64, u64),
-        mut open: impl FnMut(u64, u64) -> bool,
-        mut see: impl FnMut(u64, u64) -> bool,
+        mut open: impl FnMut(u64, PartRow) -> bool,
+        mut see: impl FnMut(u64, PartRow) -> bool,
     ) {
-        if least > most {
-            return;
-        }
-        let mut empty = Vec::new();
-        for (&pages, parts) in self.parts.range_mut(least..=most) {
+        let from = self.sizes.partition_point(|size| size.0 < least);
+        for (pages, parts) in self.sizes[from..].iter_mut().take_while(|size| size.0 <= most) {
             let mut at = parts.len();
             while at > 0 {
                 at -= 1;
-                let start = parts[at];
-                if !open(pages, start) {
+                if !open(*pages, parts[at]) {
                     parts.swap_remove(at);
-                } else if !see(pages, start) {
+                } else if !see(*pages, parts[at]) {
                     break;
                 }
             }
-            if parts.is_empty() {
-                empty.push(pages);
-            }
-        }
-        for pages in empty {
-            self.parts.remove(&pages);
         }
     }
 }

@@ -6,7 +6,8 @@
 //! of memory. Splitting a part costs nothing until the glue breaks, and then a mapping for every
 //! address that the pages have been used at.
 
-use std::collections::BTreeMap;
+use regraph_record::index::{define_index, new_map, Map};
+use smallvec::SmallVec;
 
 /// Physical pages, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +25,20 @@ impl Interval {
     }
 }
 
+define_index! {
+    /// A page that a part begins at, or has begun at.
+    pub(super) PartRow
+}
+
+/// Parts, mostly one or two.
+pub(super) type PartRows = SmallVec<[PartRow; 2]>;
+
 /// A part of the tape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// How many pages.
+    /// The first page.
+    pub start: u64,
+    /// How many pages; none while no part begins here.
     pub pages: u64,
     /// Who had it last.
     pub owner: u32,
@@ -35,118 +46,152 @@ pub(super) struct Part {
     pub uses: u32,
     /// Whether the next part is its neighbour wherever either was used.
     pub glued: bool,
+    before: Option<PartRow>,
+    after: Option<PartRow>,
 }
 
-/// The parts by their first page.
-#[derive(Debug, Default)]
+impl Part {
+    /// The page behind it.
+    pub fn end(&self) -> u64 {
+        self.start + self.pages
+    }
+}
+
+/// The parts, which leave no page out.
+#[derive(Debug)]
 pub(super) struct Tape {
-    parts: BTreeMap<u64, Part>,
-    end: u64,
+    parts: Vec<Part>,
+    /// By first page, parts that there are and that there were.
+    rows: Map<u64, PartRow>,
+    last: Option<PartRow>,
 }
 
 impl Tape {
+    /// Without any pages, and with room for so many parts.
+    pub fn new(parts: usize) -> Self {
+        let mut rows = new_map();
+        rows.reserve(parts);
+        Self { parts: Vec::with_capacity(parts), rows, last: None }
+    }
+
     /// The page behind the last.
     pub fn end(&self) -> u64 {
-        self.end
+        self.last.map_or(0, |last| self.part(last).end())
+    }
+
+    /// A part.
+    pub fn part(&self, row: PartRow) -> &Part {
+        &self.parts[row.index()]
     }
 
     /// The part that begins at a page.
-    pub fn part(&self, start: u64) -> Option<&Part> {
-        self.parts.get(&start)
+    pub fn at(&self, page: u64) -> Option<PartRow> {
+        self.rows.get(&page).copied().filter(|row| self.part(*row).pages > 0)
     }
 
-    /// The part that ends before a page.
-    fn ending(&mut self, page: u64) -> Option<&mut Part> {
-        let (start, part) = self.parts.range_mut(..page).next_back()?;
-        (start + part.pages == page).then_some(part)
-    }
-
-    /// Whether the pages before and at a page are glued, or have not been parted.
-    pub fn glued(&self, page: u64) -> bool {
-        match self.parts.range(..page).next_back() {
-            Some((start, part)) if start + part.pages == page => part.glued,
-            Some((start, part)) => start + part.pages > page,
-            None => false,
-        }
-    }
-
-    /// What it costs to part a page from the one before it.
-    pub fn loss(&self, page: u64) -> u64 {
-        match self.parts.range(..page).next_back() {
-            Some((_, part)) if self.glued(page) => u64::from(part.uses),
-            _ => 0,
-        }
+    /// What it costs to part a part from the one before it; `None` if nothing holds them together.
+    pub fn loss(&self, row: PartRow) -> Option<u64> {
+        let before = self.part(self.part(row).before?);
+        before.glued.then_some(u64::from(before.uses))
     }
 
     /// New pages behind the end.
-    pub fn extend(&mut self, pages: u64, owner: u32) -> Interval {
-        let new = Interval { start: self.end, pages };
-        self.parts.insert(new.start, Part { pages, owner, uses: 0, glued: false });
-        self.end += pages;
-        new
+    pub fn extend(&mut self, pages: u64, owner: u32) -> PartRow {
+        let (start, before) = (self.end(), self.last);
+        self.insert(Part { start, pages, owner, uses: 0, glued: false, before, after: None })
     }
 
-    /// Parts an owner's part into two, which are glued.
-    pub fn split(&mut self, start: u64, pages: u64) {
-        let Some(part) = self.parts.get_mut(&start) else { return };
-        let rest = Part { pages: part.pages - pages, ..*part };
+    /// Parts an owner's part into two, which are glued. Returns the second.
+    pub fn split(&mut self, row: PartRow, pages: u64) -> PartRow {
+        let part = &mut self.parts[row.index()];
+        let (start, rest) = (part.start + pages, part.pages - pages);
+        let rest = Part { start, pages: rest, before: Some(row), ..*part };
         (part.pages, part.glued) = (pages, true);
-        self.parts.insert(start + pages, rest);
+        self.insert(rest)
     }
 
-    /// A part is another's from now on.
-    pub fn hand_over(&mut self, start: u64, owner: u32) {
-        if let Some(part) = self.parts.get_mut(&start) {
-            part.owner = owner;
+    /// Adds a part between its neighbours.
+    fn insert(&mut self, part: Part) -> PartRow {
+        let next = PartRow::new(self.parts.len());
+        let row = *self.rows.entry(part.start).or_insert(next);
+        match row == next {
+            true => self.parts.push(part),
+            false => self.parts[row.index()] = part,
+        }
+        self.link(part.before, Some(row));
+        self.link(Some(row), part.after);
+        row
+    }
+
+    fn link(&mut self, before: Option<PartRow>, after: Option<PartRow>) {
+        if let Some(before) = before {
+            self.parts[before.index()].after = after;
+        }
+        match after {
+            Some(after) => self.parts[after.index()].before = before,
+            None => self.last = before,
         }
     }
 
-    /// Someone uses parts one behind the other, behind a page used at the address before, if any.
-    /// Returns them with those joined that stay together.
-    pub fn take(&mut self, owner: u32, before: Option<u64>, parts: &[u64]) -> Vec<Interval> {
-        let mut taken: Vec<Interval> = Vec::with_capacity(parts.len());
-        for &start in parts {
-            let Some(part) = self.parts.get(&start).copied() else { continue };
-            let last = taken.last().map(|last| last.end() - 1).or(before);
-            let together = last.is_some_and(|last| last + 1 == start) && self.joins(start);
+    /// A part is another's from now on.
+    pub fn hand_over(&mut self, row: PartRow, owner: u32) {
+        self.parts[row.index()].owner = owner;
+    }
+
+    /// Someone uses parts one behind the other, at the address behind the one of the page before `next`, if
+    /// any. Returns them with those joined that stay together.
+    pub fn take(&mut self, owner: u32, next: Option<u64>, parts: &[PartRow]) -> PartRows {
+        let mut taken = PartRows::new();
+        for &row in parts {
+            let part = *self.part(row);
+            let last = taken.last().copied();
+            let next = last.map_or(next, |last| Some(self.part(last).end()));
+            let together = next == Some(part.start) && self.joins(row);
             if !together {
-                if let Some(last) = last {
-                    self.part_at(last + 1);
+                match last {
+                    Some(last) => self.part_behind(last),
+                    None => next.into_iter().for_each(|next| self.part_at(next)),
                 }
-                self.part_at(start);
+                self.part_at(part.start);
             }
-            let uses = part.uses + 1;
-            self.parts.insert(start, Part { owner, uses, ..part });
-            match taken.last_mut().filter(|_| together) {
+            let used = Part { owner, uses: part.uses + 1, ..part };
+            match last.filter(|_| together) {
                 Some(last) => {
-                    self.parts.remove(&start);
-                    last.pages += part.pages;
-                    let joined = Part { pages: last.pages, owner, uses, glued: part.glued };
-                    self.parts.insert(last.start, joined);
+                    let Part { start, pages, before, .. } = *self.part(last);
+                    self.parts[row.index()].pages = 0;
+                    let pages = pages + part.pages;
+                    self.parts[last.index()] = Part { start, pages, before, ..used };
+                    self.link(Some(last), used.after);
                 }
-                None => taken.push(Interval { start, pages: part.pages }),
+                None => {
+                    self.parts[row.index()] = used;
+                    taken.push(row);
+                }
             }
         }
         taken
     }
 
     /// Whether a part stays with the one before it, which is used right before it.
-    fn joins(&mut self, start: u64) -> bool {
-        let fresh = self.parts.get(&start).is_some_and(|part| part.uses == 0);
-        match self.ending(start) {
-            Some(before) if fresh && before.uses == 1 => {
-                before.glued = true;
-                true
-            }
-            Some(before) => before.glued,
-            None => false,
-        }
+    fn joins(&mut self, row: PartRow) -> bool {
+        let Part { uses, before, .. } = *self.part(row);
+        let Some(before) = before else { return false };
+        let before = &mut self.parts[before.index()];
+        before.glued |= uses == 0 && before.uses == 1;
+        before.glued
     }
 
-    /// Nothing holds the pages before and at a page together any more.
+    /// Nothing holds a part and the one behind it together any more.
+    pub fn part_behind(&mut self, row: PartRow) {
+        self.parts[row.index()].glued = false;
+    }
+
+    /// Nothing holds the pages before and at a page together any more, if a part ends there.
     pub fn part_at(&mut self, page: u64) {
-        if let Some(part) = self.ending(page) {
-            part.glued = false;
+        let at_end = page == self.end();
+        let before = if at_end { self.last } else { self.at(page).and_then(|row| self.part(row).before) };
+        if let Some(before) = before {
+            self.part_behind(before);
         }
     }
 }

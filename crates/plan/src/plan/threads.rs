@@ -6,12 +6,14 @@
 //! take new pages where the cover has it take used ones, as long as later runs of its row can take
 //! those instead of new ones.
 
+use smallvec::SmallVec;
+
 use crate::cover::Cover;
 
-use super::choose::{Choice, Chooser};
+use super::choose::{Choice, Chooser, Pick};
 use super::pages::Runs;
 use super::pool::{Claims, Pool};
-use super::tape::{Interval, Tape};
+use super::tape::{Interval, Part, PartRow, PartRows, Tape};
 
 /// How mappings and memory are weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +22,21 @@ pub(super) struct Weights {
     pub pages_a_mapping: Option<u64>,
     /// What it counts if a part is left that others follow, in hundredths of a mapping for every use.
     pub parting: u64,
-    /// What it counts to take new pages while used ones are there, in hundredths of a mapping.
-    pub fresh: u64,
 }
+
+/// Physical pages, mostly in one piece.
+pub(super) type Intervals = SmallVec<[Interval; 2]>;
 
 /// The physical pages behind each run, by address.
 pub(super) struct Threads {
     /// By run.
-    pub behind: Vec<Vec<Interval>>,
+    pub behind: Vec<Intervals>,
     /// How many physical pages there are.
     pub pages: u64,
 }
 
 /// Where a row stands.
+#[derive(Clone)]
 struct Row {
     pool: Pool,
     /// How much more has come than the cover's takers left.
@@ -41,83 +45,85 @@ struct Row {
     fresh: u64,
 }
 
-/// Decides.
-pub(super) fn threads(runs: &Runs, order: &[u32], cover: &Cover, weights: Weights) -> Threads {
-    let count = order.len();
-    let mut claims: Vec<Claims> =
-        order.iter().map(|run| Claims::new(runs.runs()[*run as usize].pages)).collect();
-    // By item: where it stands in rows. The first place has its new pages.
-    let mut places: Vec<Vec<(u32, u32)>> = vec![Vec::new(); count];
-    let mut taken = vec![0; count];
-    for (row, it) in cover.rows.iter().enumerate() {
-        for (at, item) in it.items.iter().enumerate() {
-            places[*item as usize].push((row as u32, at as u32));
-            taken[*item as usize] += it.taken[at];
-            for entry in &it.entries[at] {
-                claims[entry.from as usize].promise(row as u32, entry.amount);
+/// What a cover says of runs, before any of them has pages.
+pub(super) struct Threader<'a> {
+    runs: &'a Runs,
+    order: &'a [u32],
+    cover: &'a Cover,
+    /// By item: its row and its position there.
+    places: Vec<(u32, u32)>,
+    claims: Vec<Claims>,
+    rows: Vec<Row>,
+}
+
+impl<'a> Threader<'a> {
+    /// For the cover of these runs as items in this order.
+    pub fn new(runs: &'a Runs, order: &'a [u32], cover: &'a Cover) -> Self {
+        let pages = |item: u32| runs.runs()[order[item as usize] as usize].pages;
+        let mut claims: Vec<Claims> =
+            (0..order.len() as u32).map(|item| Claims::new(pages(item))).collect();
+        let mut places = vec![(0, 0); order.len()];
+        let mut rows = Vec::with_capacity(cover.rows.len());
+        for (row, it) in (0..).zip(&cover.rows) {
+            let mut fresh = 0;
+            for ((at, &item), taken) in (0..).zip(&it.items).zip(&it.taken) {
+                places[item as usize] = (row, at);
+                fresh += pages(item) - taken;
             }
+            for entry in it.entries.iter().flatten() {
+                claims[entry.from as usize].promise(row, entry.amount);
+            }
+            rows.push(Row { pool: Pool::default(), surplus: 0, fresh });
         }
+        Self { runs, order, cover, places, claims, rows }
     }
-    let mut rows: Vec<Row> =
-        cover.rows.iter().map(|_| Row { pool: Pool::default(), surplus: 0, fresh: 0 }).collect();
-    for (item, places) in places.iter().enumerate() {
-        if let Some((row, _)) = places.first() {
-            rows[*row as usize].fresh += runs.runs()[order[item] as usize].pages - taken[item];
-        }
-    }
-    let mut walk = Walk {
-        tape: Tape::default(),
-        claims,
-        owned: vec![Vec::new(); count],
-        behind: vec![Vec::new(); count],
-        chooser: Chooser::new(weights, count),
-    };
-    for (item, places) in places.iter().enumerate() {
-        let run = order[item] as usize;
-        let pages = runs.runs()[run].pages;
-        let before = runs.touches(run).then(|| walk.behind[run - 1].last()).flatten();
-        let before = before.map(|last| last.end() - 1);
-        let mut parts = Vec::new();
-        let mut need = pages;
-        for (nth, &(row, at)) in places.iter().enumerate() {
+
+    /// Decides.
+    pub fn threads(&self, weights: Weights) -> Threads {
+        let &Self { runs, order, cover, .. } = self;
+        let mut rows = self.rows.clone();
+        let mut walk = Walk {
+            tape: Tape::new(2 * order.len()),
+            claims: self.claims.clone(),
+            owned: vec![PartRows::new(); order.len()],
+            behind: vec![Intervals::new(); order.len()],
+            chooser: Chooser::new(weights, order.len()),
+        };
+        for (item, &(row, at)) in self.places.iter().enumerate() {
+            let run = order[item] as usize;
+            let next = runs.touches(run).then(|| walk.behind[run - 1].last()).flatten();
+            let next = next.map(Interval::end);
             let (it, at) = (&cover.rows[row as usize], at as usize);
             let state = &mut rows[row as usize];
             for entry in &it.entries[at] {
                 walk.enter(entry.from, row, state);
             }
-            // New pages go with the first place; the others are as the cover says.
-            let (share, fresh) = match nth {
-                0 => (pages - (taken[item] - it.taken[at]), state.fresh),
-                _ => (it.taken[at], 0),
-            };
+            let (need, fresh) = (runs.runs()[run].pages, state.fresh);
             let promised = state.surplus + it.taken[at];
-            let choice = Choice { row, need: share, promised, fresh, before };
+            let choice = Choice { row, need, promised, fresh, next };
+            let mut parts = PartRows::new();
             let (used, new) = walk.take(item, choice, &mut rows, &mut parts);
             let state = &mut rows[row as usize];
             state.surplus = promised - used;
             state.fresh = state.fresh.saturating_sub(new);
-            need -= share;
-        }
-        if need > 0 {
-            parts.push(walk.tape.extend(need, item as u32).start);
-        }
-        walk.settle(item, run, before, parts);
-        // A neighbour that was there first, or nothing: no one follows any more.
-        let after = runs.runs().get(run + 1).is_some() && runs.touches(run + 1);
-        let follower = walk.behind.get(run + 1).and_then(|next| next.first()).copied();
-        if let Some(last) = walk.behind[run].last().copied() {
-            match follower {
-                Some(next) if next.start == last.end() => {}
-                Some(next) => {
-                    walk.tape.part_at(last.end());
-                    walk.tape.part_at(next.start);
+            walk.settle(item, run, next, parts);
+            // A neighbour that was there first, or nothing: no one follows any more.
+            let after = runs.runs().get(run + 1).is_some() && runs.touches(run + 1);
+            let follower = walk.behind.get(run + 1).and_then(|next| next.first()).copied();
+            if let Some(last) = walk.owned[item].last().copied() {
+                match follower {
+                    Some(next) if next.start == walk.tape.part(last).end() => {}
+                    Some(next) => {
+                        walk.tape.part_behind(last);
+                        walk.tape.part_at(next.start);
+                    }
+                    None if !after => walk.tape.part_behind(last),
+                    None => {}
                 }
-                None if !after => walk.tape.part_at(last.end()),
-                None => {}
             }
         }
+        Threads { behind: walk.behind, pages: walk.tape.end() }
     }
-    Threads { behind: walk.behind, pages: walk.tape.end() }
 }
 
 /// What changes on the way.
@@ -125,8 +131,8 @@ struct Walk {
     tape: Tape,
     claims: Vec<Claims>,
     /// By item: the parts that it has or had and that no item took yet.
-    owned: Vec<Vec<u64>>,
-    behind: Vec<Vec<Interval>>,
+    owned: Vec<PartRows>,
+    behind: Vec<Intervals>,
     chooser: Chooser,
 }
 
@@ -134,10 +140,8 @@ impl Walk {
     /// An item's gift comes to a row.
     fn enter(&mut self, from: u32, row: u32, state: &mut Row) {
         self.claims[from as usize].enter(row);
-        for start in &self.owned[from as usize] {
-            if let Some(part) = self.tape.part(*start) {
-                state.pool.add(*start, part.pages);
-            }
+        for part in &self.owned[from as usize] {
+            state.pool.add(*part, self.tape.part(*part).pages);
         }
     }
 
@@ -148,46 +152,45 @@ impl Walk {
         item: usize,
         mut choice: Choice,
         rows: &mut [Row],
-        parts: &mut Vec<u64>,
+        parts: &mut PartRows,
     ) -> (u64, u64) {
         let (mut used, mut new) = (0, 0);
         while choice.need > 0 {
             let need = choice.need;
             let pool = &mut rows[choice.row as usize].pool;
             let picks = self.chooser.choose(&choice, pool, &self.tape, &self.claims);
-            for pick in picks {
-                let Some(part) = self.tape.part(pick.start).copied() else {
-                    // Beyond the end: new pages.
-                    parts.push(self.tape.extend(pick.pages, item as u32).start);
-                    choice.need -= pick.pages;
-                    choice.fresh = choice.fresh.saturating_sub(pick.pages);
-                    new += pick.pages;
+            for Pick { part, pages } in picks {
+                let Some(row) = part else {
+                    parts.push(self.tape.extend(pages, item as u32));
+                    choice.need -= pages;
+                    choice.fresh = choice.fresh.saturating_sub(pages);
+                    new += pages;
                     continue;
                 };
+                let part = *self.tape.part(row);
                 let from = part.owner as usize;
                 let open = self.claims[from].open(choice.row).min(choice.need);
-                if open < pick.pages || part.pages < pick.pages || from == item {
+                if open < pages || part.pages < pages || from == item {
                     continue;
                 }
-                if part.pages > pick.pages {
-                    self.tape.split(pick.start, pick.pages);
-                    let rest = pick.start + pick.pages;
+                if part.pages > pages {
+                    let rest = self.tape.split(row, pages);
                     self.owned[from].push(rest);
                     for row in self.claims[from].entered() {
-                        rows[row as usize].pool.add(rest, part.pages - pick.pages);
+                        rows[row as usize].pool.add(rest, part.pages - pages);
                     }
                 }
-                let promised = self.claims[from].take(choice.row, pick.pages);
-                self.owned[from].retain(|start| *start != pick.start);
-                self.tape.hand_over(pick.start, item as u32);
+                let promised = self.claims[from].take(choice.row, pages);
+                self.owned[from].retain(|part| *part != row);
+                self.tape.hand_over(row, item as u32);
                 choice.promised -= promised;
-                choice.need -= pick.pages;
+                choice.need -= pages;
                 used += promised;
-                parts.push(pick.start);
+                parts.push(row);
             }
             if choice.need == need {
                 // Nothing fits any more, which the cover rules out: new pages are always right.
-                parts.push(self.tape.extend(need, item as u32).start);
+                parts.push(self.tape.extend(need, item as u32));
                 return (used, new + need);
             }
         }
@@ -196,21 +199,27 @@ impl Walk {
 
     /// Puts an item's parts behind its addresses: what belongs together stays together, and what
     /// goes on from the address before comes first.
-    fn settle(&mut self, item: usize, run: usize, before: Option<u64>, mut parts: Vec<u64>) {
-        parts.sort_unstable();
-        let first = before.and_then(|before| parts.iter().position(|start| *start == before + 1));
-        if let Some(first) = first {
-            let tape = &self.tape;
-            let end = (first + 1..parts.len()).find(|at| {
-                let last = parts[at - 1];
-                let end = last + tape.part(last).map_or(0, |part| part.pages);
-                parts[*at] != end || !tape.glued(end)
-            });
-            let end = end.unwrap_or(parts.len());
-            parts[..end].rotate_left(first);
+    fn settle(&mut self, item: usize, run: usize, next: Option<u64>, mut parts: PartRows) {
+        let tape = &mut self.tape;
+        if parts.len() > 1 {
+            parts.sort_unstable_by_key(|part| tape.part(*part).start);
+            let goes_on = |part: &PartRow| next == Some(tape.part(*part).start);
+            if let Some(first) = parts.iter().position(goes_on) {
+                let apart = |at: &usize| {
+                    let [before, part] = [parts[at - 1], parts[*at]];
+                    let touch = tape.part(before).end() == tape.part(part).start;
+                    !touch || tape.loss(part).is_none()
+                };
+                let end = (first + 1..parts.len()).find(apart).unwrap_or(parts.len());
+                parts[..end].rotate_left(first);
+            }
         }
-        let intervals = self.tape.take(item as u32, before, &parts);
-        self.owned[item] = intervals.iter().map(|interval| interval.start).collect();
-        self.behind[run] = intervals;
+        let parts = tape.take(item as u32, next, &parts);
+        let interval = |part: &PartRow| {
+            let Part { start, pages, .. } = *tape.part(*part);
+            Interval { start, pages }
+        };
+        self.behind[run] = parts.iter().map(interval).collect();
+        self.owned[item] = parts;
     }
 }
