@@ -97,6 +97,11 @@ impl Clocks {
         Some(self.rows[node.index()].place).filter(|place| place.chain != NONE)
     }
 
+    /// Whether every edge so far proves something: what is behind a node then is done with it.
+    pub(super) fn are_proven(&self) -> bool {
+        self.behind.is_none()
+    }
+
     /// What is completed when a node is.
     pub(super) fn done(&self, node: NodeRow) -> &[u32] {
         self.numbers(&self.done, node)

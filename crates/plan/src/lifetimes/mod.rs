@@ -109,6 +109,8 @@ impl Lifetimes {
     #[must_use]
     pub fn only(&self, wanted: impl Fn(&Lifetime) -> bool) -> Self {
         let mut some = Self::new(self.chains);
+        some.known.reserve(self.known.len());
+        some.needed.reserve(self.needed.len());
         for (number, block) in self.blocks.iter().enumerate().filter(|(_, block)| wanted(block)) {
             some.push(*block, self.known(number), self.needed(number));
         }

@@ -1,7 +1,10 @@
 //! From a journal to lifetimes.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
+use super::clocks::Place;
 use super::nodes::Nodes;
 use super::streams::{Moment, Rows, Stream};
 use super::{Lifetime, Lifetimes};
@@ -39,12 +42,13 @@ struct Live {
     outside: bool,
 }
 
-/// A block, with as many numbers as there were chains then.
+/// A block, and where its numbers lie: as many as there were chains then.
 #[derive(Debug)]
 struct Told {
     lifetime: Lifetime,
-    known: Vec<u32>,
-    needed: Vec<u32>,
+    known: Range<usize>,
+    /// Empty until it is freed.
+    needed: Range<usize>,
 }
 
 impl Lifetimes {
@@ -85,12 +89,16 @@ impl Lifetimes {
 struct Reader<'a> {
     nodes: Nodes<'a>,
     numbers: Map<StreamHandle, usize>,
+    /// The stream of the last fact that names one: the next one mostly names it too.
+    recent: Option<(StreamHandle, usize)>,
     streams: Vec<Stream>,
     /// How many of them have been looked at, and each stream's rank by first look.
     sights: u32,
     sight: Vec<Option<u32>>,
     live: Map<BlockNumber, Live>,
     told: Vec<Told>,
+    /// What the blocks know and need.
+    bounds: Vec<u32>,
 }
 
 impl<'a> Reader<'a> {
@@ -98,21 +106,27 @@ impl<'a> Reader<'a> {
         Self {
             nodes,
             numbers: new_map(),
+            recent: None,
             streams: Vec::new(),
             sights: 0,
             sight: Vec::new(),
             live: new_map(),
             told: Vec::with_capacity(blocks),
+            bounds: Vec::new(),
         }
     }
 
     fn stream(&mut self, handle: StreamHandle) -> usize {
+        if let Some((_, number)) = self.recent.filter(|(recent, _)| *recent == handle) {
+            return number;
+        }
         let next = self.streams.len();
         let number = *self.numbers.entry(handle).or_insert(next);
         if number == next {
             self.streams.push(Stream::default());
             self.sight.push(None);
         }
+        self.recent = Some((handle, number));
         number
     }
 
@@ -144,8 +158,10 @@ impl<'a> Reader<'a> {
             Entry::LastUse { block, stream } => {
                 let stream = self.stream(stream);
                 if let Some(live) = self.live.get(&block) {
-                    let last = Some(end(&self.streams[stream], live.at, at));
-                    self.set_use(block, Use { stream, last });
+                    let now = &self.streams[stream];
+                    let markers = now.terminals().collect();
+                    let last = End { at, markers, broken: now.broke(live.at) };
+                    self.set_use(block, Use { stream, last: Some(last) });
                 }
             }
             Entry::Outside { block } => {
@@ -181,20 +197,18 @@ impl<'a> Reader<'a> {
         (block, address, bytes): (BlockNumber, u64, u64),
         stream: usize,
     ) {
-        let mut known = vec![0; self.nodes.clocks.chains()];
-        self.streams[stream].know(&self.nodes, &mut known);
-        let place = (address, bytes);
         let sight = self.sighted(stream);
-        let lifetime = Lifetime::new(block, place, sight, false);
-        let live = Live {
-            row: self.told.len(),
-            at,
-            terminals: self.streams[stream].proving_terminals(),
-            uses: [Use { stream, last: None }].into_iter().collect(),
-            outside: false,
-        };
-        self.live.insert(block, live);
-        self.told.push(Told { lifetime, known, needed: Vec::new() });
+        let lifetime = Lifetime::new(block, (address, bytes), sight, false);
+        let known = self.bounds.len()..self.bounds.len() + self.nodes.clocks.chains();
+        self.bounds.resize(known.end, 0);
+        let own = &self.streams[stream];
+        own.know(&self.nodes, &mut self.bounds[known.clone()]);
+        let terminals = own.proving_terminals().collect();
+        let mut uses = SmallVec::new();
+        uses.push(Use { stream, last: None });
+        let row = self.told.len();
+        self.live.insert(block, Live { row, at, terminals, uses, outside: false });
+        self.told.push(Told { lifetime, known, needed: 0..0 });
     }
 
     fn free(&mut self, at: Moment, live: Live) {
@@ -209,37 +223,35 @@ impl<'a> Reader<'a> {
             told.lifetime.covered = false;
             return;
         }
-        let mut needed = vec![0; clocks.chains()];
-        let mut need = |rows: &Rows| {
-            for place in rows.iter().filter_map(|&node| clocks.place(node)) {
-                let number: &mut u32 = &mut needed[place.chain as usize];
-                *number = (*number).max(place.position);
-            }
-        };
-        need(&live.terminals);
+        let start = self.bounds.len();
+        self.bounds.resize(start + clocks.chains(), 0);
+        let (known, needed) = self.bounds.split_at_mut(start);
+        let known = &known[told.known.clone()];
+        told.needed = start..start + clocks.chains();
+        live.terminals.iter().for_each(|node| need(needed, clocks.place(*node)));
         let (mut worked, mut broken) = (false, SmallVec::<[_; 2]>::new());
         for (order, used) in live.uses.iter().enumerate() {
             let stream = &self.streams[used.stream];
-            let now;
-            let end = match &used.last {
-                Some(end) => end,
+            let (end, broke) = match &used.last {
+                Some(End { at, markers, broken }) => {
+                    markers.iter().for_each(|node| need(needed, clocks.place(*node)));
+                    (*at, *broken)
+                }
                 None => {
-                    now = end(stream, live.at, at);
-                    &now
+                    stream.terminals().for_each(|node| need(needed, clocks.place(node)));
+                    (at, stream.broke(live.at))
                 }
             };
-            need(&end.markers);
-            let mut gains = stream.gains(live.at, end.at);
-            let knows = |chain: u32| told.known.get(chain as usize).copied().unwrap_or(0);
-            worked |= gains.any(|gain| order == 0 || gain.position > knows(gain.chain));
-            if end.broken {
-                broken.push((used.stream, end.at));
+            let mut gains = stream.gains(live.at, end);
+            let knows = |chain: u32| known.get(chain as usize).copied().unwrap_or(0);
+            worked |= gains.any(|gain| order == 0 || gain.place.position > knows(gain.place.chain));
+            if broke {
+                broken.push((used.stream, end));
             }
         }
         for &(stream, end) in &broken {
             for gain in self.streams[stream].gains(live.at, end) {
-                let number = &mut needed[gain.chain as usize];
-                *number = (*number).max(gain.position);
+                need(needed, Some(gain.place));
             }
         }
         let Lifetime { worked: used, freed, covered, .. } = &mut told.lifetime;
@@ -248,9 +260,9 @@ impl<'a> Reader<'a> {
         *used = worked || !*covered;
         if !worked && !*covered {
             // It keeps its memory, but has no user that was seen: it precedes itself.
-            needed.clone_from(&told.known);
+            needed.fill(0);
+            needed[..known.len()].copy_from_slice(known);
         }
-        told.needed = needed;
     }
 
     fn finish(self) -> Lifetimes {
@@ -259,16 +271,21 @@ impl<'a> Reader<'a> {
         lifetimes.cut = self.nodes.clocks.is_cut();
         lifetimes.known.reserve(self.told.len() * chains);
         lifetimes.needed.reserve(self.told.len() * chains);
-        for Told { lifetime, mut known, mut needed } in self.told {
-            known.resize(chains, 0);
-            needed.resize(chains, 0);
-            lifetimes.push(lifetime, &known, &needed);
+        for (Told { lifetime, known, needed }, rows) in self.told.into_iter().zip(1..) {
+            lifetimes.blocks.push(lifetime);
+            lifetimes.known.extend_from_slice(&self.bounds[known]);
+            lifetimes.known.resize(rows * chains, 0);
+            lifetimes.needed.extend_from_slice(&self.bounds[needed]);
+            lifetimes.needed.resize(rows * chains, 0);
         }
         lifetimes
     }
 }
 
-/// What a stream has now, for a block that was allocated then.
-fn end(stream: &Stream, allocated: Moment, at: Moment) -> End {
-    End { at, markers: stream.terminals(), broken: stream.broke(allocated) }
+/// What is needed up to a place in its chain.
+fn need(needed: &mut [u32], place: Option<Place>) {
+    if let Some(Place { chain, position }) = place {
+        let number = &mut needed[chain as usize];
+        *number = (*number).max(position);
+    }
 }

@@ -16,8 +16,7 @@ pub(super) type Rows = SmallVec<[NodeRow; 4]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gain {
     at: Moment,
-    pub(super) chain: u32,
-    pub(super) position: u32,
+    pub(super) place: Place,
 }
 
 /// A node that a stream's next one would depend on.
@@ -61,27 +60,31 @@ impl Stream {
             let node = nodes.enter(terminal.node, stream);
             self.terminals.push(Terminal { node, proof, early });
         }
-        let clocks = &nodes.clocks;
+        let (clocks, terminals) = (&nodes.clocks, &self.terminals);
         for numbers in [&mut self.done, &mut self.behind] {
             numbers.clear();
             numbers.resize(clocks.chains(), 0);
         }
-        for &Terminal { node, .. } in &self.terminals {
-            unite(&mut self.done, clocks.done(node));
-            unite(&mut self.behind, clocks.behind(node));
-        }
+        terminals.iter().for_each(|it| unite(&mut self.done, clocks.done(it.node)));
+        let done = &self.done;
+        let behind = if clocks.are_proven() {
+            done
+        } else {
+            terminals.iter().for_each(|it| unite(&mut self.behind, clocks.behind(it.node)));
+            &self.behind
+        };
         let met = |&Terminal { node, .. }: &Terminal| {
-            let holds = |place: Place| self.done[place.chain as usize] >= place.position;
+            let holds = |place: Place| done[place.chain as usize] >= place.position;
             clocks.place(node).is_some_and(holds)
         };
         let mut broken = !old.iter().all(met);
         self.seen.resize(clocks.chains(), 0);
-        for (chain, seen) in self.seen.iter_mut().enumerate() {
-            let position = self.behind[chain];
+        for (chain, (seen, &position)) in self.seen.iter_mut().zip(behind).enumerate() {
             if position > *seen {
                 *seen = position;
-                self.gains.push(Gain { at, chain: chain as u32, position });
-                broken |= self.done[chain] < position;
+                let place = Place { chain: chain as u32, position };
+                self.gains.push(Gain { at, place });
+                broken |= done[chain] < position;
             }
         }
         if broken {
@@ -95,14 +98,14 @@ impl Stream {
     }
 
     /// The terminals.
-    pub(super) fn terminals(&self) -> Rows {
-        self.terminals.iter().map(|terminal| terminal.node).collect()
+    pub(super) fn terminals(&self) -> impl Iterator<Item = NodeRow> + '_ {
+        self.terminals.iter().map(|terminal| terminal.node)
     }
 
     /// The terminals whose edge to the next node proves something.
-    pub(super) fn proving_terminals(&self) -> Rows {
+    pub(super) fn proving_terminals(&self) -> impl Iterator<Item = NodeRow> + '_ {
         let proving = self.terminals.iter().filter(|terminal| terminal.proof != Proof::Nothing);
-        proving.map(|terminal| terminal.node).collect()
+        proving.map(|terminal| terminal.node)
     }
 
     /// Adds what is completed before the stream's next node starts.
