@@ -14,4 +14,5 @@ pub mod cover;
 pub mod layout;
 pub mod lifetimes;
 pub mod minimum;
+mod numbers;
 pub mod plan;

@@ -6,7 +6,7 @@
 //!
 //! [`Minimum::of`] finds it for the lifetimes of any capture.
 
-use crate::cover::{Cover, Item, Items};
+use crate::cover::{Heaviest, Item, Items};
 use crate::lifetimes::Lifetimes;
 use regraph_record::journal::BlockNumber;
 
@@ -44,11 +44,12 @@ impl Minimum {
                 rows.push(row);
             }
         }
-        let covered = Cover::new(&items);
-        let antichain: Vec<_> = covered.antichain.iter().map(|&item| rows[item as usize]).collect();
+        let heaviest = Heaviest::of(&items);
+        let antichain: Vec<_> =
+            heaviest.antichain.iter().map(|&item| rows[item as usize]).collect();
         let number = |&row: &usize| blocks[row].block;
         Self {
-            bytes: covered.minimum,
+            bytes: heaviest.minimum,
             thresholds: thresholds(lifetimes, &antichain).iter().map(number).collect(),
             antichain: antichain.iter().map(number).collect(),
             exact: lifetimes.is_exact(),

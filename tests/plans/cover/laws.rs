@@ -1,7 +1,7 @@
 //! What must hold of random captures.
 
 use proptest::prelude::*;
-use regraph_plan::cover::{Cover, Item, Items};
+use regraph_plan::cover::{Cover, Heaviest, Item, Items};
 
 use super::captures::{Capture, Step};
 use super::cover;
@@ -54,6 +54,26 @@ impl Boxes {
     fn minimum(&self) -> u64 {
         cover(&self.items()).minimum
     }
+
+    /// Each with those that follow it and are marked as one, and the first of each.
+    fn joined(&self, marked: &[bool]) -> (Self, Vec<usize>) {
+        let (mut joined, mut firsts) = (Self(Vec::new()), Vec::new());
+        for (at, part) in self.0.iter().enumerate() {
+            match joined.0.last_mut().filter(|_| marked[at]) {
+                Some((item, known, needed)) => {
+                    item.weight += part.0.weight;
+                    item.freed &= part.0.freed;
+                    known.iter_mut().zip(&part.1).for_each(|(one, other)| *one = *other.min(one));
+                    needed.iter_mut().zip(&part.2).for_each(|(one, other)| *one = *other.max(one));
+                }
+                None => {
+                    joined.0.push(part.clone());
+                    firsts.push(at);
+                }
+            }
+        }
+        (joined, firsts)
+    }
 }
 
 proptest! {
@@ -62,6 +82,31 @@ proptest! {
     #[test]
     fn it_is_the_heaviest_antichain(capture in capture(60)) {
         prop_assert_eq!(cover(&capture.items()).minimum, capture.minimum());
+    }
+
+    #[test]
+    fn what_flowed_may_flow_between_parts(capture in capture(60), mut random in chance()) {
+        let boxes = Boxes::of(&capture);
+        let mut marked: Vec<bool> = boxes.0.iter().map(|_| random.u8(..) < 200).collect();
+        let mut before: Option<(Vec<usize>, Heaviest)> = None;
+        for _ in 0..4 {
+            let (joined, firsts) = boxes.joined(&marked);
+            let items = joined.items();
+            let heaviest = match &before {
+                Some((wholes, heaviest)) => {
+                    let mut parts = vec![Vec::new(); wholes.len()];
+                    for (part, first) in (0..).zip(&firsts) {
+                        parts[wholes.partition_point(|whole| whole <= first) - 1].push(part);
+                    }
+                    heaviest.of_parts(&items, |item| &parts[item as usize])
+                }
+                None => Heaviest::of(&items),
+            };
+            let cover = cover(&items);
+            prop_assert_eq!((heaviest.minimum, &heaviest.antichain), (cover.minimum, &cover.antichain));
+            marked.iter_mut().for_each(|marked| *marked &= random.bool());
+            before = Some((firsts, heaviest));
+        }
     }
 
     #[test]

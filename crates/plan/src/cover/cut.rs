@@ -10,13 +10,17 @@ use super::{Cover, Entry, Row};
 
 /// The cover that a largest flow is.
 pub(super) fn read(network: &Network<'_>, levels: &Levels) -> Cover {
-    let minimum = u64::try_from(network.new_memory()).expect("the least memory fits in 64 bits");
-    let antichain = antichain(network, levels);
     let rows = (0..network.rows.count()).map(|row| pass_on(network, row)).collect();
-    Cover { minimum, antichain, rows }
+    Cover { minimum: minimum(network), antichain: antichain(network, levels), rows }
 }
 
-fn antichain(network: &Network<'_>, levels: &Levels) -> Vec<u32> {
+/// What is new.
+pub(super) fn minimum(network: &Network<'_>) -> u64 {
+    u64::try_from(network.new_memory()).expect("the least memory fits in 64 bits")
+}
+
+/// The antichain, in the order of its items.
+pub(super) fn antichain(network: &Network<'_>, levels: &Levels) -> Vec<u32> {
     let items = network.items.items();
     let chosen = |&item: &usize| {
         // Who never gives has all that it takes to spare.

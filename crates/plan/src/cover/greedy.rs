@@ -89,11 +89,7 @@ impl Known {
                 PeekMut::pop(first);
                 self.held -= 1;
             }
-            if amount > 0 {
-                network.left[item] -= amount;
-                network.wanted[position as usize] -= amount;
-                network.add(item, position, amount);
-            }
+            network.pass(item, position, amount);
         }
     }
 

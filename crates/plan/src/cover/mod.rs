@@ -11,10 +11,12 @@
 //! * `greedy`: the flow's start, within a per cent or two of its end.
 //! * `levels`, `flow`: from there to the largest flow.
 //! * `cut`: what comes out. `proof`: whether it is right, by the items alone.
+//! * [`Heaviest`]: the antichain alone, also of items that were parted since it was last asked for.
 
 mod cut;
 mod flow;
 mod greedy;
+mod heaviest;
 mod levels;
 mod network;
 mod proof;
@@ -22,8 +24,10 @@ mod rows;
 
 use std::ops::Range;
 
+pub use heaviest::Heaviest;
+
+use crate::numbers::{within, Lanes, Numbers};
 use network::Network;
-use rows::within;
 
 /// Something that takes memory while it is in use: a block, or pages of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +55,34 @@ impl Item {
 pub struct Items {
     chains: usize,
     items: Vec<Item>,
-    known: Vec<u32>,
-    needed: Vec<u32>,
-    /// By item: the chains outside which nothing is known, and nothing needed. Where launches prove
+    known: Numbers,
+    needed: Numbers,
+    /// By item: the lanes outside which nothing is known, and nothing needed. Where launches prove
     /// little there are as many chains as nodes, and an item knows few.
     known_in: Vec<Range<u32>>,
     needed_in: Vec<Range<u32>>,
+    /// By item: of what it needs, the number that is furthest beyond what it knows, and where it lies in its row. Who
+    /// does not know the item's last user does not know that, mostly.
+    marks: Vec<(u32, u32)>,
 }
 
 impl Items {
     /// None, with so many numbers each.
     pub fn new(chains: usize) -> Self {
-        Self { chains, ..Self::default() }
+        Self::with_capacity(chains, 0)
+    }
+
+    /// The same with room for so many items.
+    pub(crate) fn with_capacity(chains: usize, items: usize) -> Self {
+        Self {
+            chains,
+            items: Vec::with_capacity(items),
+            known: Numbers::new(chains, items),
+            needed: Numbers::new(chains, items),
+            known_in: Vec::with_capacity(items),
+            needed_in: Vec::with_capacity(items),
+            marks: Vec::with_capacity(items),
+        }
     }
 
     /// Adds one. What precedes it has been added before. What it knows is needed too: in a capture
@@ -71,14 +91,37 @@ impl Items {
     ///
     /// # Panics
     /// Panics unless `known` and `needed` have a number for each chain.
-    pub fn push(&mut self, mut item: Item, known: &[u32], needed: &[u32]) {
+    pub fn push(&mut self, item: Item, known: &[u32], needed: &[u32]) {
         assert_eq!((known.len(), needed.len()), (self.chains, self.chains), "a number a chain");
+        self.known.push(known);
+        self.needed.push(needed);
+        self.finish(item);
+    }
+
+    /// The same with numbers that lie in lanes already.
+    pub(crate) fn push_rows(&mut self, item: Item, known: &[Lanes], needed: &[Lanes]) {
+        self.known.push_row(known);
+        self.needed.push_row(needed);
+        self.finish(item);
+    }
+
+    /// Adds the item whose numbers were added.
+    fn finish(&mut self, mut item: Item) {
+        let row = self.items.len();
+        let (known, needed) = (self.known.row(row), self.needed.row_mut(row));
         item.freed &= !within(needed, known);
+        let (mut mark, mut most) = ((0, 0), 0);
+        let both = needed.as_flattened_mut().iter_mut().zip(known.as_flattened());
+        for (at, (needed, known)) in (0..).zip(both) {
+            *needed = (*needed).max(*known);
+            if *needed - known > most {
+                (mark, most) = ((at, *needed), *needed - known);
+            }
+        }
+        self.marks.push(mark);
         self.items.push(item);
-        self.known.extend_from_slice(known);
-        self.needed.extend(known.iter().zip(needed).map(|(known, needed)| *known.max(needed)));
-        self.known_in.push(chains_in(known));
-        self.needed_in.push(chains_in(&self.needed[self.needed.len() - self.chains..]));
+        self.known_in.push(self.known.used(row));
+        self.needed_in.push(self.needed.used(row));
     }
 
     /// How many numbers each has.
@@ -93,12 +136,12 @@ impl Items {
 
     /// What an item knows.
     pub fn known(&self, item: usize) -> &[u32] {
-        &self.known[item * self.chains..][..self.chains]
+        &self.known.row(item).as_flattened()[..self.chains]
     }
 
     /// What an item needs.
     pub fn needed(&self, item: usize) -> &[u32] {
-        &self.needed[item * self.chains..][..self.chains]
+        &self.needed.row(item).as_flattened()[..self.chains]
     }
 
     /// Whether memory may go from one to another.
@@ -109,26 +152,20 @@ impl Items {
     /// Whether one knows all that another needs, freed or not.
     #[inline]
     pub(super) fn needs_within(&self, earlier: usize, later: usize) -> bool {
-        let Range { start, end } = self.needed_in[earlier].clone();
-        let chains = start as usize..end as usize;
-        within(&self.needed(earlier)[chains.clone()], &self.known(later)[chains])
+        let (at, number) = self.marks[earlier];
+        if self.known.number(later, at) < number {
+            return false;
+        }
+        let lanes = self.needed_in[earlier].clone();
+        within(self.needed.part(earlier, lanes.clone()), self.known.part(later, lanes))
     }
 
     /// Whether one knows all that another knows.
     #[inline]
     pub(super) fn knows_within(&self, earlier: usize, later: usize) -> bool {
-        let Range { start, end } = self.known_in[earlier].clone();
-        let chains = start as usize..end as usize;
-        within(&self.known(earlier)[chains.clone()], &self.known(later)[chains])
+        let lanes = self.known_in[earlier].clone();
+        within(self.known.part(earlier, lanes.clone()), self.known.part(later, lanes))
     }
-}
-
-/// From the first chain with a number to the last.
-fn chains_in(numbers: &[u32]) -> Range<u32> {
-    let some = |number: &u32| *number > 0;
-    let start = numbers.iter().position(some).unwrap_or(0);
-    let end = numbers.iter().rposition(some).map_or(start, |last| last + 1);
-    start as u32..end as u32
 }
 
 /// Memory that an item gives to the first item of a row that may have it.

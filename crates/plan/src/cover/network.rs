@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::rows::Rows;
 use super::Items;
 
@@ -27,7 +29,7 @@ pub(super) struct Network<'a> {
     /// By position: what it takes from no item yet.
     pub(super) wanted: Vec<u64>,
     /// By position: what it takes. One may be there twice, and with nothing.
-    pub(super) taken: Vec<Vec<Flow>>,
+    pub(super) taken: Vec<SmallVec<[Flow; 2]>>,
 }
 
 impl<'a> Network<'a> {
@@ -39,7 +41,7 @@ impl<'a> Network<'a> {
         let left = left.collect();
         let wanted = |position| items.items()[rows.item(position)].weight;
         let wanted = (0..count as u32).map(wanted).collect();
-        Self { items, left, wanted, taken: vec![Vec::new(); count], rows }
+        Self { items, left, wanted, taken: vec![SmallVec::new(); count], rows }
     }
 
     /// Whether the item may give to that position.
@@ -73,6 +75,18 @@ impl<'a> Network<'a> {
         self.entry(item, low..high.min(positions.end))
     }
 
+    /// Lets flow what the item still has to give and the position still wants, and no more than that; returns how much.
+    pub(super) fn pass(&mut self, item: usize, position: u32, most: u64) -> u64 {
+        let wanted = &mut self.wanted[position as usize];
+        let amount = most.min(self.left[item]).min(*wanted);
+        if amount > 0 {
+            self.left[item] -= amount;
+            *wanted -= amount;
+            self.add(item, position, amount);
+        }
+        amount
+    }
+
     /// Lets more flow.
     #[inline]
     pub(super) fn add(&mut self, item: usize, position: u32, amount: u64) {
@@ -88,6 +102,9 @@ impl<'a> Network<'a> {
     /// Everybody once, and only those who give something.
     pub(super) fn tidy(&mut self) {
         for taken in &mut self.taken {
+            if matches!(taken[..], [] | [Flow { amount: 1.., .. }]) {
+                continue;
+            }
             taken.sort_unstable_by_key(|flow| flow.from);
             taken.dedup_by(|next, first| {
                 let same = next.from == first.from;

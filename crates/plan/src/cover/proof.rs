@@ -4,7 +4,6 @@
 //! another, so less is not enough. In a row who precedes an item precedes all later ones: of the
 //! antichain's items in a row it is enough to look at the last.
 
-use super::rows::within;
 use super::{Cover, Items, Row};
 
 impl Cover {
@@ -34,8 +33,7 @@ impl Cover {
                 if item >= count || std::mem::replace(&mut seen[item], true) {
                     return None;
                 }
-                let known = items.known(item);
-                if before.is_some_and(|before| !within(items.known(before), known)) {
+                if before.is_some_and(|before| !items.knows_within(before, item)) {
                     return None;
                 }
                 before = Some(item);

@@ -27,19 +27,6 @@ pub(super) struct Rows {
     rows: Vec<u32>,
 }
 
-/// Whether `known` holds all of `needed`, number by number.
-#[inline]
-pub(super) fn within(needed: &[u32], known: &[u32]) -> bool {
-    // Some at a time, without a branch each.
-    const LANES: usize = 8;
-    let all = |(needed, known): (&[u32], &[u32])| {
-        needed.iter().zip(known).fold(true, |all, (needed, known)| all & (needed <= known))
-    };
-    let (needed, known) = (needed.chunks_exact(LANES), known.chunks_exact(LANES));
-    let rest = (needed.remainder(), known.remainder());
-    needed.zip(known).all(all) && all(rest)
-}
-
 impl Rows {
     /// Splits the items.
     ///

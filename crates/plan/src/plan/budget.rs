@@ -24,7 +24,7 @@ const TRIED: [u64; 3] = [100, 50, 0];
 const QUICK: usize = 3;
 /// With more runs than this only the first is tried.
 const MANY: usize = 8192;
-/// How often the joints are tried for one amount of memory. Each try takes as long as some ten mappings.
+/// How often the joints are tried for one amount of memory. Each try takes a cover and tries of its own.
 const TRIES: usize = 8;
 /// How many runs these tries have together at most.
 const COVERED: usize = 100_000;
@@ -67,11 +67,12 @@ pub(super) fn within(runs: &Runs, budget: usize, most: u64) -> Found {
             exact = other;
         }
     }
+    if exact.mappings.len() <= budget {
+        exact.mark(runs);
+        return Found { layout: exact, minimum, over: false };
+    }
     let joints = joints(runs);
     let mut search = Search { runs, joints: &joints, budget, most, best: None };
-    if search.offer(exact) {
-        return search.found(minimum);
-    }
     for worth in WORTH {
         search.offer(best(runs, &order, &least, Some(worth), most, TRIED.len()));
     }
@@ -204,8 +205,8 @@ fn apart(runs: &Runs, joints: &[u32], most: u64) -> Layout {
 /// of them first those that can be joined at the least cost.
 fn joints(runs: &Runs) -> Vec<u32> {
     let known = |one: usize, other: usize| -> u64 {
-        let known = runs.known(one).iter().zip(runs.known(other));
-        known.map(|(one, other)| u64::from(*one.min(other))).sum()
+        let [one, other] = [one, other].map(|run| runs.known(run).as_flattened().iter());
+        one.zip(other).map(|(one, other)| u64::from(*one.min(other))).sum()
     };
     let span = |one, other| runs.end_of_both(one, other).saturating_sub(known(one, other));
     let longer = |one: usize, other: usize| {

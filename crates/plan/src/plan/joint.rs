@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::pages::{gives, occupies, Runs};
-use crate::cover::Cover;
+use crate::cover::Heaviest;
 use crate::lifetimes::Lifetimes;
 
 /// No aligned line of so many bytes is in use at two addresses at the same time.
@@ -77,16 +77,16 @@ impl Joint {
         for _ in 0..ROUNDS {
             let runs = Runs::new(lifetimes, granularity, &joined);
             let order = runs.order();
-            let cover = Cover::new(&runs.items(&order));
+            let heaviest = Heaviest::of(&runs.items(&order));
             let mut needed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-            for item in cover.antichain {
+            for item in heaviest.antichain {
                 let run = &runs.runs()[order[item as usize] as usize];
                 for (page, set) in self.within(run.first, run.end()) {
                     needed.entry(set).or_default().push(page);
                 }
             }
-            if best.as_ref().is_none_or(|best| cover.minimum < best.0) {
-                best = Some((cover.minimum, runs));
+            if best.as_ref().is_none_or(|best| heaviest.minimum < best.0) {
+                best = Some((heaviest.minimum, runs));
             }
             let before = joined.sets.len();
             for (set, pages) in needed.into_iter().filter(|(_, pages)| pages.len() > 1) {

@@ -30,7 +30,7 @@ pub use cost::Costs;
 
 use std::time::Duration;
 
-use crate::cover::Cover;
+use crate::cover::Heaviest;
 use crate::lifetimes::Lifetimes;
 use regraph_record::policy::PlanShare;
 
@@ -45,7 +45,7 @@ use pages::Runs;
 /// Panics if the granularity is 0.
 pub fn least(lifetimes: &Lifetimes, granularity: u64) -> u64 {
     let runs = Runs::new(lifetimes, granularity, &Joint::default());
-    Cover::new(&runs.items(&runs.order())).minimum * granularity
+    Heaviest::of(&runs.items(&runs.order())).minimum * granularity
 }
 
 /// What a plan may come to.

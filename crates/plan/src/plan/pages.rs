@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cover::{Item, Items};
 use crate::lifetimes::{Lifetime, Lifetimes};
+use crate::numbers::{within, Lanes, Numbers};
 
 use super::joint::Joint;
 
@@ -36,8 +37,8 @@ pub(super) struct Runs {
     runs: Vec<Run>,
     /// By run: the other pages of addresses that lie on the same page of memory, if it is a joint one.
     also: Vec<Vec<u64>>,
-    known: Vec<u32>,
-    needed: Vec<u32>,
+    known: Numbers,
+    needed: Numbers,
 }
 
 impl Runs {
@@ -45,31 +46,31 @@ impl Runs {
     /// same pages one after the other.
     pub fn new(lifetimes: &Lifetimes, granularity: u64, joint: &Joint) -> Self {
         let blocks = lifetimes.blocks();
-        let mut runs = Self {
-            chains: lifetimes.chains(),
-            runs: Vec::with_capacity(blocks.len()),
-            also: Vec::with_capacity(blocks.len()),
-            known: Vec::with_capacity(blocks.len() * lifetimes.chains()),
-            needed: Vec::with_capacity(blocks.len() * lifetimes.chains()),
+        let mut runs = Self::with_capacity(lifetimes.chains(), blocks.len());
+        // By page; at one page blocks end before others begin.
+        let edge_at = |page: u64, begins: bool, block: usize| {
+            u128::from(page) << 64 | u128::from(begins) << 32 | block as u128
         };
-        // Where blocks begin and end: at a page, whether it begins, which.
-        let mut edges = Vec::with_capacity(2 * blocks.len());
+        let mut edges: Vec<u128> = Vec::with_capacity(2 * blocks.len());
         for (number, block) in blocks.iter().enumerate().filter(|(_, block)| occupies(block)) {
-            edges.push((block.address / granularity, true, number));
-            edges.push(((block.address + (block.bytes - 1)) / granularity + 1, false, number));
+            let end = (block.address + (block.bytes - 1)) / granularity + 1;
+            edges.push(edge_at(block.address / granularity, true, number));
+            edges.push(edge_at(end, false, number));
         }
         edges.sort_unstable();
         let mut here: Vec<usize> = Vec::new();
         // By set of a joint page: its run.
         let mut sets: BTreeMap<u32, usize> = BTreeMap::new();
+        let page_of = |edge: u128| (edge >> 64) as u64;
         let mut edges = edges.into_iter().peekable();
-        while let Some((page, begins, number)) = edges.next() {
+        while let Some(edge) = edges.next() {
+            let (page, begins, number) = (page_of(edge), edge >> 32 & 1 == 1, edge as u32 as usize);
             if begins {
                 here.push(number);
             } else {
                 here.retain(|&other| other != number);
             }
-            let next = edges.peek().map_or(page, |&(next, ..)| next);
+            let next = edges.peek().map_or(page, |&next| page_of(next));
             if next > page && !here.is_empty() {
                 let mut from = page;
                 for (page, set) in joint.within(page, next) {
@@ -92,6 +93,17 @@ impl Runs {
         runs
     }
 
+    /// None, and room for so many.
+    fn with_capacity(chains: usize, runs: usize) -> Self {
+        Self {
+            chains,
+            runs: Vec::with_capacity(runs),
+            also: Vec::with_capacity(runs),
+            known: Numbers::new(chains, runs),
+            needed: Numbers::new(chains, runs),
+        }
+    }
+
     /// Adds pages that these blocks have, as a run behind all that are there or to one of them.
     fn add(
         &mut self,
@@ -108,17 +120,13 @@ impl Runs {
                 Some(at) => self.merge(at, &run, known, needed),
                 None => {
                     at = Some(self.runs.len());
-                    self.push(run, known, needed);
+                    self.runs.push(run);
                     self.also.push(Vec::new());
+                    self.known.push(known);
+                    self.needed.push(needed);
                 }
             }
         }
-    }
-
-    fn push(&mut self, run: Run, known: &[u32], needed: &[u32]) {
-        self.runs.push(run);
-        self.known.extend_from_slice(known);
-        self.needed.extend_from_slice(needed);
     }
 
     /// A run's pages are in use for these too.
@@ -128,11 +136,10 @@ impl Runs {
             (run.block, run.stream) = (other.block, other.stream);
         }
         run.freed &= other.freed;
-        let range = at * self.chains..(at + 1) * self.chains;
-        for (own, known) in self.known[range.clone()].iter_mut().zip(known) {
+        for (own, known) in self.known.row_mut(at).as_flattened_mut().iter_mut().zip(known) {
             *own = (*own).min(*known);
         }
-        for (own, needed) in self.needed[range].iter_mut().zip(needed) {
+        for (own, needed) in self.needed.row_mut(at).as_flattened_mut().iter_mut().zip(needed) {
             *own = (*own).max(*needed);
         }
     }
@@ -161,24 +168,19 @@ impl Runs {
     }
 
     /// What a run knows.
-    pub fn known(&self, run: usize) -> &[u32] {
-        &self.known[run * self.chains..][..self.chains]
+    pub fn known(&self, run: usize) -> &[Lanes] {
+        self.known.row(run)
     }
 
     /// What a run needs.
-    pub fn needed(&self, run: usize) -> &[u32] {
-        &self.needed[run * self.chains..][..self.chains]
+    pub fn needed(&self, run: usize) -> &[Lanes] {
+        self.needed.row(run)
     }
 
-    /// Whether a run precedes one of others, or that one precedes it.
-    pub fn are_in_order(&self, run: usize, others: &Self, other: usize) -> bool {
-        let within =
-            |one: &[u32], other: &[u32]| one.iter().zip(other).all(|(it, most)| it <= most);
-        let precedes = |(runs, run): (&Self, usize), known: &[u32]| {
-            let (own, needed) = (runs.known(run), runs.needed(run));
-            runs.runs[run].freed && within(needed, known) && within(own, known)
-        };
-        precedes((self, run), others.known(other)) || precedes((others, other), self.known(run))
+    /// Whether a run precedes one of others.
+    pub fn precedes(&self, run: usize, others: &Self, other: usize) -> bool {
+        let known = others.known(other);
+        self.runs[run].freed && within(self.needed(run), known) && within(self.known(run), known)
     }
 
     /// When the pages of two runs are free again: the sum of what they need. Never is late.
@@ -186,8 +188,8 @@ impl Runs {
         if !(self.runs[run].freed && self.runs[other].freed) {
             return u64::from(u32::MAX) * self.chains as u64;
         }
-        let needed = self.needed(run).iter().zip(self.needed(other));
-        needed.map(|(one, other)| u64::from(*one.max(other))).sum()
+        let [one, other] = [run, other].map(|run| self.needed(run).as_flattened().iter());
+        one.zip(other).map(|(one, other)| u64::from(*one.max(other))).sum()
     }
 
     /// The runs in the order of their allocation. What precedes another comes before it: all its
@@ -200,10 +202,10 @@ impl Runs {
 
     /// The runs as items, in the order given.
     pub fn items(&self, order: &[u32]) -> Items {
-        let mut items = Items::new(self.chains);
+        let mut items = Items::with_capacity(self.chains, order.len());
         for run in order.iter().map(|run| *run as usize) {
             let Run { pages, stream, freed, .. } = self.runs[run];
-            items.push(Item::new(pages, stream, freed), self.known(run), self.needed(run));
+            items.push_rows(Item::new(pages, stream, freed), self.known(run), self.needed(run));
         }
         items
     }
@@ -211,14 +213,17 @@ impl Runs {
     /// The same pages with each marked run joined to the one before it, which it touches: such a
     /// run is taken and given as a whole.
     pub fn joined(&self, marked: &[bool]) -> Self {
-        let mut runs = Self { chains: self.chains, ..Self::default() };
+        let mut runs = Self::with_capacity(self.chains, self.runs.len());
         for (at, run) in self.runs.iter().enumerate() {
             if marked[at] {
                 let last = runs.runs.len() - 1;
-                runs.merge(last, run, self.known(at), self.needed(at));
+                let (known, needed) = (self.known(at), self.needed(at));
+                runs.merge(last, run, known.as_flattened(), needed.as_flattened());
                 runs.runs[last].pages += run.pages;
             } else {
-                runs.push(*run, self.known(at), self.needed(at));
+                runs.runs.push(*run);
+                runs.known.push_row(self.known(at));
+                runs.needed.push_row(self.needed(at));
                 runs.also.push(self.also[at].clone());
             }
         }

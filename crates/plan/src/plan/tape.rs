@@ -189,7 +189,8 @@ impl Tape {
     /// Nothing holds the pages before and at a page together any more, if a part ends there.
     pub fn part_at(&mut self, page: u64) {
         let at_end = page == self.end();
-        let before = if at_end { self.last } else { self.at(page).and_then(|row| self.part(row).before) };
+        let before =
+            if at_end { self.last } else { self.at(page).and_then(|row| self.part(row).before) };
         if let Some(before) = before {
             self.part_behind(before);
         }
