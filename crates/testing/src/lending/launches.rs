@@ -266,9 +266,11 @@ impl<P: Program> World<'_, P> {
         self.work(stream, &[], &places);
     }
 
-    /// Makes a stream come after all launches, whichever pool they are of. False where that cannot be.
+    /// Makes a stream come after all launches, whichever pool they are of, also of graphs that are gone: what these read
+    /// of other pools is the host's to wait for. False where that cannot be.
     pub(super) fn follow_launches(&self, stream: usize) -> bool {
-        let last: Vec<StreamHandle> = self.graphs.iter().filter_map(|it| it.last).collect();
+        let last = self.graphs.iter().filter_map(|it| it.last);
+        let last: Vec<StreamHandle> = last.chain(self.gone.iter().copied()).collect();
         if last.iter().any(|&it| self.is_capturing(it)) {
             return false;
         }
@@ -314,8 +316,9 @@ impl<P: Program> World<'_, P> {
 
     fn drop_graph(&mut self, number: u64, gone: &mut Vec<Output>) {
         let Some(row) = self.row_of(number) else { return };
-        let Made { lease, graph, executable, outputs, .. } = self.graphs.remove(row);
+        let Made { lease, graph, executable, outputs, last, .. } = self.graphs.remove(row);
         drop(lease);
+        self.gone.extend(last);
         self.handles.push((graph, executable));
         self.path.retain(|&it| it != number);
         gone.extend(outputs);

@@ -87,6 +87,8 @@ struct World<'a, P: Program> {
     saved: Vec<Saved>,
     /// Graphs that are gone from their pools, and may run still.
     handles: Vec<(GraphHandle, ExecutableHandle)>,
+    /// Where these were launched last.
+    gone: Vec<StreamHandle>,
     tag: u64,
     made: u64,
     flawed: bool,
@@ -179,6 +181,7 @@ impl<'a, P: Program> World<'a, P> {
             blocks: Vec::new(),
             saved: Vec::new(),
             handles: Vec::new(),
+            gone: Vec::new(),
             tag: 0,
             made: 0,
             flawed: flaw.is_some(),
@@ -211,6 +214,7 @@ impl<'a, P: Program> World<'a, P> {
             return false;
         }
         let done = self.driver.synchronize();
+        self.gone.clear();
         let wrong = self.driver.take_wrong_tags().expect("the device answers");
         self.judge(done.is_ok() && wrong == 0, "kernels found wrong tags");
         true

@@ -85,8 +85,13 @@ impl<P: Program> World<'_, P> {
         self.homes.iter_mut().for_each(|home| home.lending[slot] = None);
         let old = self.streams[slot];
         let uses = |it: &&Borrowed| it.stream == old && !it.ended && it.written;
-        let used: Vec<Tagged> = self.blocks.iter().filter(uses).map(|it| it.place).collect();
-        used.into_iter().for_each(|place| self.work(slot, &[place], &[]));
+        let used: Vec<(Tagged, Kind)> =
+            self.blocks.iter().filter(uses).map(|it| (it.place, it.kind)).collect();
+        used.iter().for_each(|(place, _)| self.work(slot, &[*place], &[]));
+        if used.iter().any(|(_, kind)| matches!(kind, Kind::Output { .. })) {
+            // As of every output, the host orders its uses before the launches of older graphs.
+            self.all_follow(slot);
+        }
         match self.engine.retire_stream(old) {
             Ok(()) => {}
             Err(Error::StreamInUse { .. }) => return Ok(()),
