@@ -11,7 +11,8 @@
 //! no other graph uses it. Once no addresses lie on a piece it goes back to the driver ([`release`]).
 //!
 //! * [`fresh`], [`space`]: addresses for a block; [`stretch`], [`gaps`]: what lies on pages that blocks have had;
-//!   [`knowers`]: which streams may have free ones; [`learners`]: whose blocks share pages; [`laid`]: addresses of a layout.
+//!   [`knowers`]: which streams may have free ones; [`learners`]: whose blocks share pages; [`laid`]: addresses of
+//!   a layout.
 //! * [`ends`], [`views`]: pages of addresses that are to lie on one page of memory at the same time; [`scratch`]: what
 //!   lies behind them for the time being.
 //! * [`bind`]: a plan carried out; [`release`]: memory and addresses that no block and no graph needs

@@ -1,12 +1,12 @@
 //! What is free of the addresses that a capture's blocks have had, and for whom.
 //!
 //! Physical memory comes by pages, so what counts is how many pages are in use. A page that holds a
-//! block that is live, or not proven to be done with, is in use anyway: further blocks of its stream, and of those
-//! that it waits for and that wait for it (`learners`), go into its gaps, or begin in the gap at its end, or end in that at its beginning: where
-//! something lies already that will never be known of, else beside the most live blocks. All other pages that a
-//! block needs are taken anew. A block that is smaller than a page has one of its own, which comes free with it, unless
-//! more pages would come into use than there ever were: then it begins in a gap at a page's end and goes on behind it,
-//! and the next one finds in one piece what both leave over.
+//! block that is live, or not proven to be done with, is in use anyway. Further blocks of its stream, and of those
+//! that it waits for and that wait for it (`learners`), go into its gaps: where something lies already that will
+//! never be known of, else beside the most live blocks. Or they begin in the gap at its end, or end in the one at
+//! its beginning. All other pages that a block needs are taken anew. A block that is smaller than a page has one of
+//! its own, which comes free with it, unless more pages would come into use than there ever were: then it begins in
+//! a gap at a page's end and goes on behind it, and the next one finds in one piece what both leave over.
 //!
 //! Whether a block's pages lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
