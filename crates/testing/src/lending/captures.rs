@@ -182,11 +182,12 @@ impl<P: Program> World<'_, P> {
         for stream in block.readers.iter().copied().chain([block.stream]) {
             match self.streams.iter().position(|&it| it == stream && it != handle) {
                 Some(slot) => self.all_follow(slot),
-                None => self.streams.iter().filter(|&&it| it != handle).for_each(|&it| {
-                    if stream != handle {
-                        self.wait(it, stream);
-                    }
-                }),
+                None if stream != handle => {
+                    let others = self.streams.iter().filter(|&&it| it != handle);
+                    others.for_each(|&it| self.wait(it, stream));
+                    self.open.iter_mut().for_each(|open| open.behind.push(stream));
+                }
+                None => {}
             }
         }
         self.record(&[block.place], &[]);
