@@ -193,7 +193,8 @@ impl<P: Program> World<'_, P> {
         stream: usize,
         u: &mut Unstructured<'_>,
     ) -> Result<()> {
-        if !self.join_users(row, stream) {
+        // Graphs of other pools that read what lay there are their host's to wait for.
+        if (self.crossed && !self.follow_launches(stream)) || !self.join_users(row, stream) {
             return Ok(());
         }
         self.restart();
