@@ -214,7 +214,12 @@ impl<P: Program> World<'_, P> {
         match self.graphs.iter().position(newer) {
             // In the launch of a graph that has no part in it: the next one comes after its uses.
             Some(graph) if !lives && (!self.crossed || self.follow_launches(other)) => {
+                let id = block.id;
                 self.launch_freeing(graph, other, block);
+                if self.blocks.iter().any(|it| it.id == id) {
+                    // Refused, so it lives on: who uses it next comes after.
+                    self.all_follow(stream);
+                }
             }
             _ => self.free_block(&block),
         }
