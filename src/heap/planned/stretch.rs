@@ -121,12 +121,15 @@ impl Stretch {
         bytes: u64,
         proof: Proof<'a>,
     ) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let mut begin = None;
         let gap = &self.parts[self.first_from(start)..self.first_from(end)];
-        let runs = gap.chunk_by(move |part, next| part.is_for(proof) == next.is_for(proof));
-        runs.filter_map(move |run| {
-            let (first, last) = (run.first()?, run.last()?);
-            let left_over = (last.end - first.start).checked_sub(bytes)?;
-            first.is_for(proof).then_some((first.start, left_over))
+        gap.iter().filter_map(move |part| {
+            if !part.is_for(proof) {
+                begin = None;
+                return None;
+            }
+            let begin = *begin.get_or_insert(part.start);
+            Some((begin, (part.end - begin).checked_sub(bytes)?))
         })
     }
 
