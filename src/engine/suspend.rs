@@ -231,11 +231,13 @@ impl<D: Driver> Engine<D> {
         contents: &mut dyn Contents,
     ) -> Result<u64, Error> {
         let number = contents.number();
-        let came = self
-            .change(|locked| locked.resume_pools(pools, Some(contents), "wake"))
-            .inspect_err(|error| self.count_out_of_memory(error))?;
-        self.set_asleep(tags, number, false)?;
-        Ok(came)
+        // In one step: a region is never called asleep whose pools may be launched.
+        let came = self.change(|locked| {
+            let came = locked.resume_pools(pools, Some(contents), "wake")?;
+            locked.state.set_asleep(tags, number, false);
+            Ok(came)
+        });
+        came.inspect_err(|error| self.count_out_of_memory(error))
     }
 
     /// Notes that regions sleep, or sleep no more. What has no memory in them goes and comes with that: pools that

@@ -675,8 +675,8 @@ fn threads_launch_while_regions_sleep_and_wake() {
             let stream = h.drivers[0].create_stream().unwrap();
             for _ in 0..200 {
                 if let Ok(_launch) = h.plugin.begin_launch(GRAPHS, "replay") {
-                    // A region that wakes may be called asleep for a moment after its memory is there.
                     std::thread::yield_now();
+                    assert!(!h.plugin.is_asleep("graphs").unwrap());
                     let regions = h.plugin.regions(0);
                     let graphs = regions.iter().find(|it| &*it.tag == "graphs").unwrap();
                     assert_eq!(graphs.asleep_bytes, 0);

@@ -276,9 +276,13 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownRegion`]; those of that call. Regions of devices that were done before are awake then.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.known_regions(tags, "wake")?;
-        let came = self.devices().map(|device| device.wake(tags)).sum::<Result<u64, Error>>()?;
-        self.set_asleep(tags, false);
-        Ok(came)
+        // First: a device that is made meanwhile has them awake, and none that is awake is called asleep.
+        let turned = self.set_asleep(tags, false);
+        let came = self.devices().map(|device| device.wake(tags)).sum::<Result<u64, Error>>();
+        came.inspect_err(|_| {
+            let turned: Vec<&str> = turned.iter().map(|tag| &**tag).collect();
+            self.set_asleep(Some(&turned), true);
+        })
     }
 
     /// The figures of a device's regions, in the order of their tags; none of one that nothing was asked of.
