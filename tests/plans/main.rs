@@ -17,5 +17,5 @@ mod paged;
 mod plan;
 mod plan_faults;
 mod plan_safety;
-mod scaled;
+mod recorded;
 mod twice;

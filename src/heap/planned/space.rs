@@ -70,11 +70,12 @@ pub(super) struct Space {
     /// Gaps in those of `used`.
     gaps: Gaps,
     /// Where two pages meet that blocks may have a part of, and none lies at the end of the one or at the beginning of
-    /// the other.
+    /// the other. Some may be gone meanwhile: nothing is free at them then.
     seams: BTreeSet<u64>,
-    /// How many pages have live blocks, and the most that ever had. Not counted once the capture is over.
-    in_use: u64,
-    most_in_use: u64,
+    /// How many pages a live block has alone. Not counted once the capture is over.
+    alone: u64,
+    /// The most pages that ever had live blocks.
+    most_used: u64,
     /// Pages that lie on the same memory: only one of each is above.
     views: Views,
     learners: Learners,
@@ -174,8 +175,8 @@ impl Space {
             idle: Vec::new(),
             gaps: Gaps::default(),
             seams: BTreeSet::new(),
-            in_use: 0,
-            most_in_use: 0,
+            alone: 0,
+            most_used: 0,
             views: Views::default(),
             learners: Learners::default(),
             changes: Changes::default(),
@@ -212,7 +213,7 @@ impl Space {
     /// The best place for a block of `bytes`; new addresses of its stream begin at `fresh`.
     pub(super) fn find(&mut self, asker: &Asker<'_>, bytes: u64, fresh: u64) -> Spot {
         let pages = bytes.div_ceil(self.unit);
-        let (mut free, kept) = self.free(asker);
+        let (mut free, mixed) = self.free(asker);
         let given = free.iter().filter_map(|free| Some((free.owner?, free.knowers)));
         self.learners.note(asker.stream, given);
         let streams = if asker.shares { asker.order.seen() } else { 0 };
@@ -226,8 +227,8 @@ impl Space {
         for stream in peers.streams().filter(|_| bytes < self.unit) {
             let gaps = self.gaps.of(stream, bytes).iter().take(LOOKS);
             let used = gaps.map(|&(size, start)| (self.used_around(start), (start, start + size)));
-            let kept = self.kept_of(&kept, stream).map(|page| (Some(page), page.extent()));
-            for (page, gap) in used.chain(kept) {
+            let mixed = self.mixed_of(&mixed, stream).map(|page| (Some(page), page.extent()));
+            for (page, gap) in used.chain(mixed) {
                 if best.0 == Cost::default() {
                     break;
                 }
@@ -239,7 +240,7 @@ impl Space {
             self.offer(open, (bytes, asker.beside), fresh, &mut best);
         }
         if asker.beside {
-            self.look_beside((asker, peers, &kept), bytes, fresh, &mut best);
+            self.look_beside((asker, peers, &mixed), bytes, fresh, &mut best);
         }
         Spot { joint: asker.beside, ..best.1 }
     }
@@ -298,7 +299,7 @@ impl Space {
     /// Looks at new addresses whose ends lie on pages that are in use.
     fn look_beside(
         &self,
-        (asker, peers, kept): (&Asker<'_>, Peers, &[usize]),
+        (asker, peers, mixed): (&Asker<'_>, Peers, &[usize]),
         bytes: u64,
         fresh: u64,
         best: &mut (Cost, Spot),
@@ -307,7 +308,7 @@ impl Space {
         let in_use = peers.streams().flat_map(|stream| {
             let gaps = self.gaps.of(stream, 1).iter().rev();
             let used = gaps.filter_map(|&(_, start)| self.used_around(start));
-            self.kept_of(kept, stream).rev().chain(used)
+            self.mixed_of(mixed, stream).rev().chain(used)
         });
         let in_use = in_use.map(|page| (page.extent().0, page)).filter(|it| seen.insert(it.0));
         let (mut starts, mut ends) = (Vec::new(), Vec::new());
@@ -328,19 +329,24 @@ impl Space {
         });
     }
 
+    /// How many pages have live blocks.
+    fn pages_used(&self) -> u64 {
+        self.used.len() as u64 + self.alone
+    }
+
     /// The page in use that an address is of.
     fn used_around(&self, address: u64) -> Option<&Stretch> {
         self.used.get(&(address / self.unit * self.unit))
     }
 
     /// Those of some rows of `idle` that are a stream's.
-    fn kept_of<'a>(
+    fn mixed_of<'a>(
         &'a self,
-        kept: &'a [usize],
+        mixed: &'a [usize],
         stream: usize,
     ) -> impl DoubleEndedIterator<Item = &'a Stretch> {
-        let kept = kept.iter().map(|&row| &self.idle[row].pages);
-        kept.filter(move |pages| pages.owner().is_some_and(|owner| owner.index() == stream))
+        let mixed = mixed.iter().map(|&row| &self.idle[row].pages);
+        mixed.filter(move |pages| pages.owner().is_some_and(|owner| owner.index() == stream))
     }
 
     /// A page that is in use, and that of one of these streams.
@@ -358,7 +364,7 @@ impl Space {
     fn offer(&self, open: Open, (bytes, beside): (u64, bool), fresh: u64, best: &mut (Cost, Spot)) {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
-        let grows = bytes < self.unit && self.in_use >= self.most_in_use;
+        let grows = bytes < self.unit && self.pages_used() >= self.most_used;
         let mut at = |address: u64, waste: Option<u64>| {
             let there = (end - first) / self.unit;
             let last = address + bytes;
@@ -411,7 +417,7 @@ impl Space {
     /// part of. Both by address.
     fn free(&mut self, asker: &Asker<'_>) -> (List<Free>, List<usize>) {
         let others = self.changes.others(asker.order, asker.stream);
-        let (mut free, mut kept) = (List::new(), List::new());
+        let (mut free, mut mixed) = (List::new(), List::new());
         for (row, idle) in self.idle.iter_mut().enumerate() {
             idle.knowers.heed(&others);
             if idle.is_for(asker) {
@@ -421,10 +427,10 @@ impl Space {
                 let (address, end) = pages.extent();
                 free.push(Free { address, end, knowers, owner: pages.owner() });
             } else if idle.pages.is_mixed() {
-                kept.push(row);
+                mixed.push(row);
             }
         }
-        (free, kept)
+        (free, mixed)
     }
 
     /// Forgets so many bytes of free pages, those first that the fewest streams may come to have, then those that the
@@ -467,7 +473,7 @@ impl Space {
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
-            self.in_use += (last - first) / unit;
+            self.alone += (last - first) / unit;
             self.cut(first);
             self.cut(last);
             let within = self.idle_from(first)..self.idle_from(last);
@@ -486,7 +492,6 @@ impl Space {
                 let none = || Stretch::idle((page, page + unit), None, Markers::new());
                 let pages = pages.unwrap_or_else(none).owned_by(stream, joint);
                 self.used.insert(page, pages);
-                self.in_use += 1;
             }
             let Some(it) = self.used.get_mut(&page) else { continue };
             let (owner, gap) = (it.owner(), it.occupy(place, &mut beneath));
@@ -495,7 +500,7 @@ impl Space {
             self.gaps.insert(owner, (place.1, gap.1));
             self.note_seams(page);
         }
-        self.most_in_use = self.most_in_use.max(self.in_use);
+        self.most_used = self.most_used.max(self.pages_used());
         beneath
     }
 
@@ -518,14 +523,13 @@ impl Space {
             if gap != it.extent() {
                 self.gaps.insert(owner, gap);
             } else if let Some(page) = self.used.remove(&page) {
-                self.in_use = self.in_use.saturating_sub(1);
                 self.enter(Idle::new(page));
             }
             self.note_seams(page);
         }
         let (first, last) = (address.next_multiple_of(unit), end / unit * unit);
         if first < last {
-            self.in_use = self.in_use.saturating_sub((last - first) / unit);
+            self.alone = self.alone.saturating_sub((last - first) / unit);
             self.enter(Idle::new(Stretch::idle((first, last), Some(stream), given)));
         }
     }
@@ -559,13 +563,13 @@ impl Space {
     /// Whether gaps meet at the beginning of a page. Pages without a live block of which each stream may have all or
     /// nothing have none.
     fn is_seam(&self, page: u64) -> bool {
-        let partly = |page: u64| {
+        let in_part = |page: u64| {
             let idle = || Some(&self.idle[self.idle_at(page)?].pages).filter(|it| it.is_mixed());
             self.used.get(&page).or_else(idle)
         };
-        let before = partly(page.wrapping_sub(self.unit));
+        let before = in_part(page.wrapping_sub(self.unit));
         before.is_some_and(|before| before.gaps().any(|gap| gap.1 == page))
-            && partly(page).is_some_and(|behind| behind.gaps().any(|gap| gap.0 == page))
+            && in_part(page).is_some_and(|behind| behind.gaps().any(|gap| gap.0 == page))
     }
 
     /// Sets of pages that were to lie on one page of memory each.

@@ -389,6 +389,26 @@ fn sharing_by_bytes_takes_no_more_in_pipelines() {
     assert!(bytes.iter().zip(&pages).all(|(bytes, pages)| bytes <= pages), "{bytes:?} {pages:?}");
 }
 
+/// Blocks of other sizes: half of them, and more than any block may have.
+#[test]
+fn a_trace_may_be_scaled() {
+    let total = |percent: &str| {
+        let output = replay_sim(&["--json", "--scale", percent, &trace("decoder_s1")]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        row["total_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(total("50"), total("100") / 2);
+    let large = scratch(
+        "large.jsonl",
+        "{\"op\":\"begin\",\"stream\":0,\"pool\":0}\n\
+         {\"op\":\"alloc\",\"id\":0,\"bytes\":1000000000000,\"stream\":0}\n{\"op\":\"end\"}\n",
+    );
+    let output = replay_sim(&["--scale", "4000000000", large.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--scale 4000000000: operation 1"), "{}", stderr(&output));
+}
+
 /// A stream is set back before the end of a block that took over pages: what it allocates then begins
 /// elsewhere.
 #[test]

@@ -99,7 +99,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Everybody once, and only those who give something.
+    /// Each giver once, and only those that give something.
     pub(super) fn tidy(&mut self) {
         for taken in &mut self.taken {
             if matches!(taken[..], [] | [Flow { amount: 1.., .. }]) {
