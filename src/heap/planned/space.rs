@@ -4,9 +4,10 @@
 //! block that is live, or not proven to be done with, is in use anyway. Further blocks of its stream, and of those
 //! that it waits for and that wait for it (`learners`), go into its gaps: where something lies already that will
 //! never be known of, else beside the most live blocks. Or they begin in the gap at its end, or end in the one at
-//! its beginning. All other pages that a block needs are taken anew. A block that is smaller than a page has one of
-//! its own, which comes free with it, unless more pages would come into use than there ever were: then it begins in
-//! a gap at a page's end and goes on behind it, and the next one finds in one piece what both leave over.
+//! its beginning. All other pages that a block needs are taken anew. Where it takes as many whether it begins in a gap
+//! or not, it begins on a page, so that all of them come free with it. Only where it would leave over a part of the last
+//! ([`SPARE`]), and more pages would be in use than there ever were, it begins in a gap at a page's end: the next block
+//! then finds in one piece what both leave over.
 //!
 //! Whether a block's pages lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
@@ -39,6 +40,8 @@ const LOOKS: usize = 64;
 /// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
 /// first.
 const BESIDE: usize = 256;
+/// A block may leave over less than one of so many parts of a page that it has for itself, even where no page is to spare.
+const SPARE: u64 = 16;
 /// So many live blocks of a page are counted, less one.
 const BLOCKS: usize = 1 << 20;
 /// So many free stretches need no memory for a list of them.
@@ -364,7 +367,8 @@ impl Space {
     fn offer(&self, open: Open, (bytes, beside): (u64, bool), fresh: u64, best: &mut (Cost, Spot)) {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
-        let grows = bytes < self.unit && self.pages_used() >= self.most_used;
+        let over = bytes.next_multiple_of(self.unit) - bytes;
+        let grows = over >= self.unit / SPARE && self.pages_used() >= self.most_used;
         let mut at = |address: u64, waste: Option<u64>| {
             let there = (end - first) / self.unit;
             let last = address + bytes;
