@@ -36,10 +36,16 @@ def eager_work_borrows(folder):
     graphs.append((*_graph(3, pool), 3))
     _is_right(*graphs[0])
     torch.cuda.synchronize()
-    side = torch.cuda.Stream()
+    streams = (torch.cuda.current_stream(), torch.cuda.Stream())
+    # The checks below take eager memory on both streams.
+    checks = []
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            checks.append(torch.zeros(4 * MIB, dtype=torch.bool, device="cuda"))
+    del checks
     before = torch.cuda.memory_reserved()
     for number in range(100):
-        stream = random.choice((torch.cuda.current_stream(), side))
+        stream = random.choice(streams)
         with torch.cuda.stream(stream):
             with regraph.torch.borrow(pool):
                 lent = [
@@ -56,7 +62,7 @@ def eager_work_borrows(folder):
         # No synchronization between the work above and this.
         _is_right(*graphs[0])
         _is_right(*graphs[1])
-        side.synchronize()
+        streams[1].synchronize()
         assert int(wrong) == 0
     assert torch.cuda.memory_reserved() <= before + 24 * MIB
 
