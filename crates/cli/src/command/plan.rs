@@ -33,8 +33,8 @@ pub struct Arguments {
     /// What programmatic edges prove: auto, deny, lag or trust.
     #[arg(long, default_value_t, value_name = "PROOF")]
     programmatic: Programmatic,
-    /// Whether an exact plan lets two addresses have one page of memory at the same time: pages (never) or bytes (other
-    /// bytes of it at each).
+    /// Which exact plan may be advised, of the two that are compared: pages, or bytes, which lets two addresses have other
+    /// bytes of one page of memory at the same time.
     #[arg(long, default_value_t, value_name = "SHARE")]
     plan_share: PlanShare,
     /// What one mapping takes, in microseconds; by default measured on the GPU, and without one what
@@ -108,23 +108,17 @@ impl Job for Run<'_> {
         let mut device = Device::new(choice, like.support, mapping, arguments.mapping_us);
         device.possible.retain(|plan| !arguments.without.contains(plan));
         self.print(&device)?;
-        let mut config = Config::default().programmatic(arguments.programmatic);
-        config.settings.plan_share = arguments.plan_share;
+        let config = Config::default().programmatic(arguments.programmatic);
         for (name, trace) in &traces {
             let spinner = progress::spinner(format!("running {name} with each plan"));
             let comparison = advice::compare(like, trace, &config, &device.possible)
                 .map_err(|error| Failure::replay(name, &error))?;
             spinner.finish_and_clear();
-            let worth_percent = arguments.worth_percent;
-            let advised = comparison.advised(worth_percent).plan;
-            let summary = Summary {
-                trace: name,
-                comparison,
-                advised,
-                share: arguments.plan_share,
-                device: &device,
-                worth_percent,
-            };
+            let (worth_percent, share) = (arguments.worth_percent, arguments.plan_share);
+            let advised = comparison.advised(worth_percent, share).plan;
+            let device = &device;
+            let summary =
+                Summary { trace: name, comparison, advised, share, device, worth_percent };
             self.print(&summary)?;
         }
         Ok(())
@@ -209,13 +203,14 @@ impl fmt::Display for Summary<'_> {
             None => writeln!(f)?,
         }
         writeln!(f, "plan       reserved MiB  mappings  mapping ms")?;
-        for Outcome { plan, reserved_bytes, mappings, .. } in comparison.outcomes() {
+        for outcome in comparison.outcomes() {
+            let &Outcome { reserved_bytes, mappings, .. } = outcome;
             writeln!(
                 f,
                 "{:<11}{:>12.1}{mappings:>10}{:>12.2}",
-                plan.to_string(),
-                mebibytes(*reserved_bytes),
-                device.milliseconds(*mappings)
+                outcome.name(),
+                mebibytes(reserved_bytes),
+                device.milliseconds(mappings)
             )?;
         }
         write!(f, "advice     {}", self.advice())
@@ -225,7 +220,7 @@ impl fmt::Display for Summary<'_> {
 impl Summary<'_> {
     fn advice(&self) -> String {
         let unplanned = self.comparison.unplanned();
-        let advised = self.comparison.advised(self.worth_percent);
+        let advised = self.comparison.advised(self.worth_percent, self.share);
         let held = mebibytes(unplanned.reserved_bytes);
         if advised.plan == Plan::None {
             return format!("none: no plan saves {} % of {held:.1} MiB", self.worth_percent);
@@ -238,9 +233,9 @@ impl Summary<'_> {
         let all = if self.comparison.captures > 1 { " in all captures" } else { "" };
         format!(
             "{}: saves {:.1} of {held:.1} MiB {cost}{all}, by {}",
-            advised.plan,
+            advised.name(),
             mebibytes(saved),
-            advice::asks_for(advised.plan, self.share)
+            advised.asks_for()
         )
     }
 }
