@@ -39,8 +39,16 @@ impl World {
             panic!("the stream captures")
         };
         known.store(id.0 as usize, Ordering::Relaxed);
+        if let Err(error) = self.plugin.capture_begun(0, name, route, alone) {
+            // Its pool is short of memory: the capture comes to nothing.
+            self.excuse(&error);
+            must(self.driver.end_capture(name));
+            self.plugin.end_pool(0, key).expect("the route stands");
+            self.plugin.release_pool(0, key).expect("the device is there");
+            self.judge_users(pool);
+            return;
+        }
         self.pools[pool].others += 1;
-        self.plugin.capture_begun(0, name, route, alone).expect("the route takes the stream");
         let number = self.graphs.len();
         self.tell(format_args!("graph {number} begins on {row} in {key:?}, alone {alone}"));
         self.streams[row].graph = Some(number);
