@@ -17,6 +17,8 @@ pub(super) struct Pool {
     /// Its graphs and routes.
     pub others: usize,
     pub on_oom: bool,
+    /// Whether eager work has ever got something in it.
+    pub has_lent: bool,
     pub no_split: bool,
     pub given: bool,
     /// Whether it belongs to a region, of which nothing is others'.
@@ -25,8 +27,8 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(key: PoolKey, sleeps: bool) -> Self {
-        let (on_oom, no_split, given) = (false, false, false);
-        Self { key, objects: 0, others: 0, on_oom, no_split, given, sleeps }
+        let (on_oom, has_lent, no_split, given) = (false, false, false, false);
+        Self { key, objects: 0, others: 0, on_oom, has_lent, no_split, given, sleeps }
     }
 
     pub(super) fn users(&self) -> usize {

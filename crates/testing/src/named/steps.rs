@@ -134,6 +134,9 @@ impl World {
         let lends = |key| self.pools.iter().any(|pool| pool.key == key && pool.lends());
         let borrowed = asked == EAGER && self.caches && !in_region && lends(report.key);
         assert!(report.key == asked || borrowed, "{asked:?} was asked, {:?} gave", report.key);
+        for pool in self.pools.iter_mut().filter(|pool| borrowed && pool.key == report.key) {
+            pool.has_lent = true;
+        }
         let around = self.plugin.surroundings_of(address).expect("the block is live");
         let whole = |key| self.pools.iter().any(|pool| pool.key == key && pool.no_split);
         let sole = around == (address, report.bytes);
