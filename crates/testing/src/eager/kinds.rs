@@ -146,7 +146,7 @@ impl World {
             Ok((import, address)) => {
                 let at = address + offset;
                 self.tell(format_args!("block {block} is mapped at {at:#x} too"));
-                self.imports.push((import, at, block));
+                self.imports.push((import, at, Some(block)));
                 self.judge_import(self.imports.len() - 1);
             }
             Err(error) => self.excuse(&error),
@@ -155,7 +155,7 @@ impl World {
 
     /// What a live block's memory holds shows at both addresses, if it is mapped at both.
     fn judge_import(&self, import: usize) {
-        let (_, address, block) = self.imports[import];
+        let (_, address, Some(block)) = self.imports[import] else { return };
         let block = &self.blocks[block];
         if !block.live || self.suspended[block.pool] {
             return;

@@ -84,8 +84,12 @@ impl World {
         assert_eq!(suspended.expect("the pool exists"), self.suspended[pool]);
     }
 
-    /// What the pool's blocks held is lost, and has to be written again.
+    /// What the pool's blocks held is lost, and has to be written again. Where it was mapped a second time it stays
+    /// there, and the blocks get other memory.
     fn forget(&mut self, pool: usize) {
+        for (.., block) in &mut self.imports {
+            *block = block.filter(|block| self.blocks[*block].pool != pool);
+        }
         for number in self.live() {
             let block = &mut self.blocks[number];
             if block.pool != pool {

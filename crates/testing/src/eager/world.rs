@@ -119,8 +119,8 @@ pub(super) struct World {
     pub given: Arc<Given>,
     /// Whether pools are of all kinds and lend to each other.
     pub various: bool,
-    /// Memory of blocks that is mapped a second time, and the blocks.
-    pub imports: Vec<(ImportId, u64, usize)>,
+    /// Memory of blocks that is mapped a second time, and the blocks; none once that memory is theirs no more.
+    pub imports: Vec<(ImportId, u64, Option<usize>)>,
     /// Of each pool, whether it is suspended.
     pub suspended: Vec<bool>,
     pub streams: Vec<Stream>,
