@@ -455,10 +455,11 @@ impl<D: Driver> Engine<D> {
             state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
         };
         let outline = unread.read(&self.config.settings);
-        Ok(match self.driver.memory_support() {
-            MemorySupport::Mapped { granularity } => outline.layout_with_pages(granularity),
-            MemorySupport::Allocated => outline.layout(),
-        })
+        let unit = match self.driver.memory_support() {
+            MemorySupport::Mapped { granularity } => Some(granularity),
+            MemorySupport::Allocated => None,
+        };
+        Ok(outline.layout(unit, self.config.settings.plan_search))
     }
 
     /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement

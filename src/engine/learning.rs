@@ -31,8 +31,8 @@ struct Lesson {
 }
 
 impl Lesson {
-    fn layout(&mut self) -> &Layout {
-        self.layout.get_or_insert_with(|| self.outline.layout())
+    fn layout(&mut self, times: usize) -> &Layout {
+        self.layout.get_or_insert_with(|| self.outline.layout(None, times))
     }
 }
 
@@ -73,15 +73,15 @@ impl Lessons {
 
     /// The layout for a capture into a pool that asks for so many bytes first: the latest that begins so;
     /// else the least of the pool's that begins with more and takes no more than its arena, since a smaller
-    /// batch asks for less.
-    fn choose(&mut self, pool: PoolId, bytes: u64, arena: u64) -> Option<Layout> {
+    /// batch asks for less. One that is made now is searched for `times` as long as it must be.
+    fn choose(&mut self, pool: PoolId, (bytes, arena): (u64, u64), times: usize) -> Option<Layout> {
         let first = |lesson: &Lesson| lesson.outline.bytes().next().unwrap_or(0);
         let mut latest = self.known.iter_mut().rev();
         let same = |lesson: &&mut Lesson| {
             lesson.pool.is_none_or(|of| of == pool) && first(lesson) == bytes
         };
         if let Some(lesson) = latest.find(same) {
-            return Some(lesson.layout().clone());
+            return Some(lesson.layout(times).clone());
         }
         let larger = self.known.iter().filter(|lesson| {
             let fits = |layout: &Layout| layout.bytes() <= arena;
@@ -140,7 +140,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
         let arena = arena.map_or(0, |arena| arena.bytes);
-        if let Some(layout) = self.state.lessons.choose(pool, bytes, arena) {
+        let times = self.config.settings.plan_search;
+        if let Some(layout) = self.state.lessons.choose(pool, (bytes, arena), times) {
             let following = Following::new(pool, layout);
             self.state.capture(slot).following = Some(Box::new(following));
         }

@@ -102,6 +102,13 @@ impl Settings {
         self
     }
 
+    /// Sets how many times as long a layout is searched for.
+    #[must_use]
+    pub fn plan_search(mut self, times: usize) -> Self {
+        self.plan_search = times;
+        self
+    }
+
     /// Sets whether a plan lets two addresses have one page of memory at the same time.
     #[must_use]
     pub fn plan_share(mut self, share: PlanShare) -> Self {

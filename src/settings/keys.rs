@@ -122,6 +122,13 @@ pub(super) const KEYS: &[Key] = &[
         "a whole number of graphs, at least 1",
         |settings| settings.plan_pool_graphs != Some(0)
     ),
+    key!(
+        "plan_search",
+        Number,
+        plan_search,
+        "a whole number, at least 1: so many times as long",
+        |settings| settings.plan_search != 0
+    ),
     key!("plan_share", Name, plan_share, "pages or bytes"),
     key!("programmatic", Name, programmatic, "auto, deny, lag or trust"),
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),

@@ -20,6 +20,7 @@
 //! | `plan_max_piece_mb` | no limit | The most that a plan maps as one piece: what graphs of a pool share, they share by whole pieces. At least 1. |
 //! | `plan_max_share_percent` | no limit | The most time that a plan's mappings may take, as a share of what the capture took; with less it may need more memory. At least 1. |
 //! | `plan_pool_graphs` | any number | How many graphs with plans a pool is to have at one time. Pieces of memory are cut for later graphs to find sizes that fit, which takes mappings: those of the last are not. At least 1. |
+//! | `plan_search` | 1 | How many times as long a layout is searched for, where the least memory is not found at once: for what was learned and for captures that are run twice. At least 1. |
 //! | `plan_share` | `pages` | Whether a plan lets two addresses have one page of memory at the same time ([`PlanShare`]): `pages`, never; `bytes`, where other bytes of it are in use at each. CUDA does not promise that this works. |
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
@@ -120,6 +121,10 @@ pub struct Settings {
     pub plan_max_share_percent: Option<u64>,
     /// `plan_pool_graphs`; `None` means any number.
     pub plan_pool_graphs: Option<u64>,
+    /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
+    /// which is 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
+    /// learned, and holds the engine's lock then.
+    pub plan_search: usize,
     /// `plan_share`. Default: pages.
     ///
     /// With [`PlanShare::Bytes`] a plan needs less memory and more mappings, and rests on what CUDA does not
@@ -157,6 +162,7 @@ impl Default for Settings {
             plan_max_piece_bytes: None,
             plan_max_share_percent: None,
             plan_pool_graphs: None,
+            plan_search: 1,
             plan_share: PlanShare::default(),
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),

@@ -305,6 +305,34 @@ fn recorded_captures_need_little_more_than_the_least() {
     }
 }
 
+/// What is searched for longer takes no more, and less where there was something to be found.
+#[test]
+fn a_longer_search_takes_less() {
+    let mut taken = [0, 0];
+    for seed in 0..12 {
+        let workload = Workload {
+            streams: 3,
+            operations: 150,
+            alloc: 0.4,
+            free: 0.3,
+            join: 0.3,
+            sizes: Sizes::Mixed,
+            seed,
+        };
+        let trace = workload.trace().unwrap();
+        let bytes = [1, 8].map(|times| {
+            let mut config = learning();
+            config.settings.plan_search = times;
+            let options = Options { plan: Plan::Learned, config, ..Options::default() };
+            let driver = Arc::new(SimDriver::new(device(SUPPORTS[1])));
+            replay(&driver, &trace, &options).unwrap().layouts[0].planned_bytes
+        });
+        assert!(bytes[1] <= bytes[0], "seed {seed}: {bytes:?}");
+        taken = [taken[0] + bytes[0], taken[1] + bytes[1]];
+    }
+    assert!(taken[1] < taken[0], "{taken:?}");
+}
+
 fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
     let tags =
         |plan, seed, config| Options { config, tags: true, seed, delay: 2_000, launches: 3, plan };

@@ -51,6 +51,7 @@ fn nothing_is_the_default() {
     assert_eq!(settings.plan_max_piece_bytes, None);
     assert_eq!(settings.plan_max_share_percent, None);
     assert_eq!(settings.plan_pool_graphs, None);
+    assert_eq!(settings.plan_search, 1);
     assert_eq!(settings.plan_share, PlanShare::Pages);
     assert_eq!(settings.programmatic, Programmatic::Auto);
     assert_eq!(settings.reuse, Reuse::CrossStream);
@@ -65,7 +66,7 @@ fn every_key_is_read_and_written() {
                 roundup_power2_divisions:[256:1,512:2,1024:4,>:8],expandable_segments:False,\
                 exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
-                plan_pool_graphs:35,plan_share:bytes,\
+                plan_pool_graphs:35,plan_search:16,plan_share:bytes,\
                 programmatic:lag,reuse:own_stream,check:False,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
@@ -85,6 +86,7 @@ fn every_key_is_read_and_written() {
         .plan_max_piece_bytes(Some(2 * MB))
         .plan_max_share_percent(Some(10))
         .plan_pool_graphs(Some(35))
+        .plan_search(16)
         .plan_share(PlanShare::Bytes)
         .programmatic(Programmatic::Lag)
         .reuse(Reuse::OwnStream)
@@ -165,6 +167,7 @@ fn values_out_of_bounds_name_key_value_and_bounds() {
         ("plan_max_share_percent:0", "0", "percent, at least 1"),
         ("plan_max_share_percent:2.5", "2.5", "percent, at least 1"),
         ("plan_pool_graphs:0", "0", "graphs, at least 1"),
+        ("plan_search:0", "0", "number, at least 1"),
         ("plan_share:lines", "lines", "pages or bytes"),
         ("programmatic:maybe", "maybe", "auto, deny, lag or trust"),
         ("reuse:all", "all", "cross_stream, own_stream or deferred"),
@@ -232,7 +235,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 21, "{message}");
+    assert_eq!(keys().len(), 22, "{message}");
 }
 
 #[test]
@@ -411,6 +414,7 @@ fn fields_set_in_code_can_be_validated() {
         default.clone().plan_max_piece_bytes(Some(MB - 1)),
         default.clone().plan_max_share_percent(Some(0)),
         default.clone().plan_pool_graphs(Some(0)),
+        default.clone().plan_search(0),
     ] {
         let found = settings.validate().expect_err("out of bounds");
         assert!(matches!(found, SettingsError::Value { at: None, .. }), "{found}");
@@ -513,6 +517,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::option::of(1..=u64::MAX),
         prop::option::of(1..=u64::MAX),
         prop::sample::select(PlanShare::ALL),
+        1..=usize::MAX,
     );
     let all = (sizes, shares, names, plans, any::<[bool; 5]>());
     all.prop_map(|(sizes, shares, names, plans, flags)| {
@@ -529,6 +534,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .plan_max_share_percent(plans.3)
             .plan_pool_graphs(plans.4)
             .plan_share(plans.5)
+            .plan_search(plans.6)
             .programmatic(names.0)
             .reuse(names.1)
             .history(names.2)

@@ -31,7 +31,7 @@ pub(super) fn best(order: &Order<'_>, conflicts: &Conflicts, times: u64) -> Vec<
     let mut tried: Vec<Tried> = Vec::new();
     let (mut taken, mut offsets) = (u64::MAX, Vec::new());
     let until = STEPS.min(count * count * STEPS_PER_PAIR).min(STEPS_BY_BLOCKS / count.max(1));
-    let until = until * times;
+    let until = until.saturating_mul(times);
     for order in orders {
         for fit in [Fit::First, Fit::Best] {
             if taken <= least || (taken < u64::MAX && packer.steps >= until) {

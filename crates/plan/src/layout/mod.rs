@@ -72,7 +72,7 @@ impl Layout {
     /// # Panics
     /// Panics unless `frees` has an entry for each block.
     pub fn new(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse) -> Self {
-        Self::make(lifetimes, frees, reuse, None)
+        Self::make(lifetimes, frees, reuse, (None, 1))
     }
 
     /// The same with [`Layout::pages`] for memory that is mapped in pages of `unit` bytes, where there are no
@@ -86,10 +86,15 @@ impl Layout {
         reuse: Reuse,
         unit: u64,
     ) -> Self {
-        Self::make(lifetimes, frees, reuse, Some(unit))
+        Self::make(lifetimes, frees, reuse, (Some(unit), 1))
     }
 
-    fn make(lifetimes: &Lifetimes, frees: &[Option<u32>], reuse: Reuse, unit: Option<u64>) -> Self {
+    fn make(
+        lifetimes: &Lifetimes,
+        frees: &[Option<u32>],
+        reuse: Reuse,
+        (unit, times): (Option<u64>, u64),
+    ) -> Self {
         let order = Order::new(lifetimes, frees, reuse);
         let (offsets, pages) = if order.len() <= PAIRWISE {
             let conflicts = Conflicts::new(&order);
@@ -99,11 +104,11 @@ impl Layout {
                 let pages = unit.map(pages);
                 (offsets, pages)
             };
-            let quick = with_pages(1);
+            let quick = with_pages(times);
             let least = unit.map(|unit| Minimum::of(lifetimes).bytes.next_multiple_of(unit));
             let bytes = |pages: &Option<Pages>| pages.as_ref().map(Pages::bytes);
             if bytes(&quick.1) > least {
-                let thorough = with_pages(THOROUGH);
+                let thorough = with_pages(times.saturating_mul(THOROUGH));
                 if bytes(&thorough.1) < bytes(&quick.1) {
                     thorough
                 } else {

@@ -54,13 +54,12 @@ impl Outline {
         self.lifetimes.blocks().iter().map(|block| block.bytes)
     }
 
-    /// A layout for them. Costs what [`Layout::new`] does.
-    pub fn layout(&self) -> Layout {
-        Layout::new(&self.lifetimes, &self.frees, self.reuse)
-    }
-
-    /// A layout with [`Layout::pages`] of `unit` bytes. Costs what [`Layout::with_pages`] does.
-    pub fn layout_with_pages(&self, unit: u64) -> Layout {
-        Layout::with_pages(&self.lifetimes, &self.frees, self.reuse, unit)
+    /// A layout for them, searched for `times` as long as by [`Layout::new`] where the least is not found at once; with
+    /// a `unit` in bytes by [`Layout::with_pages`].
+    ///
+    /// # Panics
+    /// Panics if the unit is 0.
+    pub fn layout(&self, unit: Option<u64>, times: usize) -> Layout {
+        Layout::make(&self.lifetimes, &self.frees, self.reuse, (unit, times as u64))
     }
 }
