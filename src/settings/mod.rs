@@ -122,7 +122,7 @@ pub struct Settings {
     /// `plan_pool_graphs`; `None` means any number.
     pub plan_pool_graphs: Option<u64>,
     /// `plan_search`: so many times as long a layout is searched for, where the least is not found at once. Default: 1,
-    /// which is 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
+    /// some 0.15 s for some hundred blocks. The search runs at a capture's first request if it follows what was
     /// learned, and holds the engine's lock then.
     pub plan_search: usize,
     /// `plan_share`. Default: pages.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,6 +47,9 @@ pub struct Arguments {
     /// bytes (other bytes of it at each).
     #[arg(long, default_value_t, value_name = "SHARE")]
     plan_share: PlanShare,
+    /// With --plan learned or twice, search so many times as long for a layout, at least once.
+    #[arg(long, default_value = "1", value_name = "TIMES")]
+    plan_search: NonZeroUsize,
     /// Blocks of so many percent of the trace's sizes: captures of other models of the same kind.
     #[arg(long, default_value_t = 100, value_name = "PERCENT")]
     scale: u32,
@@ -141,6 +145,7 @@ impl Job for Run<'_> {
         let mut config =
             Config::default().reuse(arguments.policy).programmatic(arguments.programmatic);
         config.settings.plan_share = arguments.plan_share;
+        config.settings.plan_search = arguments.plan_search.get();
         let options = Options {
             config,
             tags: arguments.tags,

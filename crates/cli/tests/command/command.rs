@@ -389,6 +389,21 @@ fn sharing_by_bytes_takes_no_more_in_pipelines() {
     assert!(bytes.iter().zip(&pages).all(|(bytes, pages)| bytes <= pages), "{bytes:?} {pages:?}");
 }
 
+/// The pipeline's layout is found in the usual time only with more memory.
+#[test]
+fn a_layout_may_be_searched_for_longer() {
+    let planned = |times: &str| {
+        let file = trace("pipeline_s5");
+        let output = replay_sim(&[&file, "--json", "--plan", "learned", "--plan-search", times]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        row["reserved_bytes"].as_u64().unwrap()
+    };
+    assert!(planned("6") < planned("1"));
+    let none = replay_sim(&[&trace("pipeline_s5"), "--plan-search", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+}
+
 /// Blocks of other sizes: half of them, and more than any block may have.
 #[test]
 fn a_trace_may_be_scaled() {
