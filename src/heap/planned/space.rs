@@ -4,10 +4,10 @@
 //! block that is live, or not proven to be done with, is in use anyway. Further blocks of its stream, and of those
 //! that it waits for and that wait for it (`learners`), go into its gaps: where something lies already that will
 //! never be known of, else beside the most live blocks. Or they begin in the gap at its end, or end in the one at
-//! its beginning. All other pages that a block needs are taken anew. Where it takes as many whether it begins in a gap
-//! or not, it begins on a page, so that all of them come free with it. Only where it would leave over a part of the last
-//! ([`SPARE`]), and more pages would be in use than there ever were, it begins in a gap at a page's end: the next block
-//! then finds in one piece what both leave over.
+//! its beginning. All other pages that a block needs are taken anew. Where a block takes as many of them either way, it
+//! begins at the beginning of a page and not in a gap, so that all its pages come free with it. It is the other way round
+//! where as many pages are in use as ever were, and the block would leave over a part of its last page ([`SPARE`]):
+//! then the next block finds in one piece what is left over of both.
 //!
 //! Whether a block's pages lie at addresses that other blocks have had decides the mappings, and, since
 //! who has a page's addresses after another has its memory too, it may cost memory. So addresses are
@@ -40,7 +40,8 @@ const LOOKS: usize = 64;
 /// So many pages that are in use are looked at for the ends of a block to lie beside, those with the largest gaps
 /// first.
 const BESIDE: usize = 256;
-/// A block may leave over less than one of so many parts of a page that it has for itself, even where no page is to spare.
+/// Where no page is to spare, a block that would leave over one of so many parts of its last page, or more, begins in a
+/// gap instead.
 const SPARE: u64 = 16;
 /// So many live blocks of a page are counted, less one.
 const BLOCKS: usize = 1 << 20;
@@ -368,6 +369,7 @@ impl Space {
         let Open { start, first, end, beyond } = open;
         let gap = first - start;
         let over = bytes.next_multiple_of(self.unit) - bytes;
+        // No page is to spare.
         let grows = over >= self.unit / SPARE && self.pages_used() >= self.most_used;
         let mut at = |address: u64, waste: Option<u64>| {
             let there = (end - first) / self.unit;
