@@ -9,7 +9,9 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import platform
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -18,10 +20,18 @@ from pathlib import Path
 
 import torch
 
-from regraph import _native
+from regraph import _native, cache
 
 SOURCES = Path(__file__).parent / "cxx"
 BUILT = SOURCES / "built"
+#: What includes the headers whose versions decide what a library is.
+PROBE = """\
+#include <cstddef>
+#include <cuda_runtime_api.h>
+#if __has_include(<c10/macros/cmake_macros.h>)
+#include <c10/macros/cmake_macros.h>
+#endif
+"""
 
 # What a tensor's memory is freed through is called until the process ends.
 _library: ctypes.CDLL | None = None
@@ -96,25 +106,19 @@ def compile_library(output: Path, torch_headers: Path, cuda_headers: Path) -> No
     Raises:
         Unavailable: There is no C++ compiler, or it fails.
     """
-    # The headers use C++20 from PyTorch 2.14 on.
-    standard = "c++20" if minor_version() >= (2, 14) else "c++17"
-    compiler = os.environ.get("CXX") or next(
-        (found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None
-    )
-    if compiler is None:
-        raise Unavailable("there is no C++ compiler: install g++, or name one by CXX")
+    compiler = _compiler()
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
         # PyTorch's libraries are loaded when this one is: their names do, wherever they lie.
         for needed in ("c10", "c10_cuda"):
             library = Path(scratch) / f"lib{needed}.so"
             name = f"-Wl,-soname,{library.name}"
-            _run([compiler, "-shared", "-x", "c++", os.devnull, name, "-o", str(library)])
+            _run([*compiler, "-shared", "-x", "c++", os.devnull, name, "-o", str(library)])
         built = Path(scratch) / output.name
         _run(
             [
-                compiler,
-                *(f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+                *compiler,
+                *(_standard(), "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
                 *("-isystem", str(torch_headers), "-isystem", str(cuda_headers)),
                 *(str(source) for source in sorted(SOURCES.glob("*.cpp"))),
                 *(f"-L{scratch}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda"),
@@ -131,38 +135,91 @@ def _opened() -> tuple[ctypes.CDLL, Path]:
         # It may need a newer C++ library than the machine has; one that is compiled there does not.
         with contextlib.suppress(OSError):
             return ctypes.CDLL(str(built)), built
-    path = _compiled()
+    torch_headers = Path(torch.__file__).parent / "include"
+    if not (torch_headers / "c10").is_dir():
+        raise Unavailable(f"PyTorch's headers are not installed ({torch_headers})")
+    cuda_headers = next(_cuda_headers(), None)
+    if cuda_headers is None:
+        raise Unavailable("there are no CUDA headers: set CUDA_HOME, or install triton")
+    name = f"{Path(file_name()).stem}-{_key(torch_headers, cuda_headers)}.so"
     try:
-        return ctypes.CDLL(str(path)), path
+        with cache.Cache() as files:
+            path = files.path / name
+            # A library that is not there, is not whole or cannot be loaded is made now.
+            with contextlib.suppress(OSError):
+                return files.load(name), path
+            with tempfile.TemporaryDirectory() as scratch:
+                compiled = Path(scratch) / name
+                compile_library(compiled, torch_headers, cuda_headers)
+                files.put(name, compiled.read_bytes())
+            return files.load(name), path
+    except cache.Unusable as error:
+        raise Unavailable(str(error)) from error
     except OSError as error:
-        raise Unavailable(f"{path} cannot be loaded: {error}") from error
+        raise Unavailable(f"the cache of compiled libraries cannot be used: {error}") from error
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = _finished(command, stderr=subprocess.STDOUT)
     if done.returncode != 0:
         raise Unavailable(f"{command[0]} failed:\n{done.stdout.strip()}")
 
 
-def _compiled() -> Path:
-    """The library in the user's cache; compiled now where it is not there."""
-    digest = hashlib.sha256(str(torch.__version__).encode())
-    for source in sorted(SOURCES.glob("*.[ch]*")):
-        digest.update(source.read_bytes())
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = Path(cache) / "regraph" / digest.hexdigest()[:16] / file_name()
-    if not path.exists():
-        headers = Path(torch.__file__).parent / "include"
-        if not (headers / "c10").is_dir():
-            raise Unavailable(f"PyTorch's headers are not installed ({headers})")
-        cuda = next(_cuda_headers(), None)
-        if cuda is None:
-            raise Unavailable("there are no CUDA headers: set CUDA_HOME, or install triton")
-        try:
-            compile_library(path, headers, cuda)
-        except OSError as error:
-            raise Unavailable(f"the cache {path.parent} cannot be written: {error}") from error
-    return path
+def _finished(
+    command: list[str], stderr: int, input: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command,
+            input=input,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise Unavailable(f"{command[0]} cannot be run: {error}") from error
+
+
+def _compiler() -> list[str]:
+    """The command that compiles C++, which may have arguments (`CXX="ccache g++"`)."""
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise Unavailable(f"CXX cannot be read as a command: {error}") from error
+    for name in named[:1] or ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return [found, *named[1:]]
+    if named:
+        raise Unavailable(f"CXX names {named[0]}, and there is no such program")
+    raise Unavailable("there is no C++ compiler: install g++, or name one by CXX")
+
+
+def _standard() -> str:
+    # The headers use C++20 from PyTorch 2.14 on.
+    return "-std=c++20" if minor_version() >= (2, 14) else "-std=c++17"
+
+
+def _key(torch_headers: Path, cuda_headers: Path) -> str:
+    """What stands for all that decides a library: machines may share a home folder."""
+    compiler = _compiler()
+    # A compiler that cannot say it cannot compile either, and says why then.
+    macros = _finished(
+        [
+            *(*compiler, _standard(), "-dM", "-E"),
+            *("-isystem", str(torch_headers), "-isystem", str(cuda_headers)),
+            *("-x", "c++", "-"),
+        ],
+        stderr=subprocess.DEVNULL,
+        input=PROBE,
+    ).stdout
+    parts = [
+        *(str(torch.__version__), *compiler, platform.machine(), *platform.libc_ver()),
+        # The compiler's version and what it compiles for, and the versions of all the headers.
+        *sorted(macros.splitlines()),
+        *(source.read_text() for source in sorted(SOURCES.glob("*.[ch]*"))),
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def _cuda_headers() -> Iterator[Path]:
