@@ -1901,7 +1901,8 @@ regraph_error regraph_release_graph(const struct regraph_engine *engine,
 /**
  * Says what becomes of what live blocks of a region hold from its next sleep on: one of the
  * REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
- * without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied.
+ * without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied. What is said stays until
+ * regraph_regions_forget(), also while the region has no pools.
  *
  * Threads: any.
  *
@@ -1910,6 +1911,18 @@ regraph_error regraph_release_graph(const struct regraph_engine *engine,
 regraph_error regraph_regions_set_backup(const struct regraph_engine *engine,
                                          const char *tag,
                                          int32_t backup);
+
+/**
+ * Forgets what was said of a region; does nothing where nothing was. One that has pools has REGRAPH_BACKUP_HOST from
+ * now on. One that has none is unknown from now on and does not sleep: pools that are made of its tag later are awake.
+ * For hosts that go through many tags: a region that has no pools and of which nothing was said is forgotten by itself.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_regions_forget(const struct regraph_engine *engine,
+                                     const char *tag);
 
 /**
  * Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
@@ -1993,8 +2006,9 @@ regraph_error regraph_regions_get_host_bytes(const struct regraph_engine *engine
  *
  * Threads: any. Calls on the engine go on meanwhile; those on its regions wait.
  *
- * Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked; REGRAPH_ERROR_DRIVER,
- * REGRAPH_ERROR_NULL.
+ * Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked, and locks nothing where the engine's
+ * regions would hold more than the host has for this process (its memory, or the least limit of its memory cgroups);
+ * REGRAPH_ERROR_DRIVER, REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_regions_reserve_host(const struct regraph_engine *engine,
                                            uint64_t bytes,

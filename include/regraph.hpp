@@ -228,6 +228,9 @@ public:
         detail::check(regraph_regions_set_backup(raw(), tag, backup));
     }
 
+    /// Forgets what was said of a region: see regraph_regions_forget().
+    void forget(const char *tag) const { detail::check(regraph_regions_forget(raw(), tag)); }
+
     /// Gives the memory of regions back and keeps their addresses: see regraph_regions_sleep(). Returns the
     /// bytes that were given back. `sleep()` means all regions.
     std::uint64_t sleep() const { return moved(regraph_regions_sleep, nullptr, 0); }

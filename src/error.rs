@@ -221,6 +221,23 @@ pub enum Error {
         /// What the driver said.
         source: Box<DriverError>,
     },
+    /// More page-locked memory would be held than the host has for this process. None was locked for it.
+    #[error(
+        "{call}: {bytes} bytes of page-locked memory would be held, for what {} holds too, and the host has \
+         {host_bytes} for this process (its memory, or the least limit of its memory cgroups); keep less: let the \
+         region drop its contents (Backup::None), or free host memory (Regions::free_host)",
+        .pool.as_ref().map_or("a region".to_owned(), ToString::to_string)
+    )]
+    HostTooSmall {
+        /// The call.
+        call: &'static str,
+        /// The pool; none where memory was reserved for any.
+        pool: Option<PoolLabel>,
+        /// What would be held with what is held now, in bytes.
+        bytes: u64,
+        /// What the host has for this process, in bytes.
+        host_bytes: u64,
+    },
     /// A capture into the pool is under way: what lives in the pool changes with it.
     #[error(
         "{call}: {captures} captures into {pool} are under way; end them first, or abandon them \

@@ -167,7 +167,9 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::UnknownRegion { .. } => code::REGRAPH_ERROR_UNKNOWN_REGION,
         Error::DeviceCaptures { .. } => code::REGRAPH_ERROR_DEVICE_CAPTURES,
         Error::PoolRuns { .. } => code::REGRAPH_ERROR_POOL_RUNS,
-        Error::HostOutOfMemory { .. } => code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
+        Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. } => {
+            code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY
+        }
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
         Error::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
         Error::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,

@@ -48,7 +48,8 @@ unsafe fn named<'a>(tags: *const *const c_char, count: usize) -> Fallible<Option
 
 /// Says what becomes of what live blocks of a region hold from its next sleep on: one of the
 /// REGRAPH_BACKUP constants. A region is all pools that regraph_pool_create_in_region() made with one tag;
-/// without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied.
+/// without this call it has REGRAPH_BACKUP_HOST. `tag` is UTF-8 and is copied. What is said stays until
+/// regraph_regions_forget(), also while the region has no pools.
 ///
 /// Threads: any.
 ///
@@ -64,6 +65,26 @@ pub unsafe extern "C" fn regraph_regions_set_backup(
         let (engine, tag) = unsafe { (regraph_engine::read(engine)?, text(tag, "tag")?) };
         let backup = self::backup(backup)?;
         on!(engine, engine => engine.regions().set_backup(tag, backup));
+        Ok(())
+    })
+}
+
+/// Forgets what was said of a region; does nothing where nothing was. One that has pools has REGRAPH_BACKUP_HOST from
+/// now on. One that has none is unknown from now on and does not sleep: pools that are made of its tag later are awake.
+/// For hosts that go through many tags: a region that has no pools and of which nothing was said is forgotten by itself.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_regions_forget(
+    engine: *const regraph_engine,
+    tag: *const c_char,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, tag) = unsafe { (regraph_engine::read(engine)?, text(tag, "tag")?) };
+        on!(engine, engine => engine.regions().forget(tag));
         Ok(())
     })
 }
@@ -198,8 +219,9 @@ pub unsafe extern "C" fn regraph_regions_get_host_bytes(
 ///
 /// Threads: any. Calls on the engine go on meanwhile; those on its regions wait.
 ///
-/// Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked; REGRAPH_ERROR_DRIVER,
-/// REGRAPH_ERROR_NULL.
+/// Errors: REGRAPH_ERROR_HOST_OUT_OF_MEMORY, which gives back what was locked, and locks nothing where the engine's
+/// regions would hold more than the host has for this process (its memory, or the least limit of its memory cgroups);
+/// REGRAPH_ERROR_DRIVER, REGRAPH_ERROR_NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_regions_reserve_host(
     engine: *const regraph_engine,

@@ -434,11 +434,15 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let Some(timeline) = self.state.timelines.known(stream) else { return Ok(()) };
-        if self.state.timelines.retire(self.driver, timeline) {
-            Ok(())
-        } else {
-            Err(Error::StreamInUse { stream })
+        if !self.state.timelines.retire(self.driver, timeline) {
+            return Err(Error::StreamInUse { stream });
         }
+        self.state.caches.of(stream).forget_stream(stream);
+        if self.state.timelines.many_retired() {
+            // What they had ordered is free by now, but for the latest.
+            self.free_completed(None);
+        }
+        Ok(())
     }
 }
 

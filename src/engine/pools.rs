@@ -4,7 +4,7 @@
 //! the end of their capture, once there was one. A heap's number follows from its pool's row, and the
 //! rows of pools that are gone are used again: no table grows with the pools that ever were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -467,6 +467,15 @@ impl Pools {
         } else if self.asleep.get(tag) == Some(&by) {
             self.asleep.remove(tag);
         }
+    }
+
+    /// Forgets that regions without pools sleep whose keeper has no use for that.
+    pub(super) fn keep_asleep(&mut self, by: u64, wanted: impl Fn(&str) -> bool) {
+        if self.asleep.is_empty() {
+            return;
+        }
+        let tags: BTreeSet<Arc<str>> = self.tagged().map(|(tag, _)| tag.clone()).collect();
+        self.asleep.retain(|tag, of| *of != by || wanted(tag) || tags.contains(tag));
     }
 
     /// The pools of regions by the tags of these.

@@ -386,6 +386,11 @@ impl StreamCache {
         }
     }
 
+    /// Forgets the sizes of a stream that is gone, but for those of its live blocks, which go with these.
+    pub(super) fn forget_stream(&mut self, stream: StreamHandle) {
+        self.drop_empty(|key| key.stream == stream);
+    }
+
     /// Lets nothing of a pool, or of all, be handed out again from here, once what is cached now has been
     /// taken back: the pool is about to be suspended, or requests are to be learned from.
     pub(super) fn bar(&mut self, pool: Option<PoolId>) {
@@ -403,7 +408,12 @@ impl StreamCache {
         if self.counts {
             self.counted[count].leave(bytes, requested);
         }
-        Some(self.drop_row(id.slot))
+        let (stream, retired) = (bucket.key.stream, row.retired);
+        let lease = self.drop_row(id.slot);
+        if retired {
+            self.forget_stream(stream);
+        }
+        Some(lease)
     }
 
     /// Gives up every live block of a pool, whose host has lost them all at once.
@@ -472,22 +482,30 @@ impl StreamCache {
     fn drop_buckets(&mut self) {
         /// So many are kept: their tables are at hand when the size is asked for again.
         const KEPT: usize = 4096;
-        if self.by_key.len() <= KEPT {
-            return;
+        if self.by_key.len() > KEPT {
+            self.drop_empty(|_| true);
         }
-        let Self { by_key, by_pool, buckets, vacant_buckets, .. } = self;
+    }
+
+    /// Forgets such keys of which nothing is left.
+    fn drop_empty(&mut self, unwanted: impl Fn(&Key) -> bool) {
+        let Self { by_key, by_pool, buckets, vacant_buckets, touched, latest, .. } = self;
+        let goes = |number: u32| {
+            let bucket = &buckets[number as usize];
+            bucket.members == 0 && unwanted(&bucket.key)
+        };
         for list in by_pool {
-            list.retain(|&number| buckets[number as usize].members > 0);
+            list.retain(|&number| !goes(number));
         }
+        touched.retain(|&number| !goes(number));
         by_key.retain(|_, &mut number| {
-            let gone = buckets[number as usize].members == 0;
+            let gone = goes(number);
             if gone {
                 vacant_buckets.push(number);
             }
             !gone
         });
-        self.touched.retain(|&number| self.buckets[number as usize].members > 0);
-        self.latest = u32::MAX;
+        *latest = u32::MAX;
         // No decision hangs on the order of a table by hash.
         vacant_buckets.sort_unstable();
     }

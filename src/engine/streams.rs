@@ -67,7 +67,7 @@ struct Timeline {
     /// What waits for an position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     busy: bool,
-    retired: bool,
+    life: Life,
     /// The thread that named the stream last, if any has.
     thread: Option<Weak<()>>,
     /// The device that the stream belongs to, once it was asked for.
@@ -75,6 +75,16 @@ struct Timeline {
     /// The youngest capture that the stream was seen in of those that have ended here, with its age:
     /// the driver may still report the stream as being in it.
     ended: Option<(u64, CaptureId)>,
+}
+
+/// What has become of a timeline's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Used,
+    /// It is gone, and what it did may not have completed.
+    Retired,
+    /// The row is another stream's to have.
+    Vacant,
 }
 
 thread_local! {
@@ -95,6 +105,8 @@ pub(super) struct Timelines {
     by_stream: Map<StreamHandle, TimelineId>,
     recent: Recent<TimelineId, 32>,
     vacant: Vec<TimelineId>,
+    /// How many are [`Life::Retired`].
+    retired: usize,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<TimelineId>,
     /// Events that have completed, by device.
@@ -119,6 +131,7 @@ impl Timelines {
             by_stream: new_map(),
             recent: Recent::default(),
             vacant: Vec::new(),
+            retired: 0,
             busy: VecDeque::new(),
             spare: BTreeMap::new(),
             synchronized: 0,
@@ -139,7 +152,7 @@ impl Timelines {
             // Its positions go on: what still names an old one finds it completed.
             Some(timeline) => {
                 let row = &mut self.rows[timeline.index()];
-                (row.stream, row.number, row.retired) = (stream, number, false);
+                (row.stream, row.number, row.life) = (stream, number, Life::Used);
                 (row.thread, row.device, row.ended) = (None, None, None);
                 row.expected = None;
                 timeline
@@ -156,7 +169,7 @@ impl Timelines {
                     fences: VecDeque::new(),
                     parked: BTreeMap::new(),
                     busy: false,
-                    retired: false,
+                    life: Life::Used,
                     thread: None,
                     device: None,
                     ended: None,
@@ -306,8 +319,8 @@ impl Timelines {
             return Ok(true);
         }
         // An event that was behind it may have been lost to a capture of its stream.
-        let retired = self.rows[mark.timeline.index()].retired;
-        if !retired && !self.record(driver, mark.timeline) {
+        let used = self.rows[mark.timeline.index()].life == Life::Used;
+        if used && !self.record(driver, mark.timeline) {
             // Owed from now on, so that a wait for the device covers it.
             self.rows[mark.timeline.index()].owes = true;
             self.set_busy(mark.timeline);
@@ -354,7 +367,7 @@ impl Timelines {
     /// waits for it.
     pub(super) fn fence<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
         let row = &self.rows[timeline.index()];
-        if row.wanted && !row.owes && !row.retired && !self.record(driver, timeline) {
+        if row.wanted && !row.owes && row.life == Life::Used && !self.record(driver, timeline) {
             self.rows[timeline.index()].owes = true;
             self.set_busy(timeline);
         }
@@ -441,8 +454,8 @@ impl Timelines {
     }
 
     fn look<D: Driver + ?Sized>(&mut self, driver: &D, timeline: TimelineId) {
-        let Timeline { owes, retired, .. } = self.rows[timeline.index()];
-        if owes && !retired {
+        let Timeline { owes, life, .. } = self.rows[timeline.index()];
+        if owes && life == Life::Used {
             self.record(driver, timeline);
         }
         let row = &mut self.rows[timeline.index()];
@@ -486,7 +499,7 @@ impl Timelines {
         let mut owing = Vec::new();
         for timeline in self.all() {
             let row = &self.rows[timeline.index()];
-            if row.retired {
+            if row.life != Life::Used {
                 continue;
             }
             match driver.is_capturing(row.stream) {
@@ -565,23 +578,33 @@ impl Timelines {
             return false;
         }
         let row = &mut self.rows[timeline.index()];
-        (row.retired, row.ended) = (true, None);
-        self.by_stream.remove(&row.stream);
-        self.recent.forget(stream_key(row.stream));
+        (row.life, row.ended) = (Life::Retired, None);
+        let stream = row.stream;
+        self.retired += 1;
+        self.by_stream.remove(&stream);
+        self.recent.forget(stream_key(stream));
         true
     }
 
     /// Whether a timeline's stream is gone and all its work has completed.
     pub(super) fn is_over(&self, timeline: TimelineId) -> bool {
         let row = &self.rows[timeline.index()];
-        row.retired && row.fences.is_empty() && !row.owes && !row.wanted
+        row.life == Life::Retired && row.fences.is_empty() && !row.owes && !row.wanted
     }
 
     /// Lets a timeline that is over be used for another stream. Nothing may be ordered by it any more.
     pub(super) fn recycle(&mut self, timeline: TimelineId) {
-        if !self.vacant.contains(&timeline) {
-            self.vacant.push(timeline);
-        }
+        self.rows[timeline.index()].life = Life::Vacant;
+        self.retired -= 1;
+        self.vacant.push(timeline);
+    }
+
+    /// Whether so many streams are gone, beside those in use, that a look at all of them is worth it. They are few
+    /// for each such look.
+    pub(super) fn many_retired(&self) -> bool {
+        /// Fewer are left to calls that look at all streams anyway.
+        const FEW: usize = 64;
+        self.retired > FEW.max(self.rows.len() / 2)
     }
 
     /// Makes every timeline the calling thread's: there is no other in the engine.

@@ -250,6 +250,13 @@ impl<D: Driver> Engine<D> {
         Ok(())
     }
 
+    /// Forgets that regions sleep which have no pools, as far as who keeps what they held, by number, has no use
+    /// for that.
+    pub(crate) fn keep_asleep(&self, by: u64, wanted: impl Fn(&str) -> bool) {
+        // A poisoned engine wakes none.
+        let _ = self.lock().map(|mut state| state.pools.keep_asleep(by, wanted));
+    }
+
     /// Whether a region sleeps by [`Engine::set_asleep`]; none of a poisoned engine.
     pub(crate) fn is_region_asleep(&self, tag: &str) -> bool {
         self.lock().is_ok_and(|state| state.pools.is_asleep(tag))

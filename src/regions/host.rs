@@ -21,22 +21,27 @@ pub(super) struct Span {
     slab: HostPlace,
 }
 
-/// What could not be had.
+/// Why there is not enough.
 #[derive(Debug)]
-pub(super) struct Short {
-    /// How much, in bytes.
-    missing: u64,
-    source: DriverError,
+pub(super) enum Short {
+    /// The driver has given no more: how much is missing, in bytes.
+    Refused { missing: u64, source: DriverError },
+    /// So many bytes would be held, and the host has fewer.
+    Beyond { held: u64, host: u64 },
 }
 
 impl Short {
     /// The same as a call's error, of a pool's where it is for one.
     pub(super) fn told(self, call: &'static str, pool: Option<PoolLabel>) -> Error {
-        let Self { missing: bytes, source } = self;
-        if !source.is_out_of_memory() {
-            return source.into();
+        match self {
+            Self::Refused { missing: bytes, source } if source.is_out_of_memory() => {
+                Error::HostOutOfMemory { call, pool, bytes, source: Box::new(source) }
+            }
+            Self::Refused { source, .. } => source.into(),
+            Self::Beyond { held: bytes, host: host_bytes } => {
+                Error::HostTooSmall { call, pool, bytes, host_bytes }
+            }
         }
-        Error::HostOutOfMemory { call, pool, bytes, source: Box::new(source) }
     }
 }
 
@@ -52,8 +57,8 @@ impl HostMemory {
     /// Locks pages until `bytes` bytes keep nothing, or more.
     ///
     /// # Errors
-    /// The driver's, with how much was missing still. What was locked by then stays: see
-    /// [`HostMemory::free_since`].
+    /// The driver's, with how much was missing still: what was locked by then stays (see
+    /// [`HostMemory::free_since`]). More than the host has is refused before any is locked.
     pub(super) fn reserve<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<(), Short> {
         loop {
             let idle: u64 = self.idle.iter().map(|span| span.bytes).sum();
@@ -61,7 +66,7 @@ impl HostMemory {
             if missing == 0 {
                 return Ok(());
             }
-            self.allocate(driver, missing).map_err(|source| Short { missing, source })?;
+            self.allocate(driver, missing)?;
         }
     }
 
@@ -78,14 +83,14 @@ impl HostMemory {
     /// Spans for `bytes` bytes: what is idle first, and new slabs for the rest.
     ///
     /// # Errors
-    /// The driver's, with how much was missing still; then none is taken.
+    /// As [`HostMemory::reserve`]; then none is taken.
     pub(super) fn take<D: Transfer>(&mut self, driver: &D, bytes: u64) -> Result<Vec<Span>, Short> {
         let (mut taken, mut missing) = (Vec::new(), bytes);
         while missing > 0 {
             if self.idle.is_empty() {
-                if let Err(source) = self.allocate(driver, missing) {
+                if let Err(short) = self.allocate(driver, missing) {
                     self.put_back(taken);
-                    return Err(Short { missing, source });
+                    return Err(short);
                 }
             }
             let Some(mut span) = self.idle.pop() else { continue };
@@ -101,9 +106,15 @@ impl HostMemory {
         Ok(taken)
     }
 
-    fn allocate<D: Transfer>(&mut self, driver: &D, missing: u64) -> Result<(), DriverError> {
+    /// Locks one slab of what is missing.
+    fn allocate<D: Transfer>(&mut self, driver: &D, missing: u64) -> Result<(), Short> {
+        let held = self.held().saturating_add(missing);
+        if let Some(host) = driver.host_memory().filter(|&host| held > host) {
+            return Err(Short::Beyond { held, host });
+        }
         let bytes = missing.min(SLAB).next_multiple_of(UNIT);
-        let place = driver.allocate_host(bytes)?;
+        let refused = |source| Short::Refused { missing, source };
+        let place = driver.allocate_host(bytes).map_err(refused)?;
         let slab = Span { place, bytes, slab: place };
         self.slabs.push(slab);
         self.put_back([slab]);
@@ -131,7 +142,7 @@ impl HostMemory {
     /// Gives back the slabs in which nothing is kept, and returns how many bytes that was.
     ///
     /// # Errors
-    /// The driver's. What it refused stays.
+    /// The driver's first. What it refused stays, and all else goes.
     pub(super) fn free_idle<D: Transfer>(&mut self, driver: &D) -> Result<u64, DriverError> {
         self.free_since(driver, 0)
     }
@@ -147,13 +158,18 @@ impl HostMemory {
     ) -> Result<u64, DriverError> {
         let before = self.held();
         let slabs: Vec<Span> = self.slabs.iter().skip(first).copied().collect();
+        let mut done = Ok(());
         for slab in slabs {
-            if self.idle.contains(&slab) {
-                driver.free_host(slab.place)?;
+            if !self.idle.contains(&slab) {
+                continue;
+            }
+            let freed = driver.free_host(slab.place);
+            if freed.is_ok() {
                 self.idle.retain(|span| *span != slab);
                 self.slabs.retain(|other| *other != slab);
             }
+            done = done.and(freed);
         }
-        Ok(before - self.held())
+        done.map(|()| before - self.held())
     }
 }

@@ -130,9 +130,21 @@ impl<D: Transfer> Regions<D> {
     }
 
     /// Sets what becomes of what a region's live blocks hold from its next sleep on. Regions for which
-    /// nothing was said have [`Backup::Host`].
+    /// nothing was said have [`Backup::Host`]. It stays said while the region has no pools, until
+    /// [`Regions::forget`].
     pub fn set_backup(&self, tag: &str, backup: Backup) {
         self.lock().backups.insert(tag.into(), backup);
+    }
+
+    /// Forgets what was said of a region; does nothing where nothing was. One that has pools has [`Backup::Host`] from now
+    /// on. One that has none is unknown from now on and does not sleep: pools that are made of its tag later
+    /// are awake.
+    ///
+    /// A region that has no pools and of which nothing was said is forgotten by itself.
+    pub fn forget(&self, tag: &str) {
+        let mut state = self.lock();
+        state.backups.remove(tag);
+        self.tidy(&mut state);
     }
 
     /// Sets whether what is kept of a pool stays on the host when the pool wakes, until a call is to put it to sleep again
@@ -164,7 +176,7 @@ impl<D: Transfer> Regions<D> {
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
     /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
-    /// other pools have borrowed), [`Error::HostOutOfMemory`], which gives back what it had locked, and
+    /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
@@ -197,7 +209,7 @@ impl<D: Transfer> Regions<D> {
         }
         let slabs = state.host.slabs();
         let went = self.sleep_pools(&mut state, (pools, tags), wait, call);
-        if matches!(went, Err(Error::HostOutOfMemory { .. })) {
+        if matches!(went, Err(Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. })) {
             // What the driver refuses to take back is idle, and used by the next sleep.
             let _ = state.host.free_since(self.engine.driver(), slabs);
         }
@@ -363,7 +375,9 @@ impl<D: Transfer> Regions<D> {
     /// meanwhile, those of the engine do not.
     ///
     /// # Errors
-    /// [`Error::HostOutOfMemory`], which gives back what it had locked; the driver's.
+    /// [`Error::HostOutOfMemory`], which gives back what it had locked; [`Error::HostTooSmall`] before any is locked,
+    /// where these regions would hold more than the host has for this process
+    /// ([`Transfer::host_memory`]); the driver's.
     pub fn reserve_host(&self, bytes: u64) -> Result<u64, Error> {
         let mut state = self.lock();
         self.tidy(&mut state);
@@ -413,8 +427,10 @@ impl<D: Transfer> Regions<D> {
         Ok(pools.map(|(tag, pool)| (pool, state.backup(&tag))).collect())
     }
 
-    /// Forgets what is kept of pools that do not sleep, if all copies are done.
+    /// Forgets that regions sleep which have no pools and of which nothing was said; and, if all copies are
+    /// done, what is kept of pools that do not sleep.
     fn tidy(&self, state: &mut State<D>) {
+        self.engine.keep_asleep(self.number, |tag| state.backups.contains_key(tag));
         if state.wait_for_copies(&self.engine).is_err() {
             return;
         }
@@ -510,12 +526,13 @@ impl<D: Transfer> Drop for Regions<D> {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         // What had no memory lost nothing.
         let _ = engine.set_asleep(&state.tags(engine, None), self.number, false);
+        engine.keep_asleep(self.number, |_| false);
         if state.wait_for_copies(engine).is_err() {
             // Copies may be under way: the host's memory stays.
             return;
         }
-        let kept = state.kept.values_mut().flat_map(Kept::take_spans);
-        state.host.put_back(kept);
+        let kept = state.kept.values_mut().chain(state.retained.values_mut());
+        state.host.put_back(kept.flat_map(Kept::take_spans));
         // There is no caller for the driver's errors.
         let _ = state.host.free_idle(engine.driver());
         if let Some(stream) = state.stream.take() {

@@ -3,11 +3,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{BlockId, Config, Error, GraphId, PoolConfig, PoolId};
+use regraph::engine::{BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId};
+use regraph::regions::{Backup, Regions};
 use regraph::settings::Settings;
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Work};
 
 /// Counts the bytes that each thread holds.
 struct Counting;
@@ -181,6 +185,104 @@ fn rows_of_pools_that_are_gone_are_used_again() {
         let [first, .., last] = &more[..] else { unreachable!() };
         assert!(first < last && pools[0] < *first);
     }
+}
+
+/// What 10,000 rounds leave behind, in bytes a round, after as many that fill tables.
+fn left(mut round: impl FnMut(usize)) -> i64 {
+    const ROUNDS: usize = 10_000;
+    (0..ROUNDS).for_each(&mut round);
+    let held = HELD.get();
+    (ROUNDS..2 * ROUNDS).for_each(&mut round);
+    (HELD.get() - held) / ROUNDS as i64
+}
+
+/// The simulated driver never uses a handle twice, and has a row for each: that share is taken off.
+#[test]
+fn streams_that_are_retired_leave_nothing() {
+    let alone = SimDriver::new(SimConfig::default());
+    let of_driver = left(|_| {
+        let stream = alone.create_stream().unwrap();
+        alone.launch(stream, Work::default(), false).unwrap();
+        alone.synchronize().unwrap();
+        alone.destroy_stream(stream).unwrap();
+    });
+    for outlives in [false, true] {
+        let b = bench(Config::default());
+        let with_engine = left(|round| {
+            let [stream] = b.streams();
+            // Of more sizes than are kept at hand.
+            let bytes = 512 * (1 + round as u64 % 9);
+            let block = b.engine.allocate(b.pool, bytes, stream).unwrap();
+            b.launch(stream);
+            if !outlives {
+                b.engine.free(block.id).unwrap();
+            }
+            b.driver.synchronize().unwrap();
+            b.engine.retire_stream(stream).unwrap();
+            b.driver.destroy_stream(stream).unwrap();
+            if outlives {
+                b.engine.free(block.id).unwrap();
+            }
+        });
+        let of_engine = with_engine - of_driver;
+        assert!(of_engine <= 16, "{outlives}: {with_engine}, the driver alone {of_driver}");
+    }
+}
+
+#[test]
+fn regions_that_are_gone_leave_nothing() {
+    let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    let stream = engine.driver().create_stream().unwrap();
+    let regions = Regions::new(&engine);
+    let destroyed_asleep = |round: usize, size: u64| {
+        let tag = format!("tag {round}");
+        let pool = engine.create_pool(PoolConfig::default().tag(&*tag));
+        let block = (size > 0).then(|| engine.allocate(pool, size, stream).unwrap());
+        regions.sleep(Some(&[&*tag])).unwrap();
+        if let Some(block) = block {
+            engine.free(block.id).unwrap();
+        }
+        engine.destroy_pool(pool).unwrap();
+    };
+    assert!(left(|round| destroyed_asleep(round, 0)) <= 4);
+    let said = left(|round| {
+        let tag = format!("tag {round}");
+        regions.set_backup(&tag, Backup::None);
+        regions.sleep(Some(&[&*tag])).unwrap();
+        assert!(regions.is_asleep(&tag).unwrap());
+        regions.forget(&tag);
+        let unknown = regions.is_asleep(&tag);
+        assert!(matches!(unknown, Err(Error::UnknownRegion { .. })), "{unknown:?}");
+    });
+    assert!(said <= 4, "{said}");
+    destroyed_asleep(1, MIB);
+    assert!(regions.report().is_empty());
+    // One whose keeper is gone as well: else no call could wake what is made of its tag.
+    drop(regions);
+    let pool = engine.create_pool(PoolConfig::default().tag("tag 1"));
+    let block = engine.allocate(pool, MIB, stream).unwrap();
+    engine.free(block.id).unwrap();
+}
+
+/// A region of which something was said sleeps on while it has no pools; a region with pools is not forgotten.
+#[test]
+fn what_was_said_of_a_region_stays_until_it_is_forgotten() {
+    let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    let stream = engine.driver().create_stream().unwrap();
+    let regions = Regions::new(&engine);
+    regions.set_backup("cache", Backup::None);
+    let pool = || engine.create_pool(PoolConfig::default().tag("cache"));
+    let first = pool();
+    regions.sleep(None).unwrap();
+    engine.destroy_pool(first).unwrap();
+    let second = pool();
+    let refused = engine.allocate(second, MIB, stream).unwrap_err();
+    assert!(matches!(refused, Error::PoolSuspended { .. }), "{refused}");
+    regions.forget("cache");
+    assert!(regions.is_asleep("cache").unwrap());
+    assert_eq!(regions.report()[0].backup, Backup::Host);
+    regions.wake(None).unwrap();
+    engine.allocate(second, MIB, stream).map(|block| engine.free(block.id)).unwrap().unwrap();
 }
 
 /// What pools that are gone had in all stays in the sums over all pools, and not in those of the pool

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use regraph::driver::{self, Driver, HostApi, HostPlace, StreamHandle, Transfer};
+use regraph::driver::{self, Driver, ErrorKind, HostApi, HostPlace, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Error, Memory, Pool};
 use regraph::regions::Regions;
@@ -19,6 +19,8 @@ use crate::common::MIB;
 struct Device {
     device: SimDriver,
     engine: OnceLock<Weak<Engine<Device>>>,
+    /// The host's memory in bytes, where it is not the simulator's.
+    host: OnceLock<u64>,
     answered: AtomicU64,
     waited: AtomicU64,
 }
@@ -55,6 +57,10 @@ impl Transfer for Device {
         self.device.allocate_host(bytes)
     }
 
+    fn host_memory(&self) -> Option<u64> {
+        self.host.get().copied().or_else(|| self.device.host_memory())
+    }
+
     regraph::forward! {
         free_host(place: HostPlace) -> driver::Result<()>;
         copy_to_host(to: HostPlace, address: u64, bytes: u64, stream: StreamHandle) -> driver::Result<()>;
@@ -74,6 +80,7 @@ impl Bench {
         let device = Device {
             device: SimDriver::new(SimConfig::default()),
             engine: OnceLock::new(),
+            host: OnceLock::new(),
             answered: AtomicU64::new(0),
             waited: AtomicU64::new(0),
         };
@@ -141,4 +148,65 @@ fn what_a_sleep_without_host_memory_had_locked_goes_back() {
         bench.device().set_host_bytes(1000 * MIB);
         assert_eq!(bench.regions.sleep(None).unwrap(), 130 * MIB);
     }
+}
+
+#[test]
+fn more_than_the_host_has_is_refused_before_any_is_locked() {
+    let host = 100 * MIB;
+    let bench = Bench::new(&[20, 40, 70]);
+    bench.device().host.set(host).unwrap();
+    bench.regions.reserve_host(10 * MIB).unwrap();
+    bench.locked();
+    let beyond = |refused: Result<u64, Error>, held: u64| {
+        let refused = refused.unwrap_err();
+        let text = refused.to_string();
+        let Error::HostTooSmall { bytes, host_bytes, .. } = refused else { panic!("{text}") };
+        assert_eq!((bytes, host_bytes), (held, host));
+        for figure in [held, host] {
+            assert!(text.contains(&format!("{figure} ")), "{text}");
+        }
+    };
+    // What the driver would give before it refuses.
+    bench.device().set_host_bytes(2 * host);
+    for asked in [u64::MAX, u64::MAX - 1, 1 << 40, host + 1] {
+        beyond(bench.regions.reserve_host(asked), asked);
+        assert_eq!(bench.locked(), 0);
+    }
+    beyond(bench.regions.sleep(None), 130 * MIB);
+    bench.locked();
+    // What a sleep had locked before it came to the pool that is too much has gone back.
+    assert_eq!(bench.device().host_bytes(), 10 * MIB);
+    assert!(bench.blocks.iter().all(|block| !block.pool().is_suspended()));
+    assert_eq!(bench.regions.reserve_host(host).unwrap(), 90 * MIB);
+}
+
+/// The last of regions, with what they had on the host.
+#[test]
+fn regions_that_are_dropped_hold_no_page_of_the_host() {
+    for retains in [false, true] {
+        for awake in [false, true] {
+            let Bench { engine, regions, blocks } = Bench::new(&[40, 3]);
+            regions.retain(retains);
+            regions.sleep(None).unwrap();
+            if awake {
+                regions.wake(None).unwrap();
+            }
+            assert!(regions.host_bytes() >= 43 * MIB);
+            drop(regions);
+            assert_eq!(engine.driver().host_bytes(), 0, "{retains} {awake}");
+            drop(blocks);
+        }
+    }
+}
+
+/// A refusal of the driver's to take one slab back keeps no other.
+#[test]
+fn a_slab_that_the_driver_keeps_does_not_keep_others() {
+    let bench = Bench::new(&[]);
+    bench.regions.reserve_host(150 * MIB).unwrap();
+    let device = &bench.device().device;
+    device.fail_host_nth(0, ErrorKind::InvalidValue);
+    bench.regions.free_host().unwrap_err();
+    assert_eq!(bench.regions.host_bytes(), 64 * MIB);
+    assert_eq!(bench.regions.free_host().unwrap(), 64 * MIB);
 }

@@ -79,6 +79,11 @@ static void regions_sleep_and_wake(void) {
     OK(regraph_regions_reserve_host(e, 64 * MIB, &bytes));
     CHECK(bytes == 64 * MIB);
     OK(regraph_regions_reserve_host(e, 64 * MIB, NULL));
+    IS(REGRAPH_ERROR_HOST_OUT_OF_MEMORY, regraph_regions_reserve_host(e, UINT64_MAX, &bytes));
+    SAYS("18446744073709551615 bytes");
+    SAYS("the host has 1099511627776");
+    OK(regraph_regions_get_host_bytes(e, &bytes));
+    CHECK(bytes == 64 * MIB);
 
     /* One that stays. */
     OK(regraph_regions_set_backup(e, "cache", REGRAPH_BACKUP_DEVICE));
@@ -141,6 +146,13 @@ static void arguments_that_are_wrong(void) {
     CHECK(bytes == 0);
     IS(REGRAPH_ERROR_INVALID_ARGUMENT, regraph_regions_set_backup(e, "weights", 3));
     IS(REGRAPH_ERROR_NULL, regraph_regions_set_backup(e, NULL, REGRAPH_BACKUP_NONE));
+    OK(regraph_regions_set_backup(e, "later", REGRAPH_BACKUP_NONE));
+    OK(regraph_regions_is_asleep(e, "later", &known));
+    OK(regraph_regions_forget(e, "later"));
+    OK(regraph_regions_forget(e, "later"));
+    IS(REGRAPH_ERROR_UNKNOWN_REGION, regraph_regions_is_asleep(e, "later", &known));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_forget(e, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_regions_forget(NULL, "x"));
     IS(REGRAPH_ERROR_INVALID_TEXT, regraph_pool_create_in_region(e, "\xff", NULL, MIB, &pool));
     IS(REGRAPH_ERROR_NULL, regraph_pool_create_in_region(e, "x", NULL, MIB, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_pool_create_in_region(NULL, "x", NULL, MIB, &pool));

@@ -121,6 +121,11 @@ impl State {
 }
 
 impl Transfer for SimDriver {
+    /// 1 TiB, of which [`SimDriver::set_host_bytes`] may leave less to be locked.
+    fn host_memory(&self) -> Option<u64> {
+        Some(1 << 40)
+    }
+
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
         self.program("cuMemHostAlloc", |state| state.host.allocate(bytes))
     }

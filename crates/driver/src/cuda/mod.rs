@@ -26,6 +26,7 @@ mod devices;
 mod error;
 mod guard;
 mod host;
+mod host_memory;
 mod inspection;
 mod kept;
 mod pointers;

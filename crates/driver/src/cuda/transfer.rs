@@ -4,13 +4,19 @@ use std::ptr::null_mut;
 
 use super::super::{HostPlace, Result, StreamHandle, Transfer};
 use super::raw::{self, Pointer};
-use super::CudaDriver;
+use super::{host_memory, CudaDriver};
 
 fn pointer(place: HostPlace) -> Pointer {
     place.0 as Pointer
 }
 
 impl Transfer for CudaDriver {
+    /// On Linux the least of the machine's memory (`MemTotal` of `/proc/meminfo`) and the limits of the memory
+    /// cgroups that the process is in, of version 1 and 2; unknown elsewhere.
+    fn host_memory(&self) -> Option<u64> {
+        host_memory::of_process()
+    }
+
     fn allocate_host(&self, bytes: u64) -> Result<HostPlace> {
         let mut place: Pointer = null_mut();
         let _relaxed = self.enter()?;
