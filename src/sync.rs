@@ -1,10 +1,17 @@
 //! Locks, atomics and threads: the standard library's, or shuttle's with `--cfg shuttle`.
 //!
+//! Every lock has a [`Rank`], and a thread takes locks in ascending order of their ranks alone. Builds with debug
+//! assertions panic where a thread does otherwise, with both locks and where they are taken; other builds know no
+//! ranks. `design/locks.md` has them as a table.
+//!
 //! Shuttle runs a test again and again with its threads interleaved at random. It sees only what
 //! goes through its own types, so everything that threads share is built from these. They work
 //! inside shuttle's runs alone: an ordinary test cannot run in a build for shuttle.
 
 #![allow(unused_imports, reason = "one set for all, of which not every part is in use")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 #[cfg(shuttle)]
 use shuttle::sync;
@@ -17,17 +24,386 @@ pub use shuttle::thread;
 pub use std::thread;
 
 pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-pub use sync::{Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 
-/// Whether a thread panicked with the lock held. Under shuttle such a panic ends the run.
-#[inline]
-pub fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
-    #[cfg(shuttle)]
-    let poisoned = {
-        let _ = mutex;
-        false
+/// How many locks of a rank a thread may hold at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// One.
+    Alone,
+    /// Several, taken in ascending order of their numbers ([`Mutex::numbered`]), and those without one of their addresses.
+    Ascending,
+}
+
+/// Whether a driver is called with a lock of a rank held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// It may be.
+    Called,
+    /// It never is: builds with debug assertions panic where the simulated driver is.
+    NotCalled,
+}
+
+macro_rules! ranks {
+    ($(#[doc = $guards:literal] $rank:ident: $held:ident, $driver:ident;)*) => {
+        /// The locks in the order in which a thread takes them, by what they guard.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Rank {
+            $(#[doc = $guards] $rank,)*
+        }
+
+        impl Rank {
+            /// All of them, ascending: each with what its locks guard, how many of them a thread holds at once, and
+            /// whether the driver is called meanwhile.
+            pub const ALL: &[(Self, &'static str, Held, Driver)] =
+                &[$((Self::$rank, $guards, Held::$held, Driver::$driver),)*];
+        }
     };
-    #[cfg(not(shuttle))]
-    let poisoned = mutex.is_poisoned();
-    poisoned
+}
+
+ranks! {
+    /// What the Python module keeps: launches, loans, settings, captures that were shown.
+    Python: Alone, NotCalled;
+    /// The captures, graphs and pools that callers of the C library name.
+    HostTable: Alone, NotCalled;
+    /// A graph that callers of the C library name.
+    HostGraph: Alone, Called;
+    /// What a process offers to others, and its socket.
+    Offers: Alone, NotCalled;
+    /// The memory of other processes that was opened.
+    Opened: Alone, Called;
+    /// The settings by now.
+    Settings: Alone, Called;
+    /// What the engines' histories are to keep.
+    HistoryOptions: Alone, Called;
+    /// What was said of regions.
+    Named: Alone, Called;
+    /// That routes of captures are added, or the device is waited for instead.
+    BeginsCaptures: Alone, Called;
+    /// A device's named pools; of several devices in the order of their numbers.
+    DevicePools: Ascending, Called;
+    /// The region of graphs' pools that are made in none.
+    GraphRegion: Alone, NotCalled;
+    /// What threads have entered and not left.
+    Stays: Alone, NotCalled;
+    /// A device's pools of eager work in regions.
+    EagerPools: Alone, Called;
+    /// The streams that use a buffer.
+    BufferUses: Alone, Called;
+    /// What regions keep on the host.
+    Regions: Alone, Called;
+    /// The launches of a pool; of several pools in the order of their addresses.
+    Order: Ascending, Called;
+    /// That the device is waited for, or a capture begins instead.
+    DeviceWaits: Alone, Called;
+    /// Whose pools are.
+    Owners: Alone, NotCalled;
+    /// An engine's books.
+    Engine: Alone, Called;
+    /// What streams have given back; of several stream caches in their order.
+    StreamCache: Ascending, Called;
+    /// Grants of stream caches, and peaks.
+    Peaks: Alone, NotCalled;
+    /// What a capture is judged by, until a thread takes it.
+    Evidence: Alone, NotCalled;
+    /// A device's routes; filters of the host's are asked meanwhile.
+    Routes: Alone, Called;
+    /// Captures that come to nothing.
+    Shown: Alone, NotCalled;
+    /// The launches under way.
+    Launches: Alone, NotCalled;
+    /// What a device's latest captures came to.
+    Reports: Alone, NotCalled;
+    /// What one capture came to, and its least memory.
+    Report: Alone, NotCalled;
+    /// Live blocks by address, a part of them.
+    Addresses: Alone, NotCalled;
+    /// What the host's sources are to take back.
+    Returned: Alone, NotCalled;
+    /// The exports that are on offer.
+    Exports: Alone, NotCalled;
+    /// What a device's driver has mapped and allocated.
+    Ranges: Alone, NotCalled;
+    /// In which order memory came.
+    Arrivals: Alone, NotCalled;
+    /// Who is told of memory.
+    Watchers: Alone, NotCalled;
+    /// Who is told of requests that fail.
+    Observers: Alone, NotCalled;
+    /// The contexts in which cudarc tracks no events.
+    Tracking: Alone, Called;
+    /// The simulated driver's books.
+    Driver: Alone, Called;
+    /// What a piece of the simulated host's memory holds.
+    HostNumbers: Alone, NotCalled;
+}
+
+/// A lock. What it guards is whole after every step that is taken with it, so it serves on after a panic; but see
+/// [`Mutex::lock_whole`].
+pub struct Mutex<T> {
+    #[cfg(debug_assertions)]
+    place: order::Place,
+    inner: sync::Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// A lock that no thread holds.
+    pub const fn new(rank: Rank, value: T) -> Self {
+        Self::placed(rank, None, value)
+    }
+
+    /// A lock of a rank of which a thread may hold several, in ascending order of their numbers.
+    pub const fn numbered(rank: Rank, number: u64, value: T) -> Self {
+        Self::placed(rank, Some(number), value)
+    }
+
+    const fn placed(rank: Rank, number: Option<u64>, value: T) -> Self {
+        #[cfg(not(debug_assertions))]
+        let _ = (rank, number);
+        Self {
+            #[cfg(debug_assertions)]
+            place: order::Place { rank, number },
+            inner: sync::Mutex::new(value),
+        }
+    }
+
+    /// Waits for the lock, and takes it whether a thread panicked with it held or not.
+    ///
+    /// # Panics
+    /// With debug assertions, where the thread holds a lock that comes later.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        #[cfg(debug_assertions)]
+        let entry = self.enter(true);
+        let inner = self.inner.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        MutexGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            entry,
+        }
+    }
+
+    /// Waits for the lock; `None` where a thread panicked with it held. For what a panic may leave wrong, and is not
+    /// to be gone by any more.
+    ///
+    /// # Panics
+    /// As [`Mutex::lock`].
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn lock_whole(&self) -> Option<MutexGuard<'_, T>> {
+        #[cfg(debug_assertions)]
+        let entry = self.enter(true);
+        let inner = self.inner.lock().ok()?;
+        Some(MutexGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            entry,
+        })
+    }
+
+    /// Takes the lock where no other thread holds it and none panicked with it held. Waits for nothing, and so may come
+    /// in any order.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = self.inner.try_lock().ok()?;
+        Some(MutexGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            entry: self.enter(false),
+        })
+    }
+
+    /// What it guards: no other thread has the lock.
+    #[inline]
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(sync::PoisonError::into_inner)
+    }
+
+    /// As [`Mutex::get_mut`]; `None` where a thread panicked with the lock held.
+    pub fn get_mut_whole(&mut self) -> Option<&mut T> {
+        self.inner.get_mut().ok()
+    }
+
+    /// What it guarded.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(sync::PoisonError::into_inner)
+    }
+
+    /// Whether a thread panicked with the lock held. Under shuttle such a panic ends the run.
+    #[inline]
+    pub fn is_poisoned(&self) -> bool {
+        #[cfg(shuttle)]
+        let poisoned = false;
+        #[cfg(not(shuttle))]
+        let poisoned = self.inner.is_poisoned();
+        poisoned
+    }
+
+    #[cfg(debug_assertions)]
+    #[track_caller]
+    fn enter(&self, waits: bool) -> order::Entry {
+        order::Entry::new(&self.place, std::ptr::from_ref(self) as usize, waits)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// Holds a [`Mutex`] until it is dropped.
+#[must_use = "the lock is let go at once"]
+pub struct MutexGuard<'a, T> {
+    inner: sync::MutexGuard<'a, T>,
+    #[cfg(debug_assertions)]
+    entry: order::Entry,
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// Lets threads wait for a change of what a lock guards.
+#[derive(Debug, Default)]
+pub struct Condvar(sync::Condvar);
+
+impl Condvar {
+    /// One that no thread waits for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets the lock go until [`Condvar::notify_all`] is called, or for no reason.
+    ///
+    /// # Panics
+    /// With debug assertions, where the thread holds another lock.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        #[cfg(debug_assertions)]
+        guard.entry.must_be_alone();
+        let inner = self.0.wait(guard.inner).unwrap_or_else(sync::PoisonError::into_inner);
+        MutexGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            entry: guard.entry,
+        }
+    }
+
+    /// Wakes all that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// The order in which each thread takes its locks.
+#[cfg(debug_assertions)]
+mod order {
+    use std::cell::RefCell;
+    use std::fmt;
+    use std::panic::Location;
+
+    use super::{Driver, Held, Rank};
+
+    #[cfg(shuttle)]
+    use shuttle::thread_local;
+
+    /// Where a lock is in the order.
+    pub(super) struct Place {
+        pub(super) rank: Rank,
+        pub(super) number: Option<u64>,
+    }
+
+    /// A lock that a thread holds.
+    #[derive(Clone, Copy)]
+    struct Taken {
+        rank: Rank,
+        /// Its place among those of its rank.
+        number: u64,
+        address: usize,
+        at: &'static Location<'static>,
+    }
+
+    impl fmt::Display for Taken {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{:?} ({:#x}, at {})", self.rank, self.number, self.at)
+        }
+    }
+
+    impl Taken {
+        /// Whether a thread that holds this may wait for another.
+        fn comes_before(&self, other: &Self) -> bool {
+            let (_, _, held, driver) = Rank::ALL[self.rank as usize];
+            let ascends = self.rank < other.rank
+                || self.rank == other.rank && held == Held::Ascending && self.number < other.number;
+            ascends && (other.rank != Rank::Driver || driver == Driver::Called)
+        }
+    }
+
+    thread_local! {
+        static TAKEN: RefCell<Vec<Taken>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// That a thread holds a lock.
+    pub(super) struct Entry {
+        address: usize,
+    }
+
+    impl Entry {
+        #[track_caller]
+        pub(super) fn new(place: &Place, address: usize, waits: bool) -> Self {
+            let number = place.number.unwrap_or(address as u64);
+            let taken = Taken { rank: place.rank, number, address, at: Location::caller() };
+            // A thread that ends keeps no books any more.
+            let wrong = TAKEN.try_with(|all| {
+                let wrong = all.borrow().iter().find(|held| !held.comes_before(&taken)).copied();
+                all.borrow_mut().push(taken);
+                wrong
+            });
+            let entry = Self { address };
+            if let (Ok(Some(held)), true, false) = (wrong, waits, std::thread::panicking()) {
+                panic!("locks out of order: {taken} is to be taken with {held} held");
+            }
+            entry
+        }
+
+        #[track_caller]
+        pub(super) fn must_be_alone(&self) {
+            let other = |held: &&Taken| held.address != self.address;
+            let held = TAKEN.try_with(|all| all.borrow().iter().find(other).copied());
+            if let Ok(Some(held)) = held {
+                panic!("a change is waited for with {held} held");
+            }
+        }
+    }
+
+    impl Drop for Entry {
+        fn drop(&mut self) {
+            let _ = TAKEN.try_with(|all| {
+                let mut all = all.borrow_mut();
+                if let Some(row) = all.iter().rposition(|held| held.address == self.address) {
+                    all.remove(row);
+                }
+            });
+        }
+    }
 }

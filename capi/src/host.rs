@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use regraph::driver::{
     CaptureId, CaptureMode, ExecutableHandle, GraphHandle, HostApi, StreamHandle, Transfer,
@@ -11,6 +11,7 @@ use regraph::driver::{
 use regraph::engine::{self, Block, CaptureReport, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::graphs::{Capture, Error, Graph, Lease, Pool};
 use regraph::regions::Regions;
+use regraph::sync::{Mutex, Rank};
 
 use crate::failure::{Failure, Fallible};
 
@@ -18,7 +19,7 @@ use crate::failure::{Failure, Fallible};
 pub(crate) struct Host<D: Transfer> {
     // Dropped in this order: captures and graphs use pools. Regions go last: pools that sleep are destroyed.
     captures: Table<CaptureId, StreamCapture<D>>,
-    graphs: Table<GraphId, Arc<RwLock<Held<D>>>>,
+    graphs: Table<GraphId, Arc<Mutex<Held<D>>>>,
     pools: Table<PoolId, Pool<D>>,
     engine: Arc<Engine<D>>,
     regions: Regions<D>,
@@ -46,18 +47,17 @@ unsafe impl<D: HostApi> Send for StreamCapture<D> {}
 
 type Table<I, T> = Mutex<BTreeMap<I, T>>;
 
-fn open<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step leaves a table half changed.
-    table.lock().unwrap_or_else(PoisonError::into_inner)
+fn table<I, T>() -> Table<I, T> {
+    Mutex::new(Rank::HostTable, BTreeMap::new())
 }
 
 impl<D: Transfer> Host<D> {
     pub(crate) fn new(driver: D, config: Config) -> Self {
         let engine = Arc::new(Engine::new(driver, config));
         Self {
-            captures: Table::default(),
-            graphs: Table::default(),
-            pools: Table::default(),
+            captures: table(),
+            graphs: table(),
+            pools: table(),
             regions: Regions::new(&engine),
             engine,
         }
@@ -70,7 +70,7 @@ impl<D: Transfer> Host<D> {
     pub(crate) fn create_pool(&self, config: PoolConfig) -> PoolId {
         let pool = Pool::new(&self.engine, config);
         let id = pool.id();
-        open(&self.pools).insert(id, pool);
+        self.pools.lock().insert(id, pool);
         id
     }
 
@@ -81,20 +81,20 @@ impl<D: Transfer> Host<D> {
         let destroyed = self.engine.destroy_pool(id);
         // After an error of the driver's the pool is gone as well.
         if !matches!(destroyed, Err(engine::Error::PoolInUse { .. } | engine::Error::Poisoned)) {
-            let pool = open(&self.pools).remove(&id);
+            let pool = self.pools.lock().remove(&id);
             drop(pool);
         }
         Ok(destroyed?)
     }
 
     pub(crate) fn release_pool(&self, pool: PoolId) -> Fallible<()> {
-        let found = open(&self.pools).remove(&pool);
+        let found = self.pools.lock().remove(&pool);
         let unknown = engine::Error::UnknownPool { call: "release_pool", pool };
         found.map(drop).ok_or(Failure::Engine(unknown))
     }
 
     pub(crate) fn pool(&self, pool: PoolId, call: &'static str) -> Fallible<Pool<D>> {
-        let found = open(&self.pools).get(&pool).cloned();
+        let found = self.pools.lock().get(&pool).cloned();
         found.ok_or(Failure::Engine(engine::Error::UnknownPool { call, pool }))
     }
 
@@ -111,12 +111,12 @@ impl<D: Transfer> Host<D> {
     fn begin(&self, pool: Pool<D>, stream: StreamHandle, mode: CaptureMode) -> Fallible<CaptureId> {
         let capture = Capture::begin(&pool, stream, mode)?;
         let id = capture.id();
-        open(&self.captures).insert(id, StreamCapture { capture, pool, mode });
+        self.captures.lock().insert(id, StreamCapture { capture, pool, mode });
         Ok(id)
     }
 
     fn take(&self, capture: CaptureId, call: &'static str) -> Fallible<StreamCapture<D>> {
-        let found = open(&self.captures).remove(&capture);
+        let found = self.captures.lock().remove(&capture);
         found.ok_or(Failure::Engine(engine::Error::UnknownCapture { call, capture }))
     }
 
@@ -133,7 +133,7 @@ impl<D: Transfer> Host<D> {
             false => taken.capture.allocate(bytes, stream),
             true => taken.capture.allocate_fixed(bytes, stream),
         };
-        open(&self.captures).insert(capture, taken);
+        self.captures.lock().insert(capture, taken);
         Ok(made?.into_block())
     }
 
@@ -166,7 +166,7 @@ impl<D: Transfer> Host<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Fallible<CaptureReport> {
-        if open(&self.captures).contains_key(&capture) {
+        if self.captures.lock().contains_key(&capture) {
             return Err(Failure::Begun(capture));
         }
         self.claim(self.engine.end_capture(capture, graph)?)
@@ -174,7 +174,7 @@ impl<D: Transfer> Host<D> {
 
     /// The same without the verdict.
     pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
-        if open(&self.captures).contains_key(&capture) {
+        if self.captures.lock().contains_key(&capture) {
             return Err(Failure::Begun(capture));
         }
         Ok(self.engine.close_capture(capture, graph)?)
@@ -206,17 +206,17 @@ impl<D: Transfer> Host<D> {
     }
 
     fn hold(&self, id: GraphId, held: Held<D>) {
-        open(&self.graphs).insert(id, Arc::new(RwLock::new(held)));
+        self.graphs.lock().insert(id, Arc::new(Mutex::new(Rank::HostGraph, held)));
     }
 
-    fn graph(&self, graph: GraphId) -> Fallible<Arc<RwLock<Held<D>>>> {
-        let found = open(&self.graphs).get(&graph).cloned();
+    fn graph(&self, graph: GraphId) -> Fallible<Arc<Mutex<Held<D>>>> {
+        let found = self.graphs.lock().get(&graph).cloned();
         found.ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
     }
 
     fn read<R>(&self, graph: GraphId, read: impl FnOnce(&Held<D>) -> Fallible<R>) -> Fallible<R> {
         let held = self.graph(graph)?;
-        let held = held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = held.lock();
         read(&held)
     }
 
@@ -254,18 +254,19 @@ impl<D: Transfer> Host<D> {
 
     /// The least memory that a graph's blocks need, in bytes.
     pub(crate) fn minimum_bytes(&self, graph: GraphId) -> Fallible<u64> {
-        self.read(graph, |held| {
-            let minimum = match held {
-                Held::Graph(graph) => graph.minimum_bytes(),
-                Held::Lease(_, report) => report.minimum().map(|minimum| minimum.bytes),
-            };
-            minimum.ok_or(Failure::NoJournal)
-        })
+        let report = self.read(graph, |held| {
+            Ok(match held {
+                Held::Graph(graph) => graph.report().clone(),
+                Held::Lease(_, report) => report.clone(),
+            })
+        })?;
+        // Found without the graph's lock: it may be launched meanwhile.
+        report.minimum().map(|minimum| minimum.bytes).ok_or(Failure::NoJournal)
     }
 
     pub(crate) fn forget_journal(&self, graph: GraphId) -> Fallible<()> {
         let held = self.graph(graph)?;
-        match &mut *held.write().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *held.lock() {
             Held::Graph(graph) => graph.forget_journal(),
             Held::Lease(_, report) => report.forget_journal(),
         }
@@ -273,7 +274,7 @@ impl<D: Transfer> Host<D> {
     }
 
     pub(crate) fn release_graph(&self, graph: GraphId) -> Fallible<()> {
-        let held = open(&self.graphs).remove(&graph);
+        let held = self.graphs.lock().remove(&graph);
         held.map(drop).ok_or(Failure::Engine(engine::Error::UnknownGraph { graph }))
     }
 }
@@ -289,11 +290,9 @@ impl<D: Transfer> Deref for Host<D> {
 
 impl<D: Transfer> Drop for Host<D> {
     fn drop(&mut self) {
-        for held in std::mem::take(&mut *open(&self.graphs)).into_values() {
+        for held in std::mem::take(self.graphs.get_mut()).into_values() {
             // The caller's own graphs may be launched after the engine is gone: their memory stays.
-            if let Some(Held::Lease(lease, _)) =
-                Arc::into_inner(held).and_then(|held| held.into_inner().ok())
-            {
+            if let Some(Held::Lease(lease, _)) = Arc::into_inner(held).map(Mutex::into_inner) {
                 lease.give_up();
             }
         }

@@ -1,12 +1,13 @@
 //! The process's allocator: one, from its start to the end of the process.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::PyResult;
 use regraph::driver::cuda::CudaDriver;
 use regraph::engine::Config;
+use regraph::sync::{Mutex, Rank};
 use regraph_plugin::{Error, Plugin};
 
 use crate::errors::raised;
@@ -15,13 +16,13 @@ use crate::hooks::Failure;
 static ALLOCATOR: OnceLock<Plugin<CudaDriver>> = OnceLock::new();
 
 /// The share that the settings allow of every device; `None` for all.
-static CONFIGURED: Mutex<Option<f64>> = Mutex::new(None);
+static CONFIGURED: Mutex<Option<f64>> = Mutex::new(Rank::Python, None);
 
 /// How many events the settings have histories keep, and whether with stacks of native code.
 static HISTORY: OnceLock<(usize, bool)> = OnceLock::new();
 
 /// The shares of devices that were set, by device.
-static FRACTIONS: Mutex<BTreeMap<u32, f64>> = Mutex::new(BTreeMap::new());
+static FRACTIONS: Mutex<BTreeMap<u32, f64>> = Mutex::new(Rank::Python, BTreeMap::new());
 
 /// The allocator, once it was started.
 #[inline]
@@ -35,7 +36,7 @@ pub(crate) fn allocator() -> Result<&'static Plugin<CudaDriver>, Failure> {
 /// Starts the allocator; false where that was done before.
 pub(crate) fn start(config: Config) -> bool {
     // Set before the allocator can be used.
-    *heard(&CONFIGURED) = config.settings.memory_fraction;
+    *CONFIGURED.lock() = config.settings.memory_fraction;
     let _ = HISTORY.set((config.settings.history, config.settings.stacks));
     // SAFETY: handles are given to calls while what they name lives, and graphs run while what
     // they use does.
@@ -55,8 +56,8 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
         overlaid.map_err(|error| PyValueError::new_err(error.to_string()))?;
     if settings.memory_fraction != before.memory_fraction {
         // For every device, those included whose share was set by itself.
-        *heard(&CONFIGURED) = settings.memory_fraction;
-        heard(&FRACTIONS).clear();
+        *CONFIGURED.lock() = settings.memory_fraction;
+        FRACTIONS.lock().clear();
     }
     let of_pools = [
         ("max_split_size_mb", settings.max_split_bytes != before.max_split_bytes),
@@ -76,17 +77,12 @@ pub(crate) fn change_settings(text: &str) -> PyResult<Vec<String>> {
 pub(crate) fn set_fraction(device: u32, fraction: f64) -> Result<(), Failure> {
     let set: Result<(), Error> = allocator()?.set_memory_fraction(fraction, device);
     set?;
-    heard(&FRACTIONS).insert(device, fraction);
+    FRACTIONS.lock().insert(device, fraction);
     Ok(())
 }
 
 /// The share of a device's memory that may be held: as it was set, or as the settings have it, or all.
 pub(crate) fn fraction(device: u32) -> f64 {
-    let set = heard(&FRACTIONS).get(&device).copied();
-    set.or(*heard(&CONFIGURED)).unwrap_or(1.0)
-}
-
-fn heard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step leaves anything half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let set = FRACTIONS.lock().get(&device).copied();
+    set.or(*CONFIGURED.lock()).unwrap_or(1.0)
 }

@@ -1,12 +1,11 @@
 //! What captures will need, before there is memory for them: they are made on addresses without memory of
 //! their own, and made again on a simulated device.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use pyo3::prelude::*;
 use regraph::driver::{ExecutableHandle, HostApi};
 use regraph::engine::Config;
 use regraph::settings::PlanChoice;
+use regraph::sync::{Mutex, MutexGuard, Rank};
 use regraph_sim::probe::Probe;
 use regraph_trace::Trace;
 
@@ -22,11 +21,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// The captures that were shown, in their order.
-static SHOWN: Mutex<Vec<Trace>> = Mutex::new(Vec::new());
+static SHOWN: Mutex<Vec<Trace>> = Mutex::new(Rank::Python, Vec::new());
 
 fn shown() -> MutexGuard<'static, Vec<Trace>> {
-    // No step leaves it half changed.
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    SHOWN.lock()
 }
 
 /// Sets whether captures that begin from now on have no memory of their own; those that were shown before are

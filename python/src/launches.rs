@@ -1,9 +1,8 @@
 //! Launches of graphs, as the Python half tells of them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use pyo3::prelude::*;
 use regraph::driver::cuda::CudaDriver;
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use crate::allocator::allocator;
 use crate::captures::stream;
@@ -23,7 +22,7 @@ struct Launch(Mutex<Begun>);
 impl Launch {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::new(Rank::Python, None))
     }
 
     /// A graph of a pool is about to be launched, on the stream that `stream_of` gives of a device.
@@ -39,7 +38,9 @@ impl Launch {
             let stream = stream(stream_of.call1((device,))?.extract()?);
             launch = py.detach(move || launch.follow(stream).map(|()| launch)).map_err(raised)?;
         }
-        *self.begun() = Some(launch);
+        // One that was begun before and not ended ends now.
+        let before = self.begun().replace(launch);
+        py.detach(|| drop(before));
         Ok(())
     }
 
@@ -52,7 +53,6 @@ impl Launch {
 
 impl Launch {
     fn begun(&self) -> MutexGuard<'_, Begun> {
-        // No step leaves it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use regraph::driver::{DriverError, ErrorKind, Source, StreamHandle};
 use regraph::engine::Lent;
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -92,7 +93,7 @@ type Loan = (u32, (u64, u64), u64);
 impl Borrowing {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::new(Rank::Python, None))
     }
 
     /// This thread borrows from now on.
@@ -112,8 +113,7 @@ impl Borrowing {
 
 impl Borrowing {
     fn loan(&self) -> MutexGuard<'_, Option<Loan>> {
-        // No step leaves it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

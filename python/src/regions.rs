@@ -1,12 +1,11 @@
 //! Regions: memory by tag that sleeps and wakes, as the Python half has it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::HostPlace;
 use regraph::regions::Backup;
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use crate::allocator::allocator;
 use crate::errors::raised;
@@ -39,7 +38,7 @@ struct Stay(Mutex<Option<u64>>);
 impl Stay {
     #[new]
     fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::new(Rank::Python, None))
     }
 
     /// This thread is in a region from now on; in none with `None`.
@@ -58,8 +57,7 @@ impl Stay {
 
 impl Stay {
     fn number(&self) -> MutexGuard<'_, Option<u64>> {
-        // No step leaves it half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

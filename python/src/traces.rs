@@ -1,15 +1,14 @@
 //! Captures written as traces.
 
+use regraph::driver::StreamHandle;
+use regraph::sync::{Mutex, MutexGuard, Rank};
+use regraph::Journal;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use regraph::driver::StreamHandle;
-use regraph::Journal;
 
 /// Where captures are written to, while they are.
-static TARGET: Mutex<Option<Target>> = Mutex::new(None);
+static TARGET: Mutex<Option<Target>> = Mutex::new(Rank::Python, None);
 
 struct Target {
     path: PathBuf,
@@ -55,6 +54,5 @@ fn numbered(path: &Path, count: usize) -> PathBuf {
 }
 
 fn target() -> MutexGuard<'static, Option<Target>> {
-    // No step leaves it half changed.
-    TARGET.lock().unwrap_or_else(PoisonError::into_inner)
+    TARGET.lock()
 }

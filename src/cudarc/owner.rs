@@ -4,7 +4,7 @@
 //! told to it once and stays recorded; only a last use that is recorded takes that back, so only
 //! then a stream is told again. What cannot be told loses the block: it is never freed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ::cudarc::driver::CudaStream;
 use smallvec::SmallVec;
@@ -14,6 +14,7 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, StreamHandle};
 use crate::engine::one_stream;
 use crate::graphs::Memory;
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What the uses so far came to.
 struct Uses {
@@ -49,7 +50,7 @@ impl From<&CudaStream> for User {
 impl Owner {
     pub(super) fn new(memory: Option<Memory<CudaDriver>>, stream: Arc<CudaStream>) -> Self {
         let recorded = [name(stream.as_stream())].into_iter().collect();
-        Self { memory, stream, uses: Mutex::new(Uses { recorded, lost: false }) }
+        Self { memory, stream, uses: Mutex::new(Rank::BufferUses, Uses { recorded, lost: false }) }
     }
 
     #[inline]
@@ -63,8 +64,7 @@ impl Owner {
     }
 
     fn uses(&self) -> MutexGuard<'_, Uses> {
-        // Every step leaves it whole.
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uses.lock()
     }
 
     /// Records that a stream uses the block, from now on and until it is freed.
@@ -109,7 +109,7 @@ impl Owner {
     /// Records that what a stream holds so far includes its last use.
     pub(super) fn record_last_use(&mut self, stream: StreamHandle) -> Result<(), Error> {
         let Some(memory) = &self.memory else { return Ok(()) };
-        let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let uses = self.uses.get_mut();
         let stream = name(stream);
         // From here on a further use is to be told to the engine.
         uses.recorded.retain(|recorded| *recorded != stream);

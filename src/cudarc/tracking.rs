@@ -1,7 +1,7 @@
 //! Captures beside cudarc's event tracking.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ::cudarc::driver::{CudaContext, CudaStream};
 
@@ -10,6 +10,7 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::CaptureMode;
 use crate::engine::Engine;
 use crate::graphs::{Capture, Graph, Pool};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// Captures what `body` submits to `stream`, and to the streams that it forks, into a graph that
 /// owns its memory: [`Engine::capture`], which refuses where cudarc's own slices would ruin the
@@ -93,8 +94,8 @@ struct Off {
 
 /// By the context's place, which is its own while a guard holds it.
 fn off() -> MutexGuard<'static, BTreeMap<usize, Off>> {
-    static OFF: Mutex<BTreeMap<usize, Off>> = Mutex::new(BTreeMap::new());
-    OFF.lock().unwrap_or_else(PoisonError::into_inner)
+    static OFF: Mutex<BTreeMap<usize, Off>> = Mutex::new(Rank::Tracking, BTreeMap::new());
+    OFF.lock()
 }
 
 fn key(context: &Arc<CudaContext>) -> usize {

@@ -26,7 +26,7 @@ use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 use crate::settings::Rounding;
-use crate::sync::{is_poisoned, MutexGuard};
+use crate::sync::MutexGuard;
 
 const CALL: &str = "allocate";
 
@@ -447,7 +447,7 @@ impl<D: Driver> Engine<D> {
     ) -> Option<Block> {
         let Request { pool, stream, requested, bytes, frames, .. } =
             self.ask(pool, bytes, stream.as_stream()).ok()?;
-        if is_poisoned(&self.state) || !self.config.settings.caching {
+        if self.state.is_poisoned() || !self.config.settings.caching {
             return None;
         }
         let mut cache = self.caches.outside_at_once(stream)?;
@@ -496,7 +496,7 @@ impl<D: Driver> Engine<D> {
     /// The stream cache of a stream, if stream caches may hand out anything.
     #[inline]
     fn cache_of(&self, stream: StreamHandle) -> Result<Option<MutexGuard<'_, StreamCache>>, Error> {
-        if is_poisoned(&self.state) {
+        if self.state.is_poisoned() {
             return Err(Error::Poisoned);
         }
         Ok(self.caches.outside(stream).filter(|_| self.config.settings.caching))

@@ -158,7 +158,7 @@ impl<D: Driver> Engine<D> {
     /// Whether any capture is under way.
     pub fn is_recording(&self) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = self.state.lock();
         let capture_state = state.captures.iter().next().is_some();
         capture_state
     }
@@ -205,7 +205,7 @@ impl<D: Driver> Engine<D> {
     /// The pools that a graph uses; none of a graph that is unknown.
     pub(crate) fn pools_of(&self, graph: GraphId) -> SmallVec<[PoolId; 1]> {
         // A poisoned engine hands nothing out, but what its graphs use they still use.
-        let state = self.state.lock().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = self.state.lock();
         state.graphs.pools_of(graph)
     }
 

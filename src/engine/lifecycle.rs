@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::Weak;
 
 use super::config::PoolConfig;
 use super::flaws::Flaw;
@@ -11,12 +11,18 @@ use super::state::Locked;
 use super::{Engine, Error};
 use crate::driver::{Driver, MemorySupport};
 use crate::heap::{self, Plan, Splitting, Supply};
+use crate::sync::{Mutex, Rank};
 
 pub(crate) type Owner = Weak<dyn Any + Send + Sync>;
 
 /// Owners by their pools.
-#[derive(Default)]
 pub(super) struct Owners(Mutex<BTreeMap<PoolId, Owner>>);
+
+impl Owners {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::Owners, BTreeMap::new()))
+    }
+}
 
 impl<D: Driver> Engine<D> {
     /// Creates an empty pool. Memory comes with the first allocation.
@@ -29,7 +35,7 @@ impl<D: Driver> Engine<D> {
             locked.destroy_leaving();
             Ok(())
         });
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let unit = match self.driver.memory_support() {
             support @ MemorySupport::Mapped { .. } => heap::unit(support),
             MemorySupport::Allocated => 1,
@@ -76,9 +82,8 @@ impl<D: Driver> Engine<D> {
 
     /// Notes whose a pool is, until [`Engine::let_pool_go`].
     pub(crate) fn own_pool(&self, pool: PoolId, owner: Owner) {
-        // No step leaves the table half changed.
-        self.owners.0.lock().unwrap_or_else(PoisonError::into_inner).insert(pool, owner);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.owners.0.lock().insert(pool, owner);
+        let mut state = self.state.lock();
         if let Some(row) = state.pools.get_mut(pool) {
             row.set_owned();
         }
@@ -86,13 +91,13 @@ impl<D: Driver> Engine<D> {
 
     /// Whose a pool is; `None` for one that was only ever named.
     pub(crate) fn owner_of(&self, pool: PoolId) -> Option<Owner> {
-        self.owners.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pool).cloned()
+        self.owners.0.lock().get(&pool).cloned()
     }
 
     /// Destroys a pool that its owner has given up: now, or when nothing uses it any more and another
     /// pool is made or the cache is emptied.
     pub(crate) fn let_pool_go(&self, pool: PoolId) {
-        self.owners.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&pool);
+        self.owners.0.lock().remove(&pool);
         // A poisoned engine keeps what it has.
         let _ = self.change(|locked| {
             locked.state.leaving.push(pool);

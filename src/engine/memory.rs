@@ -17,7 +17,7 @@ use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::RangeId;
 use crate::logging;
 use crate::settings::Settings;
-use crate::sync::{MutexGuard, PoisonError};
+use crate::sync::MutexGuard;
 
 /// A block that was never freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,8 +167,9 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Lets no thread wait for the device as long as the guard lives: while a capture begins, which that would ruin.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn hold_device_waits(&self) -> MutexGuard<'_, ()> {
-        self.device_waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.device_waits.lock()
     }
 
     /// Whether the device has done all work that the process has given it, its streams unknown here included;
@@ -474,7 +475,7 @@ impl<D: Driver> Engine<D> {
     /// reserved, whichever block lies there. Asks no driver; costs a comparison for each segment.
     pub fn owns(&self, address: u64) -> bool {
         // A poisoned engine hands nothing out, but what it had it still has.
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.pools.owns(address)
     }
 }

@@ -99,7 +99,7 @@ pub use crate::error::Error;
 pub use crate::heap::{Export, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use lifecycle::Owners;
 use oom::Observers;
 use state::{Locked, State};
@@ -139,7 +139,7 @@ pub struct Engine<D: Driver> {
     caches: Arc<StreamCaches>,
     rounding: SharedRounding,
     state: Mutex<State>,
-    /// Held while the device is waited for or a capture begins, before the state's lock.
+    /// Held while the device is waited for or a capture begins.
     device_waits: Mutex<()>,
     observers: Observers,
     owners: Owners,
@@ -171,10 +171,10 @@ impl<D: Driver> Engine<D> {
             reserve: total.unwrap_or(FALLBACK),
             number,
             caches,
-            state: Mutex::new(state),
-            device_waits: Mutex::new(()),
-            observers: Observers::default(),
-            owners: Owners::default(),
+            state: Mutex::new(Rank::Engine, state),
+            device_waits: Mutex::new(Rank::DeviceWaits, ()),
+            observers: Observers::new(),
+            owners: Owners::new(),
         }
     }
 
@@ -184,6 +184,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Runs a call with the engine's lock held and counts what that came to.
+    #[cfg_attr(debug_assertions, track_caller)]
     fn change<R>(
         &self,
         change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
@@ -200,8 +201,9 @@ impl<D: Driver> Engine<D> {
 
     /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug; its
     /// books may be wrong, and memory is not handed out by them any more.
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
-        self.state.lock().map_err(|_| Error::Poisoned)
+        self.state.lock_whole().ok_or(Error::Poisoned)
     }
 }
 
@@ -222,7 +224,7 @@ pub(crate) fn one_stream(stream: StreamHandle, call: &'static str) -> Result<Str
 impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
         self.report_leaks();
-        if let Ok(state) = self.state.get_mut() {
+        if let Some(state) = self.state.get_mut_whole() {
             Locked { state, driver: &self.driver, config: &self.config }.close();
         }
     }

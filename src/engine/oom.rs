@@ -5,7 +5,7 @@
 //! locks of its own held tells observers itself, when it has released them ([`Engine::tell_out_of_memory`]).
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use super::explain::View;
 use super::history::Action;
@@ -15,6 +15,7 @@ use super::reclaim::Amount;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
+use crate::sync::{Mutex, Rank};
 
 /// What the memory was for that could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,8 +212,7 @@ pub(super) enum Attempt {
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
 /// Told of requests that failed for want of memory.
-#[derive(Default)]
-pub(super) struct Observers(RwLock<Vec<Observer>>);
+pub(super) struct Observers(Mutex<Vec<Observer>>);
 
 impl fmt::Debug for Observers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -221,13 +221,17 @@ impl fmt::Debug for Observers {
 }
 
 impl Observers {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::Observers, Vec::new()))
+    }
+
     pub(super) fn add(&self, observer: Observer) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(observer);
+        self.0.lock().push(observer);
     }
 
     fn tell(&self, report: &OutOfMemory) {
         // Not under the lock: an observer may add another one.
-        let observers = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let observers = self.0.lock().clone();
         observers.iter().for_each(|observer| observer(report));
     }
 }

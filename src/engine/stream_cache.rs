@@ -27,7 +27,7 @@ use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::is_small;
 use crate::index::{new_map, Map};
-use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
 /// What blocks must have in common to stand in for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -619,18 +619,20 @@ struct Padded(Mutex<StreamCache>);
 
 impl StreamCaches {
     pub(super) fn new(engine: u32, counts: bool) -> Self {
-        let cache = |number| Padded(Mutex::new(StreamCache::new(engine, number, counts)));
+        let cache = |number| {
+            Padded(Mutex::new(Rank::StreamCache, StreamCache::new(engine, number, counts)))
+        };
         Self {
             rows: (0..CACHES as u32).map(cache).collect(),
             used: AtomicU64::new(0),
             capturing: (0..CACHES).map(|_| AtomicUsize::new(NO_STREAM)).collect(),
-            peaks: Mutex::default(),
+            peaks: Mutex::new(Rank::Peaks, Peaks::default()),
         }
     }
 
-    /// Grants and peaks; the last lock in order.
+    /// Grants and peaks.
     pub(super) fn peaks(&self) -> MutexGuard<'_, Peaks> {
-        self.peaks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peaks.lock()
     }
 
     /// The stream cache of a stream, locked.
@@ -681,7 +683,7 @@ impl StreamCaches {
     #[inline]
     pub(super) fn get_at_once(&self, number: u32) -> Option<MutexGuard<'_, StreamCache>> {
         // One that a thread panicked in is left to calls that tell of it.
-        self.rows.get(number as usize)?.0.try_lock().ok()
+        self.rows.get(number as usize)?.0.try_lock()
     }
 
     /// Every stream cache, in order, each locked when it is reached.
@@ -707,8 +709,7 @@ impl StreamCaches {
 
     #[inline]
     fn lock(&self, number: u32) -> MutexGuard<'_, StreamCache> {
-        // Every step below leaves a stream cache whole, so one that a thread panicked in can be used.
-        self.rows[number as usize].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows[number as usize].0.lock()
     }
 }
 

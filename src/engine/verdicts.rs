@@ -16,7 +16,7 @@ use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver};
 use crate::journal::Journal;
 use crate::policy::Programmatic;
-use crate::sync::{thread, Mutex, PoisonError};
+use crate::sync::{thread, Mutex, Rank};
 
 /// What the checker judges a capture by.
 pub(super) struct Evidence {
@@ -51,13 +51,12 @@ struct Judging {
 }
 
 fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
-    // A panic cannot leave it half taken.
-    evidence.lock().unwrap_or_else(PoisonError::into_inner).take()
+    evidence.lock().take()
 }
 
 impl Judging {
     fn begin(evidence: Evidence) -> Self {
-        let evidence = Arc::new(Mutex::new(Some(evidence)));
+        let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
         let shared = Arc::clone(&evidence);
         let judge = move || take(&shared).map(Evidence::judge);
         let thread = thread::Builder::new().name("regraph-judge".to_owned()).spawn(judge);

@@ -46,11 +46,12 @@ impl<D: HostApi> Capture<D> {
     pub fn begin(pool: &Pool<D>, stream: impl AsStream, mode: CaptureMode) -> Result<Self, Error> {
         let stream = stream.as_stream();
         let engine = pool.engine();
+        pool.shared().reap();
         // Until the engine knows of the capture.
         let _none_waits = engine.hold_device_waits();
         engine.mark_stream(stream)?;
         engine.driver().begin_capture(stream, mode)?;
-        let mut capture = Self::adopt(pool, stream).inspect_err(|_| end(pool.engine(), stream))?;
+        let mut capture = Self::enter(pool, stream).inspect_err(|_| end(pool.engine(), stream))?;
         capture.begun = true;
         Ok(capture)
     }
@@ -73,8 +74,12 @@ impl<D: HostApi> Capture<D> {
     /// # Errors
     /// The engine's.
     pub fn adopt(pool: &Pool<D>, stream: impl AsStream) -> Result<Self, Error> {
-        let stream = stream.as_stream();
         pool.shared().reap();
+        Self::enter(pool, stream.as_stream())
+    }
+
+    /// Tells the engine of a capture that a stream is in.
+    fn enter(pool: &Pool<D>, stream: StreamHandle) -> Result<Self, Error> {
         let id = pool.engine().begin_capture(pool.id(), stream)?;
         Ok(Self {
             id,

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -12,6 +12,7 @@ use super::retired::{Claim, Retired};
 use super::Error;
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, Flaw, GraphId};
+use crate::sync::MutexGuard;
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::slice;
-use std::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::memory::Memory;
 use super::order::{Launched, Order};
@@ -11,6 +10,7 @@ use super::retired::Retired;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
 ///
@@ -40,17 +40,17 @@ impl<D: HostApi> Shared<D> {
         self.id
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn order(&self) -> MutexGuard<'_, Order<D>> {
-        // Every step leaves the order whole or marks it as lost.
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        self.order.lock()
     }
 
     pub(super) fn add_driver_bytes(&self, bytes: u64) {
-        self.driver_bytes.fetch_add(bytes, AtomicOrdering::Relaxed);
+        self.driver_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn subtract_driver_bytes(&self, bytes: u64) {
-        self.driver_bytes.fetch_sub(bytes, AtomicOrdering::Relaxed);
+        self.driver_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Destroys the graphs that were dropped in flight and have finished since.
@@ -62,7 +62,7 @@ impl<D: HostApi> Shared<D> {
 
 impl<D: HostApi> Drop for Shared<D> {
     fn drop(&mut self) {
-        let order = self.order.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let order = self.order.get_mut();
         for retired in order.retired.drain(..) {
             if retired.wait() {
                 retired.release();
@@ -80,7 +80,7 @@ impl<D: HostApi> Pool<D> {
         let shared = Arc::new(Shared {
             engine: engine.clone(),
             id,
-            order: Mutex::new(Order::new(engine, id)),
+            order: Mutex::new(Rank::Order, Order::new(engine, id)),
             driver_bytes: AtomicU64::new(0),
         });
         // For captures that use the pool without having joined it.
@@ -147,7 +147,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// [`Graph::driver_bytes`]: super::Graph::driver_bytes
     pub fn driver_bytes(&self) -> u64 {
-        self.0.driver_bytes.load(AtomicOrdering::Relaxed)
+        self.0.driver_bytes.load(Ordering::Relaxed)
     }
 
     /// The pool's figures.

@@ -41,12 +41,13 @@ mod kept;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{Engine, PoolId};
 use crate::error::Error;
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use host::HostMemory;
 use kept::{Kept, Moving};
 
@@ -121,7 +122,7 @@ impl<D: Transfer> Regions<D> {
         };
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        Self { engine: engine.clone(), number, state: Mutex::new(state) }
+        Self { engine: engine.clone(), number, state: Mutex::new(Rank::Regions, state) }
     }
 
     /// The engine whose regions these are.
@@ -403,9 +404,9 @@ impl<D: Transfer> Regions<D> {
         Ok(state.host.free_idle(self.engine.driver())?)
     }
 
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> MutexGuard<'_, State<D>> {
-        // Every step leaves what is kept whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The pools of regions, with what becomes of their contents.
@@ -523,7 +524,7 @@ impl<D: Transfer> State<D> {
 impl<D: Transfer> Drop for Regions<D> {
     fn drop(&mut self) {
         let engine = &self.engine;
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         // What had no memory lost nothing.
         let _ = engine.set_asleep(&state.tags(engine, None), self.number, false);
         engine.keep_asleep(self.number, |_| false);

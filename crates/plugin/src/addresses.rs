@@ -4,7 +4,7 @@
 //! addressing: a look-up is a multiplication and mostly one row.
 
 use regraph::engine::BlockId;
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 /// Two to this power.
 const SHARDS: u32 = 5;
@@ -14,7 +14,7 @@ const SHARDS: u32 = 5;
 pub(super) struct Addresses(Box<[Padded]>);
 
 /// On a cache line of its own, so that threads do not slow each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 struct Padded(Mutex<Shard>);
 
@@ -31,14 +31,14 @@ struct Shard {
 
 impl Addresses {
     pub(super) fn new() -> Self {
-        Self((0..1 << SHARDS).map(|_| Padded::default()).collect())
+        let padded = |_| Padded(Mutex::new(Rank::Addresses, Shard::default()));
+        Self((0..1 << SHARDS).map(padded).collect())
     }
 
     #[inline]
     fn shard(&self, address: u64) -> MutexGuard<'_, Shard> {
         let row = (mixed(address) >> (u64::BITS - SHARDS)) as usize;
-        // No step leaves a shard half changed.
-        self.0[row].0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0[row].0.lock()
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use regraph::driver::{CaptureId, ErrorKind, StreamHandle, Transfer};
 use regraph::engine::{self, Block, Engine, GraphId, Lent, PoolConfig, PoolId, Spare};
 use regraph::regions::Regions;
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 
 use super::addresses::Addresses;
 use super::launches::UnderWay;
@@ -74,38 +74,37 @@ impl<D: Transfer> Device<D> {
             regions: Regions::new(&engine),
             engine,
             eager,
-            eager_in_regions: EagerPools::default(),
+            eager_in_regions: EagerPools::new(),
             graph_region,
             uncached: OnceLock::new(),
             caches,
             blocks: Addresses::new(),
             routes: Routes::new(),
-            reports: Reports::default(),
+            reports: Reports::new(),
             watch,
             idle: OnceLock::new(),
-            returned: Arc::default(),
-            shown: Mutex::default(),
+            returned: Arc::new(Returned::new()),
+            shown: Mutex::new(Rank::Shown, BTreeSet::new()),
             under_way,
-            begins_captures: Mutex::default(),
-            pools: Mutex::new(Pools::new()),
+            begins_captures: Mutex::new(Rank::BeginsCaptures, ()),
+            pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::new()),
         }
     }
 
     /// Held where a route of a capture is added, before the pools' lock: so who waits for the device need not hold that.
     pub(super) fn begins_captures(&self) -> MutexGuard<'_, ()> {
-        self.begins_captures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.begins_captures.lock()
     }
 
     /// Never held while a filter of the host runs.
+    #[cfg_attr(debug_assertions, track_caller)]
     pub(super) fn pools(&self) -> MutexGuard<'_, Pools> {
-        // No step leaves the tables half changed.
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock()
     }
 
-    /// The last lock in order.
+    /// Captures whose host says when they come to nothing.
     pub(super) fn shown(&self) -> MutexGuard<'_, BTreeSet<CaptureId>> {
-        // No step leaves it half changed.
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock()
     }
 
     #[inline]

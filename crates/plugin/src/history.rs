@@ -8,7 +8,7 @@ use super::device::{Device, Target};
 use super::figures::BY_NAME;
 use super::pools::PoolKey;
 use super::watch::{Happening, Watcher};
-use super::{heard, Error, Plugin};
+use super::{Error, Plugin};
 
 /// A block that has not been freed, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// Those of [`Engine::keep_history`](regraph::engine::Engine::keep_history).
     pub fn keep_history(&self, options: HistoryOptions) -> Result<(), Error> {
-        let mut history = heard(&self.history);
+        let mut history = self.history.lock();
         let options = history.insert(options);
         self.engines().try_for_each(|engine| Ok(engine.keep_history(options)?))
     }

@@ -9,14 +9,14 @@ use std::thread::{self, ThreadId};
 
 use regraph::driver::{Driver, StreamHandle, Transfer};
 use regraph::engine::{self, PoolId};
-use regraph::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use regraph::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 use super::device::Device;
 use super::pools::PoolKey;
 use super::{Error, Plugin};
 
-/// The launches under way, of all pools and devices. Its lock is the last in order.
-#[derive(Debug, Default)]
+/// The launches under way, of all pools and devices.
+#[derive(Debug)]
 pub(super) struct UnderWay {
     now: Mutex<Now>,
     changed: Condvar,
@@ -33,12 +33,16 @@ struct Now {
 type Counted = (PoolKey, ThreadId);
 
 impl UnderWay {
+    pub(super) fn new() -> Self {
+        Self { now: Mutex::new(Rank::Launches, Now::default()), changed: Condvar::new() }
+    }
+
     /// Counts a launch of the calling thread's, once no launch is held back.
     fn begin(&self, key: PoolKey) -> Counted {
         let counted = (key, thread::current().id());
         let mut now = self.lock();
         while now.holds > 0 {
-            now = self.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            now = self.changed.wait(now);
         }
         now.launches.push(counted);
         counted
@@ -71,14 +75,13 @@ impl UnderWay {
                 drop(now);
                 return None;
             }
-            now = self.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            now = self.changed.wait(now);
         }
         Some(held)
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {
-        // No step leaves the counts half changed.
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock()
     }
 }
 

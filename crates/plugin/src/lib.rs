@@ -39,6 +39,7 @@ mod sharing;
 mod sources;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 pub use checkpoints::Restored;
@@ -58,7 +59,7 @@ use regraph::driver::{DriverError, StreamHandle, Transfer};
 use regraph::engine::{Config, Engine, HistoryOptions, OutOfMemory};
 use regraph::plan;
 use regraph::settings::{PlanChoice, Settings};
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
 use watch::Watch;
 
 /// Told of each request that fails for want of memory, with the device's number.
@@ -119,23 +120,23 @@ impl<D: Transfer> Plugin<D> {
         let devices = (0..Self::DEVICES).map(|_| OnceLock::new()).collect();
         Self {
             connect: Box::new(connect),
-            settings: Mutex::new(config.settings.clone()),
+            settings: Mutex::new(Rank::Settings, config.settings.clone()),
             config,
             ahead,
             plan,
             devices,
-            observers: Arc::default(),
+            observers: Arc::new(Mutex::new(Rank::Observers, Vec::new())),
             journals: AtomicBool::new(false),
             estimates: AtomicBool::new(false),
             caches: Arc::new(AtomicBool::new(true)),
-            history: Mutex::new(None),
-            named: Mutex::default(),
+            history: Mutex::new(Rank::HistoryOptions, None),
+            named: Mutex::new(Rank::Named, BTreeMap::new()),
             retains: AtomicBool::new(false),
-            graph_region: Arc::default(),
-            stays: Mutex::default(),
-            under_way: Arc::default(),
-            watch: Arc::default(),
-            sharing: sharing::Sharing::default(),
+            graph_region: Arc::new(Mutex::new(Rank::GraphRegion, None)),
+            stays: Mutex::new(Rank::Stays, BTreeMap::new()),
+            under_way: Arc::new(launches::UnderWay::new()),
+            watch: Arc::new(Watch::new()),
+            sharing: sharing::Sharing::new(),
         }
     }
 
@@ -223,7 +224,7 @@ impl<D: Transfer> Plugin<D> {
 
     /// Adds one that is told of requests that fail for want of memory. It must not ask for any.
     pub fn observe_out_of_memory(&self, observer: Observer) {
-        heard(&self.observers).push(observer);
+        self.observers.lock().push(observer);
     }
 
     /// Whether captures that are announced as alone ([`Plugin::capture_begun`]) get their memory at
@@ -283,7 +284,7 @@ impl<D: Transfer> Plugin<D> {
 
     /// The settings by now.
     pub fn settings(&self) -> Settings {
-        heard(&self.settings).clone()
+        self.settings.lock().clone()
     }
 
     /// Changes the settings that can change ([`Engine::tune`]), on all devices; one that nothing has asked
@@ -294,7 +295,7 @@ impl<D: Transfer> Plugin<D> {
     /// Those of [`Engine::tune`].
     pub fn change_settings(&self, settings: Settings) -> Result<bool, Error> {
         // Held until all devices have them: one that is made meanwhile has them too.
-        let mut now = heard(&self.settings);
+        let mut now = self.settings.lock();
         *now = settings;
         let engines: Vec<_> = self.engines().collect();
         engines.iter().try_for_each(|engine| engine.tune(&now))?;
@@ -323,24 +324,26 @@ impl<D: Transfer> Plugin<D> {
     ) -> Result<&'a Device<D>, Error> {
         let driver = Watched::new((self.connect)(number)?, number, Arc::clone(&self.watch));
         // Held until the device is there for all to see: it misses no change.
-        let settings = heard(&self.settings);
+        let settings = self.settings.lock();
         let config = self.config.clone().settings(settings.clone());
         let engine = Engine::new(driver, config);
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
-            for observer in heard(&observers).clone() {
+            // Not under the lock: an observer may add another one.
+            let observers = observers.lock().clone();
+            for observer in observers {
                 observer(number, report);
             }
         });
         if self.journals.load(Ordering::Relaxed) {
             engine.keep_journals(true)?;
         }
-        let history = heard(&self.history);
+        let history = self.history.lock();
         if let Some(options) = &*history {
             engine.keep_history(options)?;
         }
         let (watch, caches) = (Arc::clone(&self.watch), Arc::clone(&self.caches));
-        let named = heard(&self.named);
+        let named = self.named.lock();
         let graphs = Arc::clone(&self.graph_region);
         let under_way = Arc::clone(&self.under_way);
         let device = Device::new(number, engine, watch, caches, graphs, under_way);
@@ -376,9 +379,4 @@ impl<D: Transfer> Plugin<D> {
             None => Err(Error::UnknownAddress { call, address }),
         }
     }
-}
-
-fn heard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step leaves anything half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

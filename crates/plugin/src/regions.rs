@@ -12,12 +12,12 @@ use std::sync::{Arc, OnceLock};
 use regraph::driver::{HostPlace, Transfer};
 use regraph::engine::{self, PoolConfig, PoolId};
 use regraph::regions::{Backup, Region};
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 
 use super::device::Device;
 use super::pools::{PoolKey, Pools};
 use super::routes::next;
-use super::{heard, Error, Plugin};
+use super::{Error, Plugin};
 
 /// A region that a thread is in.
 struct Entered {
@@ -106,13 +106,16 @@ pub(super) struct Said {
 }
 
 /// A device's pools of eager work in regions, by tag.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EagerPools(Mutex<BTreeMap<Arc<str>, PoolId>>);
 
 impl EagerPools {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::EagerPools, BTreeMap::new()))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PoolId>> {
-        // No step leaves the table half changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Each with its tag.
@@ -131,14 +134,14 @@ impl<D: Transfer> Plugin<D> {
     /// none meanwhile.
     pub fn enter_region(&self, tag: Option<&str>) -> u64 {
         let tag = tag.map(|tag| {
-            let known = heard(&self.named).get_key_value(tag).map(|(tag, _)| tag.clone());
+            let known = self.named.lock().get_key_value(tag).map(|(tag, _)| tag.clone());
             known.unwrap_or_else(|| {
                 self.set_region_backup(tag, Backup::default());
                 tag.into()
             })
         });
         let (number, stands) = (next(), Arc::new(AtomicBool::new(true)));
-        heard(&self.stays).insert(number, Arc::clone(&stands));
+        self.stays.lock().insert(number, Arc::clone(&stands));
         change_entered(|all| all.push(Entered { number, tag, stands }));
         number
     }
@@ -148,11 +151,11 @@ impl<D: Transfer> Plugin<D> {
     pub fn put_graphs_into(&self, tag: Option<&str>) {
         let tag: Option<Arc<str>> = tag.map(Into::into);
         if let Some(tag) = &tag {
-            if !heard(&self.named).contains_key(tag) {
+            if !self.named.lock().contains_key(tag) {
                 self.set_region_backup(tag, Backup::default());
             }
         }
-        *heard(&self.graph_region) = tag;
+        *self.graph_region.lock() = tag;
     }
 
     /// Ends what [`Plugin::enter_region`] began under a number, in any order and on any thread.
@@ -160,7 +163,7 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::NotEntered`]: it has ended.
     pub fn leave_region(&self, number: u64) -> Result<(), Error> {
-        let stands = heard(&self.stays).remove(&number).ok_or(Error::NotEntered)?;
+        let stands = self.stays.lock().remove(&number).ok_or(Error::NotEntered)?;
         // Another thread forgets it when it next enters or leaves one.
         stands.store(false, Ordering::Release);
         change_entered(|_| ());
@@ -171,7 +174,7 @@ impl<D: Transfer> Plugin<D> {
     /// this call it is [`Backup::Host`].
     pub fn set_region_backup(&self, tag: &str, backup: Backup) {
         // Held until all devices have it: one that is made meanwhile has it too.
-        let mut named = heard(&self.named);
+        let mut named = self.named.lock();
         let asleep = match named.get(tag) {
             Some(said) if said.backup == backup => return,
             said => said.is_some_and(|said| said.asleep),
@@ -183,7 +186,7 @@ impl<D: Transfer> Plugin<D> {
     /// Notes which of the regions sleep now, and returns those for which that is new.
     fn set_asleep(&self, tags: Option<&[&str]>, asleep: bool) -> Vec<Arc<str>> {
         let mut changed = Vec::new();
-        for (tag, said) in heard(&self.named).iter_mut() {
+        for (tag, said) in self.named.lock().iter_mut() {
             let wanted = tags.is_none_or(|tags| tags.contains(&&**tag));
             let stays = asleep && said.backup == Backup::Device;
             if wanted && said.asleep != asleep && !stays {
@@ -293,7 +296,7 @@ impl<D: Transfer> Plugin<D> {
 
     /// The regions that were ever named, in order.
     pub fn region_tags(&self) -> Vec<Arc<str>> {
-        heard(&self.named).keys().cloned().collect()
+        self.named.lock().keys().cloned().collect()
     }
 
     /// Whether a region sleeps, or a part of it, on any device.
@@ -302,7 +305,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::UnknownRegion`].
     pub fn is_asleep(&self, tag: &str) -> Result<bool, Error> {
         self.known_regions(Some(&[tag]), "is_asleep")?;
-        let mut asleep = heard(&self.named).get(tag).is_some_and(|said| said.asleep);
+        let mut asleep = self.named.lock().get(tag).is_some_and(|said| said.asleep);
         for device in self.devices() {
             asleep |= device.regions.is_asleep(tag)?;
         }
@@ -338,7 +341,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`Regions::retain`](regraph::regions::Regions::retain).
     pub fn retain_backups(&self, retains: bool) {
         // Held until all devices have it: one that is made meanwhile has it too.
-        let _named = heard(&self.named);
+        let _named = self.named.lock();
         self.retains.store(retains, Ordering::Relaxed);
         self.devices().for_each(|device| device.regions.retain(retains));
     }
@@ -358,7 +361,7 @@ impl<D: Transfer> Plugin<D> {
     }
 
     fn known_regions(&self, tags: Option<&[&str]>, call: &'static str) -> Result<(), Error> {
-        let known = heard(&self.named);
+        let known = self.named.lock();
         let unknown = tags.into_iter().flatten().find(|tag| !known.contains_key(**tag));
         unknown.map_or(Ok(()), |tag| Err(Error::UnknownRegion { call, tag: (*tag).to_owned() }))
     }
@@ -367,7 +370,7 @@ impl<D: Transfer> Plugin<D> {
 impl<D: Transfer> Device<D> {
     /// How a pool of captures is made.
     pub(super) fn graph_config(&self) -> PoolConfig {
-        of_thread(in_region(PoolConfig::default(), Some(heard(&self.graph_region).clone())))
+        of_thread(in_region(PoolConfig::default(), Some(self.graph_region.lock().clone())))
     }
 
     /// The pool of eager work of the region that the calling thread is in.

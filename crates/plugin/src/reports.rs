@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureId, Transfer};
 use regraph::engine::{CaptureReport, PlanReport};
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::sync::{Mutex, Rank};
 
 use super::pools::PoolKey;
 use super::{Error, Plugin};
@@ -43,7 +43,7 @@ pub struct CaptureSummary {
 }
 
 /// The captures of a device that ended last, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reports(Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>);
 
 /// A capture that has ended.
@@ -64,6 +64,10 @@ impl Ended {
 }
 
 impl Reports {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Rank::Reports, VecDeque::new()))
+    }
+
     pub(super) fn push(&self, key: PoolKey, report: CaptureReport) {
         let summary = CaptureSummary {
             capture: report.capture,
@@ -78,24 +82,19 @@ impl Reports {
                 .plan
                 .and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT)),
         };
-        let mut all = held(&self.0);
+        let mut all = self.0.lock();
         if all.len() == KEPT {
             all.pop_front();
         }
         let ended = Ended { summary, report: Some(report) };
-        all.push_back((summary.capture, Arc::new(Mutex::new(ended))));
+        all.push_back((summary.capture, Arc::new(Mutex::new(Rank::Report, ended))));
     }
 
     fn summaries(&self) -> Vec<CaptureSummary> {
         // Captures end meanwhile without a wait.
-        let all: Vec<_> = held(&self.0).iter().map(|(_, ended)| Arc::clone(ended)).collect();
-        all.iter().map(|ended| held(ended).summary()).collect()
+        let all: Vec<_> = self.0.lock().iter().map(|(_, ended)| Arc::clone(ended)).collect();
+        all.iter().map(|ended| ended.lock().summary()).collect()
     }
-}
-
-/// No step leaves anything half changed.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Transfer> Plugin<D> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use regraph::driver::{CaptureId, GraphHandle, StreamHandle};
 use regraph::engine::{Lent, PoolId};
-use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
 use super::regions::entered_at;
 use super::PoolKey;
@@ -98,7 +98,8 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) fn new() -> Self {
-        Self { number: next(), routes: Mutex::default(), of_streams: AtomicUsize::new(0) }
+        let routes = Mutex::new(Rank::Routes, Vec::new());
+        Self { number: next(), routes, of_streams: AtomicUsize::new(0) }
     }
 
     /// Adds a route of the streams that a filter takes.
@@ -269,7 +270,6 @@ impl Routes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Standing>> {
-        // No step leaves the list half changed.
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.routes.lock()
     }
 }

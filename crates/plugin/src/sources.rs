@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use regraph::driver::{DriverError, ErrorKind, Result, Source, StreamHandle};
 use regraph::snapshot::Action;
-use regraph::sync::{AtomicBool, Mutex, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
 
 use super::pools::PoolKey;
 use super::watch::{Happening, Watch};
@@ -116,15 +116,19 @@ struct Return {
 }
 
 /// What engines have given back of memory of the host's, and sources that they have let go of.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Returned {
     any: AtomicBool,
     list: Mutex<Vec<Return>>,
 }
 
 impl Returned {
+    pub(super) fn new() -> Self {
+        Self { any: AtomicBool::new(false), list: Mutex::new(Rank::Returned, Vec::new()) }
+    }
+
     fn add(&self, source: Arc<dyn Source>, memory: Option<(u64, u64)>) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         list.push(Return { source, memory });
         self.any.store(true, Ordering::Relaxed);
     }
@@ -140,14 +144,14 @@ impl Returned {
 
     #[cold]
     fn give_back_all(&self) {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         self.any.store(false, Ordering::Relaxed);
         let gone = std::mem::take(&mut *list);
         drop(list);
         for Return { source, memory } in gone {
             let Some((address, bytes)) = memory else { continue };
             if source.free(address, bytes).is_err() {
-                let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut list = self.list.lock();
                 list.push(Return { source, memory });
             }
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use regraph::driver::{Driver, HostApi, Result, StreamHandle, Transfer};
 use regraph::snapshot::Action;
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
 
 use super::pools::{PoolKey, UNNAMED};
 
@@ -43,7 +43,6 @@ thread_local! {
 }
 
 /// Who watches.
-#[derive(Default)]
 pub(super) struct Watch {
     any: AtomicBool,
     watchers: Mutex<Vec<Watcher>>,
@@ -66,8 +65,16 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
+    pub(super) fn new() -> Self {
+        Self {
+            any: AtomicBool::new(false),
+            watchers: Mutex::new(Rank::Watchers, Vec::new()),
+            arrivals: Mutex::new(Rank::Arrivals, Arrivals::default()),
+        }
+    }
+
     pub(super) fn add(&self, watcher: Watcher) {
-        held(&self.watchers).push(watcher);
+        self.watchers.lock().push(watcher);
         self.any.store(true, Ordering::Release);
     }
 
@@ -78,7 +85,7 @@ impl Watch {
 
     /// Notes that memory has come to an address.
     pub(super) fn note_arrival(&self, device: u32, address: u64, bytes: u64) {
-        let mut arrivals = held(&self.arrivals);
+        let mut arrivals = self.arrivals.lock();
         let count = arrivals.counts.entry(device).or_default();
         let before = *count;
         *count += 1;
@@ -86,12 +93,12 @@ impl Watch {
     }
 
     pub(super) fn forget_arrival(&self, device: u32, address: u64) {
-        held(&self.arrivals).at.remove(&(device, address));
+        self.arrivals.lock().at.remove(&(device, address));
     }
 
     /// How many pieces of memory came to a device before the one at an address.
     pub(super) fn arrival(&self, device: u32, address: u64) -> Option<u64> {
-        let arrivals = held(&self.arrivals);
+        let arrivals = self.arrivals.lock();
         let (&(of, start), &(bytes, before)) =
             arrivals.at.range(..=(device, address)).next_back()?;
         (of == device && address - start < bytes).then_some(before)
@@ -99,7 +106,7 @@ impl Watch {
 
     pub(super) fn tell(&self, happening: &Happening) {
         // Not under the lock: two engines may tell at once.
-        let watchers = held(&self.watchers).clone();
+        let watchers = self.watchers.lock().clone();
         watchers.iter().for_each(|watcher| watcher(happening));
     }
 
@@ -122,11 +129,6 @@ impl Watch {
         let _restore = before.ok().map(Restore);
         request()
     }
-}
-
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No step leaves anything half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A driver whose mappings and allocations are told to those who watch.
@@ -157,11 +159,11 @@ struct Got {
 
 impl<D> Watched<D> {
     pub(super) fn new(driver: D, device: u32, watch: Arc<Watch>) -> Self {
-        Self { driver, device, watch, ranges: Mutex::default() }
+        Self { driver, device, watch, ranges: Mutex::new(Rank::Ranges, Ranges::default()) }
     }
 
     fn enter(&self, address: u64, bytes: u64, allocated: bool) {
-        let mut ranges = held(&self.ranges);
+        let mut ranges = self.ranges.lock();
         let whole = allocated || ranges.reserved.get(&address) == Some(&bytes);
         let by = ASKING.try_with(Cell::get).unwrap_or((UNNAMED, StreamHandle::from_bits(0)));
         ranges.got.insert(address, Got { bytes, whole, usable: false, by });
@@ -171,7 +173,7 @@ impl<D> Watched<D> {
     /// Tells of what can be used from now on.
     fn comes(&self, address: u64, bytes: u64) {
         let mut came = Vec::new();
-        for (&at, got) in held(&self.ranges).got.range_mut(address..address + bytes) {
+        for (&at, got) in self.ranges.lock().got.range_mut(address..address + bytes) {
             if !std::mem::replace(&mut got.usable, true) {
                 came.push((at, *got));
             }
@@ -184,7 +186,7 @@ impl<D> Watched<D> {
     /// Tells of what is about to go.
     fn goes(&self, address: u64, bytes: u64) {
         let mut going = Vec::new();
-        for (&at, got) in held(&self.ranges).got.range_mut(address..address + bytes) {
+        for (&at, got) in self.ranges.lock().got.range_mut(address..address + bytes) {
             if std::mem::replace(&mut got.usable, false) {
                 going.push((at, *got));
             }
@@ -206,11 +208,11 @@ impl<D> Watched<D> {
     /// Has the driver take memory back. What it refuses to take is told to come again, but for what
     /// could not be used before.
     fn take(&self, address: u64, bytes: u64, take: impl FnOnce(&D) -> Result<()>) -> Result<()> {
-        let usable = held(&self.ranges).got.get(&address).is_some_and(|got| got.usable);
+        let usable = self.ranges.lock().got.get(&address).is_some_and(|got| got.usable);
         self.goes(address, bytes);
         let taken = take(&self.driver);
         if taken.is_ok() {
-            let mut ranges = held(&self.ranges);
+            let mut ranges = self.ranges.lock();
             while let Some((&gone, _)) = ranges.got.range(address..address + bytes).next() {
                 ranges.got.remove(&gone);
                 self.watch.forget_arrival(self.device, gone);
@@ -235,15 +237,15 @@ impl<D: Driver> Driver for Watched<D> {
 
     fn reserve(&self, bytes: u64) -> Result<u64> {
         let address = self.driver.reserve(bytes)?;
-        held(&self.ranges).reserved.insert(address, bytes);
+        self.ranges.lock().reserved.insert(address, bytes);
         Ok(address)
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> Result<()> {
-        let reserved = held(&self.ranges).reserved.remove(&address);
+        let reserved = self.ranges.lock().reserved.remove(&address);
         let result = self.driver.unreserve(address, bytes);
         if let (Err(_), Some(bytes)) = (&result, reserved) {
-            held(&self.ranges).reserved.insert(address, bytes);
+            self.ranges.lock().reserved.insert(address, bytes);
         }
         result
     }

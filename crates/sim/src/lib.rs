@@ -69,7 +69,7 @@ pub use kernel::{Kernel, KernelMemory, Launch};
 use regraph::driver::{
     Dependency, EdgeData, ErrorKind, GraphHandle, MemorySupport, NodeHandle, Result, StreamHandle,
 };
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 /// What the simulated device is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl SimDriver {
             reach: AtomicU64::new(Reach::of(device).bits()),
             support: config.support,
             gates,
-            state: Arc::new(Mutex::new(state)),
+            state: Arc::new(Mutex::new(Rank::Driver, state)),
         }
     }
 
@@ -422,9 +422,10 @@ impl SimDriver {
     }
 
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> MutexGuard<'_, State> {
         // A thread that panicked inside left at worst a call half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Makes a call of [`Driver`](regraph::driver::Driver): counted, and failed where that was asked for.

@@ -8,7 +8,7 @@ use super::memory::GRANULE;
 use super::refusal::Fallible;
 use super::{SimDriver, State};
 use regraph::driver::{ErrorKind, HostPlace, Result, StreamHandle, Transfer};
-use regraph::sync::{Mutex, PoisonError};
+use regraph::sync::{Mutex, Rank};
 
 const FIRST: usize = 0x6000_0000_0000;
 
@@ -43,7 +43,7 @@ impl HostMemory {
         self.next += (bytes.next_multiple_of(GRANULE) + GRANULE) as usize;
         self.used += bytes;
         let numbers = vec![0; bytes.div_ceil(GRANULE) as usize];
-        self.pieces.insert(place, (bytes, Arc::new(Mutex::new(numbers))));
+        self.pieces.insert(place, (bytes, Arc::new(Mutex::new(Rank::HostNumbers, numbers))));
         Ok(HostPlace(place))
     }
 
@@ -83,7 +83,7 @@ impl Kernel for Copy {
 
     fn end(&self, memory: &mut KernelMemory<'_>) {
         let (numbers, first) = &self.host;
-        let mut numbers = numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = numbers.lock();
         let (address, bytes) = self.device;
         let mut at = *first;
         if self.to_host {

@@ -19,7 +19,7 @@ pub use handle::HandleError;
 use handle::{Handle, Piece, Sender};
 use regraph::driver::{AllocationName, Descriptor, Transfer};
 use regraph::engine::{self, ImportId, SharedPiece};
-use regraph::sync::{Mutex, MutexGuard, PoisonError};
+use regraph::sync::{Mutex, MutexGuard, Rank};
 
 use super::{Device, Error, Plugin};
 
@@ -74,7 +74,6 @@ struct Entry {
 }
 
 /// What a process shares, and what it has of others.
-#[derive(Default)]
 pub(super) struct Sharing {
     #[cfg(target_os = "linux")]
     offers: Mutex<Option<offer::Offers>>,
@@ -98,16 +97,23 @@ impl Table {
 }
 
 impl Sharing {
+    pub(super) fn new() -> Self {
+        Self {
+            #[cfg(target_os = "linux")]
+            offers: Mutex::new(Rank::Offers, None),
+            opened: Mutex::new(Rank::Opened, Table::default()),
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
-        // No step leaves the table half changed.
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.lock()
     }
 
     #[cfg(target_os = "linux")]
     fn offer(&self, pieces: &[SharedPiece]) -> Result<(Sender, Vec<Piece>), Error> {
         let why = |error: std::io::Error| Error::NotOffered { why: error.to_string() };
         // Made whole, or not at all.
-        let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offers = self.offers.lock();
         let offers = match &mut *offers {
             Some(offers) => offers,
             none => none.insert(offer::Offers::new().map_err(why)?),

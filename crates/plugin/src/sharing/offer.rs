@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use regraph::engine::{Export, SharedPiece};
-use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError};
+use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::rand::{getrandom, GetRandomFlags};
@@ -65,8 +65,7 @@ struct Offered {
 
 impl Offered {
     fn exports(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<Export>>> {
-        // No step leaves the table half changed.
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exports.lock()
     }
 
     fn post(&self, number: i32, serial: u64) -> io::Result<()> {
@@ -155,7 +154,7 @@ impl Offers {
         let offered = Arc::new(Offered {
             process,
             board,
-            exports: Mutex::default(),
+            exports: Mutex::new(Rank::Exports, BTreeMap::new()),
             closing: AtomicBool::new(false),
         });
         let serving = Arc::clone(&offered);
