@@ -25,6 +25,7 @@ mod hosts;
 mod inputs;
 mod lending;
 mod lifecycle;
+mod locks;
 mod mapping_times;
 mod named_pools;
 mod names;
