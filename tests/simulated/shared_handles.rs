@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -524,4 +524,64 @@ fn many_receivers_at_once() {
     });
     ours.give_back(blocks);
     assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+/// Connections to a sender's socket.
+fn callers(shared: &Shared, count: usize) -> Vec<UnixStream> {
+    let secret = &shared.handle[SECRET..SECRET + 16];
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("regraph-{}-{secret}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    (0..count).map(|_| UnixStream::connect_addr(&address).unwrap()).collect()
+}
+
+#[test]
+fn receivers_that_say_nothing_or_do_not_listen_hold_up_no_other() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (blocks, mut shared) = ours.two_pieces();
+    let silent = callers(&shared, 6);
+    let slow = callers(&shared, 2);
+    for mut stream in &slow {
+        stream.write_all(&[9, 0, 0, 0, 1]).unwrap();
+    }
+    // It asks for more and more, and reads no answer. What it is sent counts as this user's open files.
+    let deaf = callers(&shared, 1);
+    let mut question = 1_000u32.to_le_bytes().to_vec();
+    question.extend(shared.handle[PIECES + 8..PIECES + 16].repeat(512));
+    (&deaf[0]).write_all(&question).unwrap();
+    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    for _ in 0..3 {
+        let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+        theirs.plugin.close_shared(opened.id).unwrap();
+    }
+    drop((silent, slow, deaf));
+    ours.give_back(blocks);
+    assert_eq!(ours.driver.used_bytes(), 0);
+}
+
+#[test]
+fn more_silent_receivers_than_are_served_at_once_make_room() {
+    let ours = host(exportable());
+    let theirs = host_on(&ours.driver, exportable());
+    let (_, mut shared) = ours.two_pieces();
+    let mut silent = callers(&shared, 200);
+    shared.handle[BOARD..BOARD + 4].copy_from_slice(&(-1i32).to_le_bytes());
+    let opened = theirs.plugin.open_shared(0, &shared.handle).unwrap();
+    theirs.plugin.close_shared(opened.id).unwrap();
+    // The first to come was the first to go.
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_receiver_that_sends_a_byte_now_and_then_comes_to_an_end() {
+    let ours = host(exportable());
+    let (_, shared) = ours.two_pieces();
+    let mut slow = callers(&shared, 1).remove(0);
+    slow.write_all(&60_000u32.to_le_bytes()).unwrap();
+    let mut pause = || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        slow.write_all(&[1]).is_err()
+    };
+    assert!((0..1_000).any(|_| pause()), "each byte begins its time again");
 }

@@ -4,9 +4,13 @@ use std::fs::File;
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
+use rustix::net::sockopt::{set_socket_timeout, Timeout};
+use rustix::net::{connect, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{recvmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 
@@ -58,9 +62,8 @@ fn take(board: &File, piece: &Piece, copy: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 fn from_socket(sender: &Sender, pieces: &[Piece]) -> io::Result<Vec<OwnedFd>> {
-    let mut stream = UnixStream::connect_addr(&socket(sender)?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut stream = connected(sender)?;
     if !is_trusted(&stream) {
         return Err(io::Error::other("the socket is another user's"));
     }
@@ -70,6 +73,11 @@ fn from_socket(sender: &Sender, pieces: &[Piece]) -> io::Result<Vec<OwnedFd>> {
         let serials: Vec<u8> = some.iter().flat_map(|piece| piece.serial.to_le_bytes()).collect();
         stream.write_all(&serials)?;
         let before = descriptors.len();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(IN_ONE))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let mut word = [0];
@@ -96,6 +104,18 @@ fn from_socket(sender: &Sender, pieces: &[Piece]) -> io::Result<Vec<OwnedFd>> {
         }
     }
     Ok(descriptors)
+}
+
+/// A connection to the sender, on which no step waits for long.
+fn connected(sender: &Sender) -> io::Result<UnixStream> {
+    let address = socket(sender)?;
+    let name = address.as_abstract_name().unwrap_or_default();
+    let flags = SocketFlags::CLOEXEC;
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Before it is connected: that waits too, where the sender is stopped and many ask.
+    set_socket_timeout(&stream, Timeout::Send, Some(PATIENCE))?;
+    connect(&stream, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(UnixStream::from(stream))
 }
 
 fn gone() -> io::Error {

@@ -7,21 +7,23 @@
 //! stands there after it was copied was right when it was copied.
 //!
 //! Where the system forbids that, a receiver asks for the exports by their serial numbers at a socket,
-//! which a thread of the sender serves.
+//! which a thread of the sender serves. It waits for all of them at once, so that one that is silent or slow
+//! holds up no other.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regraph::engine::{Export, SharedPiece};
 use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::net::{sendmsg, sockopt, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::rand::{getrandom, GetRandomFlags};
@@ -32,8 +34,13 @@ use super::handle::{Piece, Sender};
 pub(super) const IN_ONE: usize = 64;
 /// The most that one request may ask for.
 const ASKED: u32 = 1 << 16;
-/// How long either side waits for the other.
+/// How long a whole exchange may take, on either side.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The most receivers that are served at once, and how long one may take while there are so many.
+const PEERS: usize = 128;
+const CROWDED: Duration = Duration::from_millis(100);
+/// How long the thread rests when the system has no room for a receiver.
+const REST: Duration = Duration::from_millis(20);
 /// What comes with descriptors, and what comes where one of them is gone.
 pub(super) const HERE: u8 = 1;
 pub(super) const GONE: u8 = 0;
@@ -92,42 +99,89 @@ impl Offered {
         serials.chunks(8).filter_map(find).collect()
     }
 
-    fn serve(&self, mut stream: UnixStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+    /// Sends the exports with these serial numbers, or word that one is gone; whether they were sent.
+    fn send(&self, serials: &[u8], to: &UnixStream) -> io::Result<bool> {
+        // They stay open until they are sent.
+        let exports = self.find(serials);
+        let found = exports.len() == serials.len() / 8;
+        let descriptors: Vec<BorrowedFd<'_>> =
+            exports.iter().map(|export| export.descriptor().as_fd()).collect();
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(IN_ONE))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if found {
+            control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let word = [if found { HERE } else { GONE }];
+        sendmsg(to, &[IoSlice::new(&word)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(found)
+    }
+}
+
+/// A receiver that asks at the socket.
+struct Peer {
+    stream: UnixStream,
+    since: Instant,
+    /// How many exports it asks for that have not been sent; none before it has said so.
+    left: Option<usize>,
+    /// What it has sent of its next message.
+    message: Vec<u8>,
+}
+
+impl Peer {
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
         if !is_trusted(&stream) {
-            return Ok(());
+            return Err(ErrorKind::PermissionDenied.into());
         }
-        let mut count = [0; 4];
-        stream.read_exact(&mut count)?;
-        let count = u32::from_le_bytes(count);
-        if count > ASKED {
-            return Ok(());
+        Ok(Self { stream, since: Instant::now(), left: None, message: Vec::new() })
+    }
+
+    /// The length of its next message, in bytes.
+    fn expected(&self) -> usize {
+        self.left.map_or(4, |left| 8 * left.min(IN_ONE))
+    }
+
+    /// What the next step waits for.
+    fn waits_for(&self) -> PollFlags {
+        match self.message.len() == self.expected() {
+            true => PollFlags::OUT,
+            false => PollFlags::IN,
         }
-        let mut left = count as usize;
-        while left > 0 {
-            let some = left.min(IN_ONE);
-            left -= some;
-            let mut serials = [0; 8 * IN_ONE];
-            let serials = &mut serials[..8 * some];
-            stream.read_exact(serials)?;
-            // They stay open until they are sent.
-            let exports = self.find(serials);
-            let found = exports.len() == some;
-            let descriptors: Vec<BorrowedFd<'_>> =
-                exports.iter().map(|export| export.descriptor().as_fd()).collect();
-            let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(IN_ONE))];
-            let mut control = SendAncillaryBuffer::new(&mut room);
-            if found {
-                control.push(SendAncillaryMessage::ScmRights(&descriptors));
-            }
-            let word = [if found { HERE } else { GONE }];
-            sendmsg(&stream, &[IoSlice::new(&word)], &mut control, SendFlags::NOSIGNAL)?;
-            if !found {
-                break;
+    }
+
+    /// Reads what has come, and answers a message that is whole; false once nothing more is to be done.
+    fn step(&mut self, offered: &Offered) -> io::Result<bool> {
+        let missing = self.expected() - self.message.len();
+        if missing > 0 {
+            let mut read = [0; 8 * IN_ONE];
+            let count = self.stream.read(&mut read[..missing])?;
+            self.message.extend(&read[..count]);
+            if count < missing {
+                return Ok(count > 0);
             }
         }
-        Ok(())
+        match self.left {
+            None => {
+                let count = self.message.iter().rev().fold(0, |n, &byte| n << 8 | u32::from(byte));
+                self.left = Some(count as usize);
+                self.message.clear();
+                Ok((1..=ASKED).contains(&count))
+            }
+            Some(left) => {
+                let found = offered.send(&self.message, &self.stream)?;
+                let left = left - self.message.len() / 8;
+                self.left = Some(left);
+                self.message.clear();
+                Ok(found && left > 0)
+            }
+        }
+    }
+
+    /// The same, where a receiver that goes away or asks for nonsense is done with.
+    fn goes_on(&mut self, offered: &Offered) -> bool {
+        self.step(offered).unwrap_or_else(|error| {
+            matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+        })
     }
 }
 
@@ -151,6 +205,7 @@ impl Offers {
         let number = board.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let sender = Sender { secret, process, board: number };
         let listener = UnixListener::bind_addr(&socket(&sender)?)?;
+        listener.set_nonblocking(true)?;
         let offered = Arc::new(Offered {
             process,
             board,
@@ -208,17 +263,58 @@ fn new_board(secret: &[u8; 16]) -> io::Result<File> {
     Ok(board)
 }
 
+/// Serves receivers until the offers close.
 fn serve_all(listener: &UnixListener, offered: &Offered) {
+    let mut peers: Vec<Peer> = Vec::new();
     loop {
-        let accepted = listener.accept();
+        let full = peers.len() >= PEERS;
+        let patience = if full { CROWDED } else { PATIENCE };
+        let now = Instant::now();
+        peers.retain(|peer| now.duration_since(peer.since) < patience);
+        let full = peers.len() >= PEERS;
+        // They are in the order in which they came.
+        let first =
+            peers.first().map(|peer| patience.saturating_sub(now.duration_since(peer.since)));
+        let ready = match wait(listener, &peers, full, first) {
+            Ok(ready) => ready,
+            Err(error) => {
+                if error.kind() != ErrorKind::Interrupted {
+                    std::thread::sleep(REST);
+                }
+                continue;
+            }
+        };
         if offered.closing.load(Ordering::Acquire) {
             return;
         }
-        match accepted {
-            // A receiver that goes away, or asks for nonsense, is told nothing.
-            Ok((stream, _)) => drop(offered.serve(stream)),
+        let mut is_ready = ready[1..].iter();
+        peers.retain_mut(|peer| is_ready.next() != Some(&true) || peer.goes_on(offered));
+        if !ready[0] || full {
+            continue;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => peers.extend(Peer::new(stream)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             // Too many open files, for instance: some may be closed soon.
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => std::thread::sleep(REST),
         }
     }
+}
+
+/// Waits until something can be done, but no longer than until the first peer's time is up; whether there is
+/// a new receiver, and which peers can go on.
+fn wait(
+    listener: &UnixListener,
+    peers: &[Peer],
+    full: bool,
+    first: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    let new = if full { PollFlags::empty() } else { PollFlags::IN };
+    let mut all = vec![PollFd::new(listener, new)];
+    all.extend(peers.iter().map(|peer| PollFd::new(&peer.stream, peer.waits_for())));
+    // Whole milliseconds, so that the time is up afterwards.
+    let first = first.map(|left| left + Duration::from_millis(1));
+    let timeout = first.and_then(|left| Timespec::try_from(left).ok());
+    poll(&mut all, timeout.as_ref())?;
+    Ok(all.iter().map(|one| !one.revents().is_empty()).collect())
 }
