@@ -583,5 +583,6 @@ fn a_receiver_that_sends_a_byte_now_and_then_comes_to_an_end() {
         std::thread::sleep(std::time::Duration::from_millis(50));
         slow.write_all(&[1]).is_err()
     };
-    assert!((0..1_000).any(|_| pause()), "each byte begins its time again");
+    // Fewer bytes than its first question has.
+    assert!((0..400).any(|_| pause()), "each byte begins its time again");
 }
