@@ -1332,6 +1332,9 @@ regraph_error regraph_pool_get_excess_bytes(const struct regraph_engine *engine,
  * regraph_allocate() gives it. Later work on `stream` waits for the launches so far that
  * regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
  *
+ * What a capture both allocated and freed is lent: each launch is taken to write it anew, so what only the run of the
+ * capture wrote there, by work that was not captured, is lost.
+ *
  * Until such a block is freed these calls refuse to launch the pool's graphs. The next launch then waits for
  * all work that has used it, on the streams that were recorded for it too. Launches by other calls are the
  * caller's to order: none may run or be submitted while such a block lives.
@@ -1526,7 +1529,8 @@ regraph_error regraph_begin_capture(const struct regraph_engine *engine,
  * With a plan, blocks are not backed by memory until
  * regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
  * not launched, work outside the capture does not touch these blocks, and they are not registered
- * or exported. Blocks for such uses come from regraph_allocate_fixed().
+ * or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured writes to
+ * them until then is not in the memory that they get.
  *
  * Threads: the one that captures.
  *
@@ -1928,7 +1932,9 @@ regraph_error regraph_regions_forget(const struct regraph_engine *engine,
  * Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
  * regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
  * given back; it may be NULL. Regions that sleep stay as they are. Contents of live blocks are kept, those of
- * regraph_pool_borrow() included.
+ * regraph_pool_borrow() included, and those of graphs' outputs that were freed. Those of blocks that a capture both
+ * allocated and freed are not: each launch is taken to write them anew, so what only the run of the capture wrote
+ * there is lost.
  *
  * Waits for the device first. From the call until the regions are awake no work may be submitted that uses
  * their memory: allocations from them, captures into them and launches by regraph_launch_graph() and

@@ -141,7 +141,8 @@ pub unsafe extern "C" fn regraph_begin_capture(
 /// With a plan, blocks are not backed by memory until
 /// regraph_end_capture() or regraph_finish_stream_capture() has returned: until then the graph is
 /// not launched, work outside the capture does not touch these blocks, and they are not registered
-/// or exported. Blocks for such uses come from regraph_allocate_fixed().
+/// or exported. Blocks for such uses come from regraph_allocate_fixed(). What work that is not captured writes to
+/// them until then is not in the memory that they get.
 ///
 /// Threads: the one that captures.
 ///

@@ -258,6 +258,9 @@ pub unsafe extern "C" fn regraph_pool_get_excess_bytes(
 /// regraph_allocate() gives it. Later work on `stream` waits for the launches so far that
 /// regraph_launch_graph() and regraph_launch_executable() made of the pool's graphs.
 ///
+/// What a capture both allocated and freed is lent: each launch is taken to write it anew, so what only the run of the
+/// capture wrote there, by work that was not captured, is lost.
+///
 /// Until such a block is freed these calls refuse to launch the pool's graphs. The next launch then waits for
 /// all work that has used it, on the streams that were recorded for it too. Launches by other calls are the
 /// caller's to order: none may run or be submitted while such a block lives.

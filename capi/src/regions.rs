@@ -92,7 +92,9 @@ pub unsafe extern "C" fn regraph_regions_forget(
 /// Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
 /// regraph_regions_wake(). `tags` names `count` regions; NULL with a count of 0 means all. `bytes` gets the bytes that were
 /// given back; it may be NULL. Regions that sleep stay as they are. Contents of live blocks are kept, those of
-/// regraph_pool_borrow() included.
+/// regraph_pool_borrow() included, and those of graphs' outputs that were freed. Those of blocks that a capture both
+/// allocated and freed are not: each launch is taken to write them anew, so what only the run of the capture wrote
+/// there is lost.
 ///
 /// Waits for the device first. From the call until the regions are awake no work may be submitted that uses
 /// their memory: allocations from them, captures into them and launches by regraph_launch_graph() and

@@ -85,7 +85,8 @@ impl<D: Driver> Engine<D> {
 
     /// Makes exactly those blocks live in a pool that were live at a checkpoint of it, at their
     /// addresses: every block that is live now is freed, and every block of the checkpoint is live again,
-    /// under a new name. No memory is written or moved.
+    /// under a new name. No memory is written or moved: a block that lived all the time holds what it held, and any
+    /// other what the last launch of the pool's graphs has left there.
     ///
     /// **The host promises** that all that has used memory of the pool so far precedes all that uses it
     /// from now on: eager work that was submitted by now, and launches of the graphs that were captured by

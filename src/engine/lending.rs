@@ -28,7 +28,7 @@ const CALL: &str = "lend";
 #[non_exhaustive]
 pub enum Lent {
     /// What blocks alone have lain on that were allocated and freed in one capture: each launch writes it
-    /// anew.
+    /// anew. What only the run of the capture wrote there, and no node of its graph, is lost.
     Temporary,
     /// All that is free. **The host promises** that no graph will read, of what lies there, anything that is not
     /// written again first: neither outputs that were freed nor inputs that a capture freed; and that it writes

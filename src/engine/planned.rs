@@ -350,7 +350,8 @@ impl<D: Driver> Engine<D> {
     /// Blocks then have addresses and no memory of their own
     /// until [`Engine::end_capture`] has returned: the graph is not launched before, and nothing
     /// outside the capture touches them, nor is anything of them registered or exported. Memory for
-    /// such uses comes from [`Engine::allocate_fixed`].
+    /// such uses comes from [`Engine::allocate_fixed`]. What work that is not captured writes to them
+    /// until then is not in the memory that they get.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`]; [`Error::CannotPlan`] where the device has no virtual memory

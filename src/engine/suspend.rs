@@ -292,7 +292,8 @@ impl<D: Driver> Engine<D> {
     /// compacted by its own call alone, which waits for its graphs. Graphs of captures that were under way beside each
     /// other keep their memory as it is.
     ///
-    /// Contents of outputs that were freed are lost like all that does not live. Graphs that read
+    /// Contents of outputs that were freed are lost like all that does not live, and so is what only the run of a
+    /// capture wrote to blocks that it freed. Graphs that read
     /// such an output find it again once the graph that writes it has been launched, if the graphs of the
     /// pool are launched in the order of their captures, as before. Graphs none of whose outputs were freed
     /// overwrite no output of others in any order.

@@ -89,6 +89,9 @@ impl<D: HostApi> Pool<D> {
     /// not keep between launches, which is all but outputs, inputs and what lies in blocks. Planned
     /// captures ([`PoolConfig::plan`](crate::engine::PoolConfig::plan)) lend nothing.
     ///
+    /// What a capture both allocated and freed is not kept: each launch is taken to write it anew. What only the
+    /// run of the capture wrote there, by eager work meanwhile, is overwritten by who borrows, and launches read that.
+    ///
     /// ```
     /// # use std::sync::Arc;
     /// # use regraph::driver::{CaptureMode, HostApi};

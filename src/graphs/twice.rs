@@ -16,7 +16,8 @@ impl<D: HostApi> Pool<D> {
     /// `body` must launch the same work both times, and must have no effects at the time of the
     /// capture but for what it returns: what it returned first is dropped before it is called again,
     /// and with it go the blocks. A block that it put elsewhere stays allocated, its memory apart. A
-    /// block from before the capture that it frees is gone the first time.
+    /// block from before the capture that it frees is gone the first time. What a library initialises at its first
+    /// call alone, in a block of the capture, is gone with the first capture: the second one's graph reads anything there.
     /// Where the second capture asks for anything else, it is served from there on as by
     /// [`Engine::capture`](crate::engine::Engine::capture), and
     /// [`CaptureReport::layout`](crate::engine::CaptureReport::layout) in [`Graph::report`] tells.

@@ -167,6 +167,11 @@ impl<D: Transfer> Regions<D> {
     /// Work of other devices that uses the regions' memory is the host's to wait for, and other processes may
     /// not have it mapped.
     ///
+    /// Kept are what live blocks hold, outputs of graphs that were freed after their captures, and inputs that
+    /// captures freed. What a capture both allocated and freed is not: each launch is taken to write that anew. So
+    /// what only the run of the capture wrote there, as a library does that initialises its workspace by eager work
+    /// meanwhile, is lost, and launches read anything.
+    ///
     /// Regions that sleep stay as they are.
     ///
     /// Costs two calls of the driver for each piece of memory, one for each run of live blocks (each 32

@@ -105,12 +105,17 @@ pub struct Settings {
     /// memory that they can run on, which blocks share by what the graph proves of their order. So it
     /// is for programs that register no memory of captures under way anywhere, as communication
     /// libraries do, that touch no block of one from outside before it has ended here, and that launch
-    /// no graph before. A mapping costs the driver some 20 us, for any size.
+    /// no graph before. A mapping costs the driver some 20 us, for any size. What work that is not captured writes to
+    /// blocks until then, as a library does that initialises its workspace meanwhile, is not in the memory that
+    /// they get; [`Engine::allocate_fixed`] gives blocks that keep it.
+    ///
+    /// [`Engine::allocate_fixed`]: crate::engine::Engine::allocate_fixed
     ///
     /// With [`PlanChoice::Learned`] each capture teaches the next ones into its pool that begin with a
     /// request for as many bytes, or for fewer (a smaller batch): their blocks lie by a layout that is made at
     /// their first request, in up to a second where there are many blocks. Runs outside captures teach in
-    /// any case ([`Engine::learn`](crate::engine::Engine::learn)).
+    /// any case ([`Engine::learn`](crate::engine::Engine::learn)). More blocks have the place of one that was freed
+    /// then: what only the run of the capture wrote to a block that it frees is overwritten sooner.
     pub plan: PlanChoice,
     /// `plan_max_mappings`: the most mappings of a plan; `None` means as many as the least memory
     /// needs.

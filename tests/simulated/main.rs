@@ -8,6 +8,7 @@ mod attempts;
 mod beside_captures;
 mod borrowing;
 mod capture_costs;
+mod capture_state;
 mod capture_windows;
 mod checkpoints;
 mod contexts;

@@ -35,6 +35,9 @@ def learn(device: "Device" = None) -> Iterator[None]:
 
     A block that raises teaches nothing.
 
+    More of the capture's tensors have the place of one that was freed then: what only the run of the capture
+    wrote to a tensor that it frees, by work that was not captured, is overwritten sooner.
+
     Streams that wait for each other are known to do so by `Tensor.record_stream` only. With
     `plan:exact` captures do without this. All threads' requests on the device count, and each takes a
     lock meanwhile.

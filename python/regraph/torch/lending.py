@@ -22,8 +22,9 @@ Pool = tuple[int, int]
 def borrow(pool: Pool, device: "Device" = None) -> Iterator[None]:
     """Lends eager work of this thread what a pool's graphs do not keep between replays.
 
-    Graphs keep their outputs and inputs; all else is written anew by each replay. What has no place there
-    comes from the pool of eager work as ever. Work that borrows comes after the last replay, and the next
+    Graphs keep their outputs and inputs; all else is taken to be written anew by each replay. What only the
+    run of a capture wrote there, by work that was not captured, as libraries do that initialise a workspace
+    meanwhile, is lost, unless a tensor holds it. What has no place there comes from the pool of eager work as ever. Work that borrows comes after the last replay, and the next
     replay comes after it. **While a tensor lives in borrowed memory no graph of the pool can be
     replayed**: `CUDAGraph.replay` raises `RuntimeError` and says which blocks these are.
 

@@ -122,6 +122,10 @@ def sleep(tags: str | Iterable[str] | None = None) -> int:
     (`torch.cuda.CUDAGraph.replay`); it does not see kernels that touch a tensor, nor graphs of other pools
     that do. Tensors can be freed. Regions that sleep stay as they are.
 
+    Of graphs' memory, what tensors hold is kept, and outputs and inputs that were freed. What a capture both
+    allocated and freed is not: each replay is taken to write it anew, so what only the run of the capture
+    wrote there, by work that was not captured, is lost.
+
     Replays that other threads have begun are waited for, and those that they begin meanwhile wait. Memory that
     a communication library has registered in a capture would be another when it wakes: beside
     `torch.distributed` captures need `NCCL_GRAPH_REGISTER=0`, set before regraph is enabled.

@@ -1,0 +1,365 @@
+//! What only the run of a capture wrote, and no node of its graph: which of it the launches find, after each
+//! mechanism that moves, shares or gives back memory. `design/graphs.md` has the table.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use crate::common::MIB;
+use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::graphs::{Capture, Graph, Memory, Pool};
+use regraph::regions::Regions;
+use regraph::settings::{PlanChoice, Settings};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_tagged::{Program, Tagged, Work};
+
+type Sim = Arc<SimDriver>;
+
+/// What eager work writes beside the capture, and nodes read.
+const STATE: u64 = 7;
+const BYTES: u64 = 4 * MIB;
+
+struct Host {
+    driver: Sim,
+    engine: Arc<Engine<Sim>>,
+    pool: Pool<Sim>,
+    /// Captures.
+    stream: StreamHandle,
+    /// Does not.
+    eager: StreamHandle,
+}
+
+/// The four ways in which a block's life meets its capture.
+struct Made {
+    graph: Graph<Sim>,
+    /// Allocated in the capture and held since.
+    live: Memory<Sim>,
+    /// Where a block lies that the capture allocated and freed.
+    temporary: u64,
+    /// Where an output lies that was freed after the capture.
+    output: u64,
+    /// Where a block lies from before the capture, which the capture freed.
+    input: u64,
+}
+
+/// Which of them hold what only the capture's run wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Holds {
+    live: bool,
+    temporary: bool,
+    output: bool,
+    input: bool,
+}
+
+const ALL: Holds = Holds { live: true, temporary: true, output: true, input: true };
+
+fn whole(address: u64, tag: u64) -> [Tagged; 1] {
+    [Tagged { address, bytes: BYTES, tag }]
+}
+
+impl Host {
+    fn new(settings: Settings) -> Self {
+        let driver = Arc::new(SimDriver::new(SimConfig::default()));
+        let config = Config::default().settings(settings).check(true).find_late_uses(false);
+        let engine = Arc::new(Engine::new(driver.clone(), config));
+        let pool = Pool::new(&engine, PoolConfig::default().tag("graphs"));
+        let [stream, eager] = [(); 2].map(|()| driver.create_stream().unwrap());
+        Self { driver, engine, pool, stream, eager }
+    }
+
+    fn planned(plan: PlanChoice) -> Self {
+        let mut settings = Settings::default();
+        settings.plan = plan;
+        Self::new(settings)
+    }
+
+    fn write(&self, stream: StreamHandle, address: u64, tag: u64) {
+        let work = Work { outputs: &whole(address, tag), ..Work::default() };
+        self.driver.launch(stream, work, false).unwrap();
+    }
+
+    /// Fills a block as a library does that initialises its workspace while its caller captures.
+    fn fill(&self, address: u64) {
+        self.write(self.eager, address, STATE);
+        self.driver.complete(self.eager).unwrap();
+    }
+
+    /// A node that reads a block, and writes nothing.
+    fn read(&self, address: u64) {
+        let work = Work { inputs: &whole(address, STATE), ..Work::default() };
+        self.driver.launch(self.stream, work, false).unwrap();
+    }
+
+    fn holds_at(&self, address: u64, bytes: u64) -> bool {
+        let tags = self.driver.read_tags(address, bytes);
+        tags.is_ok_and(|tags| tags.iter().all(|&tag| tag == STATE))
+    }
+
+    fn holds(&self, made: &Made) -> Holds {
+        self.driver.synchronize().unwrap();
+        let at = |address| self.holds_at(address, BYTES);
+        Holds {
+            live: at(made.live.address()),
+            temporary: at(made.temporary),
+            output: at(made.output),
+            input: at(made.input),
+        }
+    }
+
+    /// Captures a graph that reads blocks of each kind and writes none.
+    fn capture(&self) -> Made {
+        let before = self.pool.allocate(BYTES, self.stream).unwrap();
+        self.write(self.stream, before.address(), STATE);
+        self.engine.expect_capture(self.stream).unwrap();
+        self.driver.complete_all();
+        let input = before.address();
+        let mut before = Some(before);
+        let (graph, (live, temporary, freed)) = self
+            .engine
+            .capture(self.stream, &self.pool, CaptureMode::Relaxed, |capture| {
+                let [live, temporary, output] =
+                    [(); 3].map(|()| capture.allocate(BYTES, self.stream));
+                let (live, temporary, output) = (live?, temporary?, output?);
+                let places = [live.address(), temporary.address(), output.address()];
+                places.into_iter().for_each(|address| self.fill(address));
+                places.into_iter().chain([input]).for_each(|address| self.read(address));
+                drop(before.take());
+                Ok::<_, Error>((live, temporary.address(), output))
+            })
+            .unwrap();
+        let output = freed.address();
+        drop(freed);
+        Made { graph, live, temporary, output, input }
+    }
+
+    /// A graph that overwrites as much temporary memory.
+    fn overwrite(&self, blocks: usize) -> Graph<Sim> {
+        let body = |capture: &Capture<Sim>| {
+            let blocks: Result<Vec<_>, Error> =
+                (0..blocks).map(|_| capture.allocate(BYTES, self.stream)).collect();
+            blocks?.iter().for_each(|block| self.write(self.stream, block.address(), 1));
+            Ok::<_, Error>(())
+        };
+        self.engine.capture(self.stream, &self.pool, CaptureMode::Relaxed, body).unwrap().0
+    }
+
+    /// Launches, and says whether each node found what it reads.
+    fn launch(&self, graph: &Graph<Sim>) -> bool {
+        graph.launch(self.stream).unwrap();
+        self.driver.synchronize().unwrap();
+        self.driver.take_wrong_tags().unwrap() == 0
+    }
+}
+
+/// The graph's own launches take nothing away where no block of it has the place of another.
+#[test]
+fn launches_alone_keep_what_no_node_writes() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    assert!(h.launch(&made.graph) && h.launch(&made.graph));
+    assert_eq!(h.holds(&made), ALL);
+    // Until another graph of the pool is launched that has what is free.
+    let other = h.overwrite(3);
+    h.launch(&other);
+    assert_eq!(h.holds(&made), Holds { live: true, temporary: false, output: false, input: false });
+    assert!(!h.launch(&made.graph));
+}
+
+#[test]
+fn sleep_with_contents() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    let regions = Regions::new(&h.engine);
+    regions.sleep(None).unwrap();
+    regions.wake(None).unwrap();
+    assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
+    assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
+}
+
+#[test]
+fn lending() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    let lending = h.pool.lend(h.eager).unwrap();
+    // All that is lent, and no more: the pool does not grow for it.
+    let reserved = h.pool.reserved().unwrap();
+    let borrowed = lending.allocate(BYTES).unwrap();
+    assert_eq!(h.pool.reserved().unwrap(), reserved);
+    assert_eq!((borrowed.address(), h.pool.statistics().unwrap().lent), (made.temporary, BYTES));
+    h.write(h.eager, borrowed.address(), 1);
+    drop((borrowed, lending));
+    assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
+    assert!(!h.launch(&made.graph));
+}
+
+/// Blocks have other memory from the capture's end on than its run could write.
+#[test]
+fn plan_exact() {
+    let h = Host::planned(PlanChoice::Exact);
+    let body = |capture: &Capture<Sim>| {
+        let planned = capture.allocate(BYTES, h.stream)?;
+        let fixed = capture.allocate_fixed(BYTES, h.stream)?;
+        let freed = capture.allocate_fixed(BYTES, h.stream)?;
+        for block in [&planned, &fixed, &freed] {
+            h.fill(block.address());
+        }
+        for block in [&planned, &fixed, &freed] {
+            h.read(block.address());
+        }
+        Ok::<_, Error>((planned, fixed, freed.address()))
+    };
+    let captured = h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let (graph, (planned, fixed, freed)) = captured;
+    assert!(!h.holds_at(planned.address(), BYTES));
+    assert!(h.holds_at(fixed.address(), BYTES) && h.holds_at(freed, BYTES));
+    // What is written after the end stays: the block is live, and its memory no other graph's.
+    h.fill(planned.address());
+    let other = h.overwrite(3);
+    h.launch(&other);
+    assert!(h.launch(&graph));
+    assert!(h.holds_at(planned.address(), BYTES) && h.holds_at(fixed.address(), BYTES));
+    // What was allocated and freed there shares its memory with blocks that the graph has later.
+    let body = |capture: &Capture<Sim>| {
+        let temporary = capture.allocate(BYTES, h.stream)?;
+        h.read(temporary.address());
+        let address = temporary.address();
+        drop(temporary);
+        let next = capture.allocate(BYTES, h.stream)?;
+        h.write(h.stream, next.address(), 1);
+        Ok::<_, Error>(address)
+    };
+    let (graph, temporary) =
+        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    h.fill(temporary);
+    assert!(h.launch(&graph));
+    assert!(!h.holds_at(temporary, BYTES));
+}
+
+/// As without a plan, but blocks lie closer together: more of them have the place of one before.
+#[test]
+fn plan_learned() {
+    let h = Host::planned(PlanChoice::Learned);
+    let body = |capture: &Capture<Sim>| {
+        let live = capture.allocate(BYTES, h.stream)?;
+        let temporary = capture.allocate(BYTES, h.stream)?;
+        for block in [&live, &temporary] {
+            h.fill(block.address());
+            h.read(block.address());
+        }
+        let address = temporary.address();
+        drop(temporary);
+        let next = capture.allocate(BYTES, h.stream)?;
+        h.write(h.stream, next.address(), 1);
+        Ok::<_, Error>((live, address))
+    };
+    let capture = || h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    drop(capture());
+    let (graph, (live, temporary)) = capture();
+    assert!(graph.report().layout.is_some(), "it follows what the first has taught");
+    assert!(h.launch(&graph));
+    assert!(h.holds_at(live.address(), BYTES) && !h.holds_at(temporary, BYTES));
+    assert!(!h.launch(&graph));
+}
+
+/// Of the two runs the second counts, on memory of its own: what a library initialises once is not there.
+#[test]
+fn capture_twice() {
+    for once in [false, true] {
+        let h = Host::new(Settings::default());
+        let runs = Cell::new(0);
+        let body = |capture: &Capture<Sim>| {
+            let live = capture.allocate(BYTES, h.stream)?;
+            let temporary = capture.allocate(BYTES, h.stream)?;
+            if runs.replace(runs.get() + 1) == 0 || !once {
+                h.fill(live.address());
+                h.fill(temporary.address());
+            }
+            h.read(live.address());
+            h.read(temporary.address());
+            let address = temporary.address();
+            drop(temporary);
+            let next = capture.allocate(BYTES, h.stream)?;
+            h.write(h.stream, next.address(), 1);
+            Ok::<_, Error>((live, address))
+        };
+        let captured = h.pool.capture_twice(h.stream, CaptureMode::Relaxed, body).unwrap();
+        let (graph, (live, temporary)) = captured;
+        assert_eq!(runs.get(), 2);
+        assert_eq!(h.launch(&graph), !once);
+        assert_eq!(h.holds_at(live.address(), BYTES), !once);
+        assert!(!h.holds_at(temporary, BYTES));
+    }
+}
+
+/// Live blocks keep what they hold; what graphs exchange holds anything afterwards.
+#[test]
+fn compaction() {
+    const PAGE: u64 = 2 * MIB;
+    let mut settings = Settings::default();
+    settings.plan = PlanChoice::Exact;
+    // As few pieces as can be, which fit one graph and not the next.
+    settings.plan_max_mappings = Some(1);
+    let h = Host::new(settings);
+    let capture = |body: &dyn Fn(&Capture<Sim>) -> Result<Vec<Memory<Sim>>, Error>| {
+        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap()
+    };
+    let temporary = |pages: &[u64]| {
+        let places = RefCell::default();
+        let (graph, _) = capture(&|capture| {
+            let blocks: Result<Vec<_>, Error> =
+                pages.iter().map(|pages| capture.allocate(pages * PAGE, h.stream)).collect();
+            let blocks = blocks?;
+            blocks.iter().for_each(|block| h.read(block.address()));
+            *places.borrow_mut() = blocks.iter().map(Memory::address).collect::<Vec<_>>();
+            Ok(Vec::new())
+        });
+        (graph, places.into_inner())
+    };
+    let outputs = |capture: &Capture<Sim>| {
+        let blocks = [(); 2].map(|()| capture.allocate(BYTES, h.stream));
+        let blocks: Result<Vec<_>, Error> = blocks.into_iter().collect();
+        let blocks = blocks?;
+        blocks.iter().for_each(|block| h.read(block.address()));
+        Ok(blocks)
+    };
+    let gone = temporary(&[23, 20]);
+    let graphs = [temporary(&[9, 5, 14]), temporary(&[3, 20, 7]), temporary(&[8, 8, 8, 8])];
+    let (with_outputs, mut blocks) = capture(&outputs);
+    let freed = blocks.pop().unwrap().address();
+    let live = blocks[0].address();
+    let places = graphs.iter().flat_map(|(_, places)| places).copied();
+    places.chain([live, freed]).for_each(|address| h.fill(address));
+    assert!(graphs.iter().all(|(graph, _)| h.launch(graph)) && h.launch(&with_outputs));
+    drop(gone);
+    h.driver.complete_all();
+    h.pool.collect();
+    assert!(h.pool.compact().unwrap() > 0);
+    assert!(h.holds_at(live, BYTES));
+    assert!(!graphs.iter().all(|(graph, _)| h.launch(graph)));
+}
+
+#[test]
+fn checkpoints() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    let pool = h.pool.id();
+    let checkpoint = h.engine.checkpoint(pool).unwrap();
+    let live = made.live.address();
+    // A branch that has nothing of the state: it stays through the way back.
+    let other = h.overwrite(3);
+    h.launch(&other);
+    let restored = h.engine.restore(pool, &checkpoint).unwrap();
+    let places: Vec<u64> = restored.live.iter().map(|block| block.address).collect();
+    assert_eq!(places, [live]);
+    assert_eq!(h.holds(&made), Holds { live: true, temporary: false, output: false, input: false });
+    // A branch that has its place: what comes to life again holds what that has left there.
+    h.engine.free(restored.live[0].id).unwrap();
+    h.driver.complete_all();
+    let other = h.overwrite(4);
+    h.launch(&other);
+    let restored = h.engine.restore(pool, &checkpoint).unwrap();
+    assert_eq!(restored.live[0].address, live);
+    assert!(!h.holds_at(live, BYTES));
+    assert!(!h.launch(&made.graph));
+    h.engine.free(restored.live[0].id).unwrap();
+}
