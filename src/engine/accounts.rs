@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::peaks::{
-    class, Amounts, Counter, Gone, Part, Peaks, Totals, ACTIVE, ACTIVE_BYTES, ALLOCATED,
-    ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
+    row, Counter, Counters, Part, Peaks, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
+    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
 use super::pools::Pools;
 use super::state::State;
@@ -24,12 +24,10 @@ struct Counted {
 /// What is counted behind the engine's lock.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// What is counted here and not by a stream cache: by pool and class.
-    counters: Vec<Counter>,
+    /// What is counted here and not by a stream cache.
+    counters: Counters<Counter>,
     /// Live blocks that no stream cache counts, by pool and heap.
     live: Vec<Counted>,
-    /// What was counted in pools that are gone.
-    gone: Gone,
     /// Heaps whose figures have changed since they were last counted.
     touched: SmallVec<[u32; 8]>,
     /// Whether a stream cache's figures may have exceeded their allowance.
@@ -61,23 +59,9 @@ impl Accounts {
         std::mem::take(&mut self.touched)
     }
 
-    #[inline]
-    fn counter(&mut self, pool: PoolId, heap: u32) -> &mut Counter {
-        counter(&mut self.counters, 2 * pool.row() + class(Pools::is_small(heap)))
-    }
-
     pub(super) fn put_back_touched(&mut self, touched: SmallVec<[u32; 8]>) {
         self.touched = touched;
     }
-}
-
-/// A counter by its row, new where there is none.
-#[inline]
-fn counter(counters: &mut Vec<Counter>, row: usize) -> &mut Counter {
-    if counters.len() <= row {
-        counters.resize_with((row | 1) + 1, Counter::default);
-    }
-    &mut counters[row]
 }
 
 /// What is to be done with the peaks and sums.
@@ -112,7 +96,8 @@ impl State {
             return self.touch(heap);
         };
         let (pieces, free) = row.free_pieces();
-        let counter = self.accounts.counter(pool, heap);
+        let at = self.counter(pool, heap);
+        let counter = self.accounts.counters.rise(at);
         let within = counter.add([
             (ALLOCATIONS, 1),
             (ALLOCATED, bytes),
@@ -121,7 +106,7 @@ impl State {
             (ACTIVE_BYTES, bytes),
         ]) & counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]);
         if !within {
-            self.ask_for_allowance(pool, Pools::is_small(heap));
+            self.ask_for_allowance(at);
         }
     }
 
@@ -140,7 +125,8 @@ impl State {
         live.requested -= requested;
         if counts {
             let amounts = [(ALLOCATIONS, 1), (ALLOCATED, bytes), (REQUESTED, requested)];
-            self.accounts.counter(pool, heap).take(amounts);
+            let at = self.counter(pool, heap);
+            self.accounts.counters.change(at).take(amounts);
         }
     }
 
@@ -148,7 +134,8 @@ impl State {
     #[inline]
     pub(super) fn count_released(&mut self, (pool, heap): (PoolId, u32), bytes: u64, counts: bool) {
         if counts {
-            self.accounts.counter(pool, heap).take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
+            let at = self.counter(pool, heap);
+            self.accounts.counters.change(at).take([(ACTIVE, 1), (ACTIVE_BYTES, bytes)]);
         }
         self.count_left_over((pool, heap), counts);
     }
@@ -160,15 +147,16 @@ impl State {
             return self.touch(heap);
         };
         let (pieces, free) = row.free_pieces();
-        let counter = self.accounts.counter(pool, heap);
+        let at = self.counter(pool, heap);
+        let counter = self.accounts.counters.change(at);
         if !counter.set([(SPLIT, pieces as u64), (SPLIT_BYTES, free)]) {
-            self.ask_for_allowance(pool, Pools::is_small(heap));
+            self.ask_for_allowance(at);
         }
     }
 
     #[inline]
     fn live_figures(&mut self, pool: PoolId, heap: u32) -> &mut Counted {
-        let row = 2 * pool.row() + class(Pools::is_small(heap));
+        let row = row(pool, Pools::is_small(heap));
         let live = &mut self.accounts.live;
         if live.len() <= row {
             live.resize_with((row | 1) + 1, Counted::default);
@@ -239,94 +227,76 @@ impl State {
         small: bool,
         figures: [(usize, u64); N],
     ) {
-        let row = 2 * pool.row() + class(small);
-        if !counter(&mut self.accounts.counters, row).set(figures) {
-            self.ask_for_allowance(pool, small);
+        let at = row(pool, small);
+        self.accounts.counters.reach(at);
+        if !self.accounts.counters.change(at).set(figures) {
+            self.ask_for_allowance(at);
         }
     }
 
-    /// Asks for what the counter of a pool's small or large blocks is missing of its allowance.
-    fn ask_for_allowance(&mut self, pool: PoolId, small: bool) {
+    /// The row of the counter of a heap's blocks, which is there.
+    #[inline]
+    fn counter(&mut self, pool: PoolId, heap: u32) -> usize {
+        let at = row(pool, Pools::is_small(heap));
+        self.accounts.counters.reach(at);
+        at
+    }
+
+    /// Asks for what a counter is missing of its allowance.
+    fn ask_for_allowance(&mut self, row: usize) {
         let Accounts { counters, may_have_peaked, .. } = &mut self.accounts;
-        let (class, row) = (class(small), 2 * pool.row() + class(small));
-        let mut peaks = self.caches.peaks();
-        if peaks.allow_ahead(pool.row(), class, &mut counters[row]) {
-            return;
-        }
-        // What is missing here may be left over there.
-        for (row, counter) in counters.iter_mut().enumerate() {
-            peaks.take_surplus(row / 2, row % 2, counter);
-        }
-        *may_have_peaked |= !peaks.allow_ahead(pool.row(), class, &mut counters[row]);
+        *may_have_peaked |= !counters.allow(row, &mut self.caches.peaks());
     }
 
     /// Counts a pool that is gone out everywhere: its row will be another's. What it was in all goes
     /// on to be in the sums over all pools.
     pub(super) fn forget_figures(&mut self, pool: PoolId) {
-        let row = pool.row();
-        let Self { caches, accounts: Accounts { counters, gone, .. }, .. } = self;
-        let mut sum_up = |class: usize, counter: &mut Counter, peaks: &mut Peaks| {
-            debug_assert_eq!(counter.current, Amounts::default());
-            peaks.take_surplus(row, class, counter);
-            gone.add(class, &counter.risen);
-        };
+        let caches = Arc::clone(&self.caches);
         for mut cache in caches.used() {
-            cache.forget_pool(pool, |class, counter| sum_up(class, counter, &mut caches.peaks()));
+            cache.forget_pool(pool, || caches.peaks());
         }
-        for class in 0..2 {
-            let Some(counter) = counters.get_mut(2 * row + class) else { continue };
-            counter.clear();
-            sum_up(class, counter, &mut caches.peaks());
-            *counter = Counter::default();
-        }
-        caches.peaks().forget_pool(row);
+        let mut peaks = caches.peaks();
+        self.accounts.counters.forget_pool(pool, &mut peaks);
+        peaks.forget_pool(pool.row());
     }
 
-    /// Adds everything up, with all locks held, and notes new peaks.
-    pub(super) fn sum_up(&mut self) -> Totals {
-        self.with_totals(|_, _| {})
+    /// Notes new peaks, with all locks held. Looks at what has changed since this was last done, and at
+    /// nothing else.
+    pub(super) fn sum_up(&mut self) {
+        self.with_sums(|_| {});
     }
 
     /// The figures of a pool, or of all.
     pub(super) fn statistics(&mut self, pool: Option<PoolId>) -> Statistics {
         let pool = pool.map(PoolId::row);
-        let totals = self.sum_up();
-        let caches = Arc::clone(&self.caches);
-        let mut peaks = caches.peaks();
         let mut counts = self.accounts.counts;
         counts.num_sync_all_streams = self.timelines.synchronized();
-        Statistics {
-            all: peaks.figures(&totals, pool, Part::All),
-            small_pool: peaks.figures(&totals, pool, Part::Small),
-            large_pool: peaks.figures(&totals, pool, Part::Large),
-            counts,
-            lost_bytes: self.accounts.lost_bytes,
-        }
+        let parts = [Part::All, Part::Small, Part::Large];
+        let [all, small_pool, large_pool] =
+            self.with_sums(|peaks| parts.map(|part| peaks.figures(pool, part)));
+        Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }
     }
 
     pub(super) fn reset(&mut self, what: Reset) {
-        self.with_totals(|peaks, totals| match what {
-            Reset::Peaks => peaks.reset_peaks(totals),
-            Reset::Accumulated => peaks.reset_accumulated(totals),
+        self.with_sums(|peaks| match what {
+            Reset::Peaks => peaks.reset_peaks(),
+            Reset::Accumulated => peaks.reset_accumulated(),
         });
         if what == Reset::Accumulated {
             self.accounts.counts = Counts::default();
         }
     }
 
-    fn with_totals(&mut self, then: impl FnOnce(&mut Peaks, &Totals)) -> Totals {
-        let caches = Arc::clone(&self.caches);
-        let mut totals = Totals::new(&self.accounts.gone);
+    fn with_sums<R>(&mut self, then: impl FnOnce(&mut Peaks) -> R) -> R {
+        let Self { caches, accounts: Accounts { counters, .. }, .. } = self;
         let mut guards: SmallVec<[_; 4]> = caches.used().collect();
-        for (row, counter) in self.accounts.counters.iter_mut().enumerate() {
-            totals.add(row / 2, row % 2, counter);
-        }
-        for cache in &mut guards {
-            cache.add_up(&mut totals);
-        }
         let mut peaks = caches.peaks();
-        peaks.raise(&totals);
-        then(&mut peaks, &totals);
-        totals
+        counters.settle(&mut peaks);
+        guards.iter_mut().for_each(|cache| cache.settle(&mut peaks));
+        // What one place has less of now another may have more of: peaks show only in the sum of all.
+        counters.raise(&mut peaks);
+        guards.iter_mut().for_each(|cache| cache.raise(&mut peaks));
+        peaks.raise_all();
+        then(&mut peaks)
     }
 }

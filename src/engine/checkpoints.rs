@@ -327,7 +327,7 @@ impl<D: Driver> Locked<'_, D> {
         for mut cache in caches.used() {
             // Under one lock: what another thread takes or frees just then is in one of the two.
             leases.extend(cache.give_up_live(pool));
-            cache.drain(|of, _, _| of == pool, &mut cached);
+            cache.drain(Some(pool), |_, _| true, &mut cached);
         }
         for (id, lease) in leases {
             let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };

@@ -272,7 +272,7 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             locked.state.pool(pool, CALL)?;
             // As a request would, so that one that follows finds what this says.
-            locked.take_back(|of, _, _| of == pool);
+            locked.take_back(Some(pool), |_| true);
             locked.poll_deferred(POLLED);
             let view = match locked.capture_of(stream, CALL)? {
                 Some(capture) => match locked.state.captures.slot(capture) {

@@ -176,7 +176,7 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             // From now on no stream cache has a block, and none gets any.
             locked.state.caches.used().for_each(|mut cache| cache.bar(None));
-            locked.take_back(|_, _, _| true);
+            locked.take_back(None, |_| true);
             locked.state.lessons.requests = Some(Requests::default());
             Ok(())
         })

@@ -275,7 +275,7 @@ impl<D: Driver> Engine<D> {
         let stream = one_stream(stream, "mark_stream")?;
         self.change(|locked| {
             locked.state.assign_stream(stream);
-            locked.take_back(|_, of, _| of == stream);
+            locked.take_back(None, |of| of == stream);
             if let Some(timeline) = locked.state.timelines.known(stream) {
                 locked.state.timelines.fence(&self.driver, timeline);
             }
@@ -409,7 +409,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn retire_stream(&mut self, stream: StreamHandle) -> Result<(), Error> {
         self.state.assign_stream(stream);
         self.state.caches.of(stream).retire(stream);
-        self.take_back(|_, of, _| of == stream);
+        self.take_back(None, |of| of == stream);
         // What waits for the stream without an event yet.
         self.poll_deferred(usize::MAX);
         let names = |block: &LiveBlock| block.uses.iter().any(|used| used.stream == stream);

@@ -5,10 +5,14 @@
 //! who holds every lock. So that a peak is not missed, each counts against a *allowance*: the sum of
 //! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
 //! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
-//! peak, everything is added up and a new peak is noted (see `State::sum_up`).
+//! peak, a new peak is noted (see `State::sum_up`).
+//!
+//! The sums are never added up anew. A counter is *settled* when its allowance becomes what it counts, and
+//! the sums are changed by the difference; so once all counters are settled the sums of the allowances are
+//! the figures. A counter that has not changed since it was settled is left alone, whatever there is of
+//! them: a call takes the same time with any number of pools.
 
-use smallvec::SmallVec;
-
+use super::names::PoolId;
 use super::statistics::{Figure, Figures};
 
 /// The figures that are counted.
@@ -27,18 +31,13 @@ const KINDS: usize = 10;
 /// One of each figure.
 pub(super) type Amounts = [u64; KINDS];
 
-/// Whether blocks are small, as an index.
-pub(super) fn class(small: bool) -> usize {
-    usize::from(!small)
-}
-
 /// What one place counts of one pool's small or large blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counter {
-    pub(super) current: Amounts,
-    pub(super) allowed: Amounts,
-    /// By how much each figure has risen in all.
-    pub(super) risen: Amounts,
+    current: Amounts,
+    allowed: Amounts,
+    /// By how much each figure has risen since the counter was settled.
+    risen: Amounts,
 }
 
 impl Counter {
@@ -73,20 +72,158 @@ impl Counter {
             self.current[kind] -= amount;
         }
     }
+}
+
+/// A counter of one pool's small or large blocks.
+pub(super) trait Counts: Default {
+    /// Whether it counts no more than it is allowed.
+    fn is_within(&self) -> bool;
+
+    /// Lets the peak statistics see, and change, what is counted and allowed.
+    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R;
+
+    /// Makes its allowance what it counts.
+    fn settle(&mut self, peaks: &mut Peaks, row: usize);
 
     /// Counts nothing any more.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self);
+}
+
+impl Counts for Counter {
+    fn is_within(&self) -> bool {
+        self.current.iter().zip(&self.allowed).all(|(current, allowed)| current <= allowed)
+    }
+
+    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
+        change(self)
+    }
+
+    fn settle(&mut self, peaks: &mut Peaks, row: usize) {
+        peaks.settle(row, self);
+    }
+
+    fn clear(&mut self) {
         self.current = Amounts::default();
+    }
+}
+
+/// The counters of one place, by pool and class.
+///
+/// Of a counter that is not listed as changed the allowance is what it counts. So what is counted first after
+/// that exceeds its allowance if it is a rise, and [`Counters::allow`] lists it: only what may fall first
+/// needs [`Counters::change`].
+#[derive(Debug)]
+pub(super) struct Counters<C> {
+    rows: Vec<(C, bool)>,
+    /// Those that may have changed since they were settled; each is marked too.
+    changed: Vec<u32>,
+}
+
+impl<C> Default for Counters<C> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), changed: Vec::new() }
+    }
+}
+
+/// The row of a pool's small or large blocks.
+#[inline]
+pub(super) fn row(pool: PoolId, small: bool) -> usize {
+    2 * pool.row() + usize::from(!small)
+}
+
+impl<C: Counts> Counters<C> {
+    /// Makes a row, if there is none.
+    #[inline]
+    pub(super) fn reach(&mut self, row: usize) {
+        if self.rows.len() <= row {
+            self.rows.resize_with((row | 1) + 1, Default::default);
+        }
+    }
+
+    /// A counter that is there, in which nothing falls before something has risen.
+    #[inline]
+    pub(super) fn rise(&mut self, row: usize) -> &mut C {
+        &mut self.rows[row].0
+    }
+
+    #[inline]
+    pub(super) fn get(&self, row: usize) -> &C {
+        &self.rows[row].0
+    }
+
+    /// A counter that is there and about to change.
+    #[inline]
+    pub(super) fn change(&mut self, row: usize) -> &mut C {
+        let (counter, changed) = &mut self.rows[row];
+        if !*changed {
+            *changed = true;
+            self.changed.push(row as u32);
+        }
+        counter
+    }
+
+    /// Asks for what a counter is missing of its allowance, and for more where there is any, so that it seldom
+    /// has to. False where there may be a new peak.
+    pub(super) fn allow(&mut self, row: usize, peaks: &mut Peaks) -> bool {
+        let ask = |counter: &mut C, peaks: &mut Peaks| {
+            counter.is_within() || counter.with_counter(|counter| peaks.allow_ahead(row, counter))
+        };
+        if ask(self.change(row), peaks) {
+            return true;
+        }
+        // One class may be allowed too much where the other lacks something: after blocks of one size come
+        // blocks of another, for instance. What is settled here is not met again before it changes.
+        let Self { rows, changed } = self;
+        changed.retain(|&row| {
+            let row = row as usize;
+            let (counter, changed) = &mut rows[row];
+            *changed = !counter.is_within();
+            match *changed {
+                true => counter.with_counter(|counter| peaks.take_surplus(row, counter)),
+                false => counter.settle(peaks, row),
+            }
+            *changed
+        });
+        ask(&mut rows[row].0, peaks)
+    }
+
+    /// Settles what has changed. With all places settled, [`Counters::raise`] notes the peaks.
+    pub(super) fn settle(&mut self, peaks: &mut Peaks) {
+        for &row in &self.changed {
+            self.rows[row as usize].0.settle(peaks, row as usize);
+        }
+    }
+
+    /// Notes new peaks of the pools that have changed, after all counters of all places were settled.
+    pub(super) fn raise(&mut self, peaks: &mut Peaks) {
+        for row in self.changed.drain(..) {
+            self.rows[row as usize].1 = false;
+            peaks.raise_pool(row as usize / 2);
+        }
+    }
+
+    /// Counts a pool out that is gone: its rows will be another's. What rose in it stays in the sums over
+    /// all pools.
+    pub(super) fn forget_pool(&mut self, pool: PoolId, peaks: &mut Peaks) {
+        for row in [row(pool, true), row(pool, false)] {
+            let Some((counter, _)) = self.rows.get_mut(row) else { continue };
+            counter.clear();
+            counter.settle(peaks, row);
+            // It stays listed where it is.
+            *counter = C::default();
+        }
     }
 }
 
 /// Sums over some of the memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
+    /// Of all allowances: the figures, once all counters are settled.
     allowed: Amounts,
     peak: Amounts,
-    /// When sums over time were last reset: what had risen by then, and what there was.
-    reset_risen: Amounts,
+    /// By how much each figure had risen when the counters were settled, since sums over time were reset.
+    risen: Amounts,
+    /// What there was when sums over time were reset.
     reset_current: Amounts,
 }
 
@@ -108,83 +245,16 @@ pub(super) struct Peaks {
     engine: Levels,
 }
 
-/// Everything added up, under all locks: by pool and class.
-#[derive(Debug, Default)]
-pub(super) struct Totals {
-    pools: SmallVec<[[(Amounts, Amounts); 2]; 2]>,
-    gone: Gone,
-}
+/// All blocks, as an index of levels.
+const ALL: usize = Part::All as usize;
 
-/// By how much each figure had risen in all in pools that are gone, for small and large blocks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gone([Amounts; 2]);
-
-impl Gone {
-    pub(super) fn add(&mut self, class: usize, risen: &Amounts) {
-        add(&mut self.0[class], risen);
-    }
-}
-
-impl Totals {
-    pub(super) fn new(gone: &Gone) -> Self {
-        Self { pools: SmallVec::new(), gone: *gone }
-    }
-
-    /// Adds what one place counts, which is allowed exactly that from now on.
-    pub(super) fn add(&mut self, row: usize, class: usize, counter: &mut Counter) {
-        counter.allowed = counter.current;
-        if self.pools.len() <= row {
-            self.pools.resize_with(row + 1, Default::default);
-        }
-        let (current, risen) = &mut self.pools[row][class];
-        add(current, &counter.current);
-        add(risen, &counter.risen);
-    }
-
-    fn pool(&self, row: usize, part: Part) -> (Amounts, Amounts) {
-        let empty = Default::default();
-        let [small, large] = self.pools.get(row).copied().unwrap_or(empty);
-        match part {
-            Part::Small => small,
-            Part::Large => large,
-            Part::All => (sum(small.0, large.0), sum(small.1, large.1)),
-        }
-    }
-
-    fn engine(&self, part: Part) -> (Amounts, Amounts) {
-        let pools = (0..self.pools.len()).map(|row| self.pool(row, part));
-        let Gone([small, large]) = self.gone;
-        let gone = match part {
-            Part::Small => small,
-            Part::Large => large,
-            Part::All => sum(small, large),
-        };
-        pools.fold((Amounts::default(), gone), |all, one| (sum(all.0, one.0), sum(all.1, one.1)))
-    }
-}
-
-fn add(all: &mut Amounts, one: &Amounts) {
-    for (all, one) in all.iter_mut().zip(one) {
-        *all += one;
-    }
-}
-
-/// Takes in what small and large blocks come to now.
-fn take_in(levels: &mut Levels, [small, large]: [&Amounts; 2]) {
-    for kind in 0..KINDS {
-        let (small, large) = (small[kind], large[kind]);
-        for (level, current) in levels.iter_mut().zip([small, large, small + large]) {
-            level.allowed[kind] = current;
-            level.peak[kind] = level.peak[kind].max(current);
+fn raise(levels: &mut Levels) {
+    for level in levels {
+        for (peak, &current) in level.peak.iter_mut().zip(&level.allowed) {
+            *peak = current.max(*peak);
         }
     }
 }
-
-fn sum(one: Amounts, other: Amounts) -> Amounts {
-    std::array::from_fn(|kind| one[kind] + other[kind])
-}
-
-const PARTS: [Part; 3] = [Part::Small, Part::Large, Part::All];
 
 impl Peaks {
     fn pool(&mut self, row: usize) -> &mut Levels {
@@ -192,6 +262,12 @@ impl Peaks {
             self.pools.resize_with(row + 1, Default::default);
         }
         &mut self.pools[row]
+    }
+
+    /// What a counter's row is a part of, the pool's sums and those over all, and which of its levels.
+    fn of(&mut self, row: usize) -> ([&mut Levels; 2], usize) {
+        self.pool(row / 2);
+        ([&mut self.pools[row / 2], &mut self.engine], row % 2)
     }
 
     /// Lets a row be another pool's.
@@ -204,10 +280,8 @@ impl Peaks {
     /// Grants a counter what it is missing, figure by figure, if there can be no new peak by that; a
     /// figure that is missing something gets half of what else is left for all too, so that it need
     /// not ask again soon. False where there may be a new peak; the allowance then stays as it is.
-    pub(super) fn allow_ahead(&mut self, row: usize, class: usize, counter: &mut Counter) -> bool {
-        self.pool(row);
-        let Self { pools, engine } = self;
-        let mut levels = [&mut pools[row], engine];
+    fn allow_ahead(&mut self, row: usize, counter: &mut Counter) -> bool {
+        let (mut levels, class) = self.of(row);
         let mut fits = true;
         for kind in 0..KINDS {
             let Counter { current, allowed, .. } = counter;
@@ -217,7 +291,7 @@ impl Peaks {
             let missing = current[kind] - allowed[kind];
             let mut left = u64::MAX;
             for levels in &levels {
-                for level in [&levels[class], &levels[2]] {
+                for level in [&levels[class], &levels[ALL]] {
                     left = left.min(level.peak[kind].saturating_sub(level.allowed[kind]));
                 }
             }
@@ -228,7 +302,7 @@ impl Peaks {
             let more = missing + (left - missing) / 2;
             for levels in &mut levels {
                 levels[class].allowed[kind] += more;
-                levels[2].allowed[kind] += more;
+                levels[ALL].allowed[kind] += more;
             }
             allowed[kind] += more;
         }
@@ -236,79 +310,81 @@ impl Peaks {
     }
 
     /// Takes back what a counter is allowed beyond what it counts.
-    pub(super) fn take_surplus(&mut self, row: usize, class: usize, counter: &mut Counter) {
-        self.pool(row);
-        let Self { pools, engine } = self;
-        for kind in 0..KINDS {
-            let surplus = counter.allowed[kind].saturating_sub(counter.current[kind]);
-            for levels in [&mut pools[row], &mut *engine] {
+    fn take_surplus(&mut self, row: usize, counter: &mut Counter) {
+        let (levels, class) = self.of(row);
+        for levels in levels {
+            for kind in 0..KINDS {
+                let surplus = counter.allowed[kind].saturating_sub(counter.current[kind]);
                 levels[class].allowed[kind] -= surplus;
-                levels[2].allowed[kind] -= surplus;
-            }
-            counter.allowed[kind] -= surplus;
-        }
-    }
-
-    /// Takes in everything, added up: new peaks, and allowances as they are now.
-    pub(super) fn raise(&mut self, totals: &Totals) {
-        for row in 0..totals.pools.len() {
-            self.pool(row);
-        }
-        let mut all = [[0; KINDS]; 2];
-        for (levels, classes) in self.pools.iter_mut().zip(&totals.pools) {
-            let classes = [&classes[0].0, &classes[1].0];
-            for (all, current) in all.iter_mut().zip(classes) {
-                add(all, current);
-            }
-            take_in(levels, classes);
-        }
-        take_in(&mut self.engine, [&all[0], &all[1]]);
-    }
-
-    /// Makes the present figures the highest.
-    pub(super) fn reset_peaks(&mut self, totals: &Totals) {
-        self.update(totals, |level, current, _| {
-            level.allowed = current;
-            level.peak = current;
-        });
-    }
-
-    /// Makes sums over time begin now.
-    pub(super) fn reset_accumulated(&mut self, totals: &Totals) {
-        self.update(totals, |level, current, risen| {
-            level.reset_risen = risen;
-            level.reset_current = current;
-        });
-    }
-
-    fn update(&mut self, totals: &Totals, change: impl Fn(&mut Level, Amounts, Amounts)) {
-        for row in 0..totals.pools.len() {
-            let levels = self.pool(row);
-            for (level, part) in levels.iter_mut().zip(PARTS) {
-                let (current, risen) = totals.pool(row, part);
-                change(level, current, risen);
+                levels[ALL].allowed[kind] -= surplus;
             }
         }
-        for (level, part) in self.engine.iter_mut().zip(PARTS) {
-            let (current, risen) = totals.engine(part);
-            change(level, current, risen);
+        for (allowed, &current) in counter.allowed.iter_mut().zip(&counter.current) {
+            *allowed = current.min(*allowed);
         }
     }
 
-    /// The figures of a pool, or of all.
-    pub(super) fn figures(&mut self, totals: &Totals, row: Option<usize>, part: Part) -> Figures {
-        let which = PARTS.iter().position(|&it| it == part).unwrap_or(2);
-        let (level, (current, risen)) = match row {
-            Some(row) => (self.pool(row)[which], totals.pool(row, part)),
-            None => (self.engine[which], totals.engine(part)),
+    /// Makes the allowance of a counter what it counts, and takes in by how much its figures have risen.
+    fn settle(&mut self, row: usize, counter: &mut Counter) {
+        let (levels, class) = self.of(row);
+        for levels in levels {
+            for part in [class, ALL] {
+                let level = &mut levels[part];
+                for kind in 0..KINDS {
+                    // The counter's allowance is a part of the sum.
+                    level.allowed[kind] -= counter.allowed[kind];
+                    level.allowed[kind] += counter.current[kind];
+                    level.risen[kind] += counter.risen[kind];
+                }
+            }
+        }
+        counter.allowed = counter.current;
+        counter.risen = Amounts::default();
+    }
+
+    /// Notes new peaks of a pool, with all its counters settled.
+    fn raise_pool(&mut self, row: usize) {
+        raise(self.pool(row));
+    }
+
+    /// Notes new peaks over all pools, with all counters settled.
+    pub(super) fn raise_all(&mut self) {
+        raise(&mut self.engine);
+    }
+
+    /// Makes the present figures the highest, with all counters settled.
+    pub(super) fn reset_peaks(&mut self) {
+        for level in self.levels() {
+            level.peak = level.allowed;
+        }
+    }
+
+    /// Makes sums over time begin now, with all counters settled.
+    pub(super) fn reset_accumulated(&mut self) {
+        for level in self.levels() {
+            level.risen = Amounts::default();
+            level.reset_current = level.allowed;
+        }
+    }
+
+    fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
+        self.pools.iter_mut().flatten().chain(&mut self.engine)
+    }
+
+    /// The figures of a pool, or of all, with all counters settled.
+    pub(super) fn figures(&mut self, row: Option<usize>, part: Part) -> Figures {
+        let part = part as usize;
+        let level = match row {
+            Some(row) => self.pool(row)[part],
+            None => self.engine[part],
         };
         let figure = |kind: usize| {
-            let allocated = risen[kind] - level.reset_risen[kind];
+            let (current, allocated) = (level.allowed[kind], level.risen[kind]);
             Figure {
-                current: current[kind],
+                current,
                 peak: level.peak[kind],
                 allocated,
-                freed: (allocated + level.reset_current[kind]) - current[kind],
+                freed: (allocated + level.reset_current[kind]) - current,
             }
         };
         Figures {
@@ -354,7 +430,9 @@ impl Blocks {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CacheCounter {
     live: Blocks,
-    /// All that were ever handed out.
+    /// Those that were live when the counter was settled.
+    settled: Blocks,
+    /// All that were handed out since then.
     risen: Blocks,
     /// By how much live ones may rise, and fall, without a new peak.
     ceiling: Blocks,
@@ -363,7 +441,7 @@ pub(super) struct CacheCounter {
     spare: Blocks,
     /// Leased places, live or cached.
     leased: Blocks,
-    /// Live ones that were given up: they were never cached.
+    /// Live ones that were given up since the counter was settled: they were never cached.
     given_up: Blocks,
     counter: Counter,
 }
@@ -403,16 +481,6 @@ impl CacheCounter {
         self.live.count >= self.floor.count && self.live.bytes >= self.floor.bytes
     }
 
-    /// Whether it counts no more than it is allowed.
-    #[inline]
-    pub(super) fn is_within(&self) -> bool {
-        let Self { live, ceiling, floor, .. } = self;
-        let low = live.count >= floor.count && live.bytes >= floor.bytes;
-        low && live.count <= ceiling.count
-            && live.bytes <= ceiling.bytes
-            && live.requested <= ceiling.requested
-    }
-
     fn set_floor(&mut self) {
         let Self { leased, spare, .. } = self;
         self.floor.count = leased.count.saturating_sub(spare.count);
@@ -441,12 +509,33 @@ impl CacheCounter {
         self.leased.bytes -= count * bytes;
         self.set_floor();
     }
+}
+
+impl Counts for CacheCounter {
+    fn is_within(&self) -> bool {
+        let Self { live, ceiling, floor, .. } = self;
+        let low = live.count >= floor.count && live.bytes >= floor.bytes;
+        low && live.count <= ceiling.count
+            && live.bytes <= ceiling.bytes
+            && live.requested <= ceiling.requested
+    }
+
+    fn settle(&mut self, peaks: &mut Peaks, row: usize) {
+        self.with_counter(|counter| peaks.settle(row, counter));
+        (self.settled, self.risen, self.given_up) =
+            (self.live, Blocks::default(), Blocks::default());
+    }
+
+    fn clear(&mut self) {
+        debug_assert!(self.leased.count == 0, "a pool with blocks is not gone");
+    }
 
     /// Lets the peak statistics see, and change, what is counted and allowed.
-    pub(super) fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
-        let Self { live, risen, leased, given_up, counter, .. } = self;
+    fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
+        let Self { live, settled, risen, leased, given_up, counter, .. } = self;
         let split = |leased: u64, live: u64| leased - live;
-        let cached = |risen: u64, live: u64, given_up: u64| risen - live - given_up;
+        // What was live or was handed out, and is neither live nor given up, was cached.
+        let cached = |all: u64, live: u64, given_up: u64| all - live - given_up;
         for (kind, current, all) in [
             (ALLOCATIONS, live.count, risen.count),
             (ALLOCATED, live.bytes, risen.bytes),
@@ -456,12 +545,12 @@ impl CacheCounter {
             (
                 SPLIT,
                 split(leased.count, live.count),
-                cached(risen.count, live.count, given_up.count),
+                cached(settled.count + risen.count, live.count, given_up.count),
             ),
             (
                 SPLIT_BYTES,
                 split(leased.bytes, live.bytes),
-                cached(risen.bytes, live.bytes, given_up.bytes),
+                cached(settled.bytes + risen.bytes, live.bytes, given_up.bytes),
             ),
         ] {
             counter.current[kind] = current;

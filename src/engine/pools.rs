@@ -551,14 +551,18 @@ impl Pools {
 
     /// The numbers of the heaps of small and large blocks, of one pool or of all.
     pub(super) fn heaps_of(&self, pool: Option<PoolId>) -> Vec<u32> {
-        let wanted = self.iter().filter(|row| pool.is_none_or(|pool| pool == row.id));
-        wanted.flat_map(Pool::heaps).collect()
+        match pool {
+            Some(pool) => self.get(pool).into_iter().flat_map(Pool::heaps).collect(),
+            None => self.iter().flat_map(Pool::heaps).collect(),
+        }
     }
 
     /// The numbers of the heaps of blocks which get their memory later, of one pool or of all.
     pub(super) fn planned_heaps(&self, pool: Option<PoolId>) -> Vec<u32> {
-        let wanted = self.iter().filter(|row| pool.is_none_or(|pool| pool == row.id));
-        wanted.filter_map(Pool::planned).collect()
+        match pool {
+            Some(pool) => self.get(pool).and_then(Pool::planned).into_iter().collect(),
+            None => self.iter().filter_map(Pool::planned).collect(),
+        }
     }
 
     /// The heap of a pool for blocks that get their memory later, new at the first.

@@ -59,15 +59,17 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    /// Takes back what stream caches have cached, as far as it is wanted. Returns whether there was any.
+    /// Takes back what stream caches have cached, of one pool or of all, and of such a stream. Returns whether
+    /// there was any.
     pub(super) fn take_back(
         &mut self,
-        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
+        pool: Option<PoolId>,
+        wanted: impl Fn(StreamHandle) -> bool,
     ) -> bool {
         let mut leases = Leases::new();
         let caches = Arc::clone(&self.state.caches);
         for mut cache in caches.used() {
-            cache.drain(&wanted, &mut leases);
+            cache.drain(pool, |stream, _| wanted(stream), &mut leases);
         }
         self.end_leases(leases)
     }
@@ -79,8 +81,8 @@ impl<D: Driver> Locked<'_, D> {
         small: bool,
     ) -> bool {
         let mut leases = Leases::new();
-        let wanted = |p, s, is_small| p == pool && s == stream && is_small == small;
-        self.state.caches.of(stream).drain(wanted, &mut leases);
+        let wanted = |of, is_small| of == stream && is_small == small;
+        self.state.caches.of(stream).drain(Some(pool), wanted, &mut leases);
         self.end_leases(leases)
     }
 
@@ -101,7 +103,7 @@ impl<D: Driver> Locked<'_, D> {
     /// for everyone what is completed: in the heaps of one pool, or of all. Returns whether that
     /// was anything.
     pub(super) fn free_completed(&mut self, pool: Option<PoolId>) -> bool {
-        let mut freed = self.take_back(|of, _, _| pool.is_none_or(|pool| of == pool));
+        let mut freed = self.take_back(pool, |_| true);
         let timelines: Vec<TimelineId> = self.state.timelines.all().collect();
         for &timeline in &timelines {
             self.state.timelines.fence(self.driver, timeline);

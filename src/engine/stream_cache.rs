@@ -20,8 +20,7 @@ use smallvec::SmallVec;
 
 use super::history::{Action, Frames, Ring};
 use super::names::{BlockId, PoolId};
-use super::peaks::CacheCounter;
-use super::peaks::{class, Counter, Peaks, Totals};
+use super::peaks::{row, CacheCounter, Counters, Peaks};
 use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
@@ -54,6 +53,19 @@ struct Bucket {
     /// The thread that the stream belongs to: the last that named it to the engine.
     thread: usize,
 }
+
+/// The buckets of a pool.
+#[derive(Debug, Default)]
+struct PoolBuckets {
+    all: Vec<u32>,
+    /// Those that had something to hand out since leases were last taken back.
+    touched: Vec<u32>,
+    /// Whether the pool stands among those touched.
+    listed: bool,
+}
+
+/// So many sizes are kept: their tables are at hand when the size is asked for again.
+const KEPT_SIZES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
@@ -93,14 +105,15 @@ pub(super) struct StreamCache {
     buckets: Vec<Bucket>,
     vacant_buckets: Vec<u32>,
     by_key: Map<Key, u32>,
+    /// Where there are more sizes than this, those are searched for that nothing is left of.
+    most_sizes: usize,
     /// By the row of their pool.
-    by_pool: Vec<Vec<u32>>,
+    by_pool: Vec<PoolBuckets>,
     /// The bucket that was used last.
     latest: u32,
-    /// Buckets that had something to hand out since leases were last taken back.
+    /// The rows of the pools that have touched buckets, and perhaps of others.
     touched: Vec<u32>,
-    /// By pool and class.
-    counted: Vec<CacheCounter>,
+    counted: Counters<CacheCounter>,
     /// Whether figures are kept at all.
     counts: bool,
     next: u64,
@@ -163,10 +176,11 @@ impl StreamCache {
             buckets: Vec::new(),
             vacant_buckets: Vec::new(),
             by_key: new_map(),
+            most_sizes: KEPT_SIZES,
             by_pool: Vec::new(),
             latest: 0,
             touched: Vec::new(),
-            counted: Vec::new(),
+            counted: Counters::default(),
             counts,
             next: 0,
             history: None,
@@ -198,7 +212,7 @@ impl StreamCache {
             return Taken::Nothing;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted[count].can_take(bytes, requested) {
+        if within && self.counts && !self.counted.get(count).can_take(bytes, requested) {
             return Taken::Nothing;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -218,7 +232,7 @@ impl StreamCache {
             let place = (block.address, requested);
             history.push(Action::Allocate, place, stream, pool, row.frames.clone());
         }
-        let within = !self.counts || self.counted[count].take(bytes, requested);
+        let within = !self.counts || self.counted.rise(count).take(bytes, requested);
         Taken::Block { block, may_peak: !within }
     }
 
@@ -245,7 +259,7 @@ impl StreamCache {
             return Given::Undecided;
         }
         let count = bucket.count;
-        if within && self.counts && !self.counted[count].can_give(bytes) {
+        if within && self.counts && !self.counted.get(count).can_give(bytes) {
             return Given::Undecided;
         }
         if !matches!(driver.is_capturing(stream), Ok(false)) {
@@ -256,14 +270,19 @@ impl StreamCache {
         bucket.cached.push(id.slot);
         if !bucket.touched {
             bucket.touched = true;
-            self.touched.push(row.bucket);
+            let pool = bucket.pool.row();
+            let of_pool = &mut self.by_pool[pool];
+            of_pool.touched.push(row.bucket);
+            if !std::mem::replace(&mut of_pool.listed, true) {
+                self.touched.push(pool as u32);
+            }
         }
         self.latest = row.bucket;
         if let Some(history) = &mut self.history {
             let (place, frames) = ((row.address, row.requested), Frames::given_or(frames));
             history.push(Action::FreeCompleted, place, stream, bucket.pool, frames);
         }
-        let within = !self.counts || self.counted[count].give(bytes, row.requested);
+        let within = !self.counts || self.counted.rise(count).give(bytes, row.requested);
         Given::Done { may_peak: !within }
     }
 
@@ -315,6 +334,7 @@ impl StreamCache {
         let key = Key { stream, pool: pool.name(), bytes };
         let bucket = self.bucket(key).unwrap_or_else(|| self.add_bucket(key, pool));
         self.buckets[bucket as usize].members += 1;
+        self.latest = bucket;
         self.next += 1;
         let row = Row {
             state: RowState::Live,
@@ -340,42 +360,26 @@ impl StreamCache {
         };
         let count = self.buckets[bucket as usize].count;
         if self.counts {
-            self.counted[count].enter(bytes, requested);
+            self.counted.rise(count).enter(bytes, requested);
         }
         self.id(slot, self.next)
     }
 
-    /// Asks for what is missing of its allowances, and for more where there is any, so that it seldom
-    /// has to. False where there may be a new peak.
+    /// Asks for what is missing of its allowance after a block was just handed out, taken on lease or taken
+    /// back, and for more where there is any. False where there may be a new peak.
     pub(super) fn allow(&mut self, peaks: &mut Peaks) -> bool {
-        if self.ask(peaks) {
-            return true;
-        }
-        // One class may be allowed too much where the other lacks something: after blocks of one size come
-        // blocks of another, for instance.
-        for (row, count) in self.counted.iter_mut().enumerate() {
-            count.with_counter(|counter| peaks.take_surplus(row / 2, row % 2, counter));
-        }
-        self.ask(peaks)
+        let latest = &self.buckets[self.latest as usize];
+        !self.counts || self.counted.allow(latest.count, peaks)
     }
 
-    fn ask(&mut self, peaks: &mut Peaks) -> bool {
-        let mut within = true;
-        for (row, count) in self.counted.iter_mut().enumerate() {
-            if !count.is_within() {
-                let (pool, class) = (row / 2, row % 2);
-                within &= count.with_counter(|counter| peaks.allow_ahead(pool, class, counter));
-            }
-        }
-        within
+    /// Settles what it counts: see [`Counters::settle`].
+    pub(super) fn settle(&mut self, peaks: &mut Peaks) {
+        self.counted.settle(peaks);
     }
 
-    /// Adds what it counts to the sum, and is allowed exactly that.
-    pub(super) fn add_up(&mut self, totals: &mut Totals) {
-        for (row, count) in self.counted.iter_mut().enumerate() {
-            let (pool, class) = (row / 2, row % 2);
-            count.with_counter(|counter| totals.add(pool, class, counter));
-        }
+    /// Notes new peaks, once everything is settled.
+    pub(super) fn raise(&mut self, peaks: &mut Peaks) {
+        self.counted.raise(peaks);
     }
 
     /// Lets no live block of a stream be handed out again from here: the stream is about to go.
@@ -406,12 +410,19 @@ impl StreamCache {
         let bucket = &self.buckets[row.bucket as usize];
         let (count, bytes, requested) = (bucket.count, bucket.key.bytes, row.requested);
         if self.counts {
-            self.counted[count].leave(bytes, requested);
+            self.counted.change(count).leave(bytes, requested);
         }
-        let (stream, retired) = (bucket.key.stream, row.retired);
+        let (number, retired) = (row.bucket, row.retired);
         let lease = self.drop_row(id.slot);
-        if retired {
-            self.forget_stream(stream);
+        if retired && self.buckets[number as usize].members == 0 {
+            // No request names its stream again.
+            let Bucket { key, pool, .. } = self.buckets[number as usize];
+            self.by_key.remove(&key);
+            let of_pool = &mut self.by_pool[pool.row()];
+            of_pool.all.retain(|&it| it != number);
+            of_pool.touched.retain(|&it| it != number);
+            self.vacant_buckets.push(number);
+            self.latest = u32::MAX;
         }
         Some(lease)
     }
@@ -426,44 +437,68 @@ impl StreamCache {
         live.into_iter().filter_map(|id| Some((id, self.give_up(id)?))).collect()
     }
 
-    /// Gives up what can be handed out and is of such a pool, stream and class.
+    /// Gives up what can be handed out, of one pool or of all, and is of such a stream and class.
     pub(super) fn drain(
         &mut self,
-        wanted: impl Fn(PoolId, StreamHandle, bool) -> bool,
+        pool: Option<PoolId>,
+        wanted: impl Fn(StreamHandle, bool) -> bool,
         leases: &mut Leases,
     ) {
         if self.touched.is_empty() {
             return;
         }
-        let mut touched = std::mem::take(&mut self.touched);
+        match pool {
+            Some(pool) => self.drain_pool(pool.row(), &wanted, leases),
+            None => {
+                let mut touched = std::mem::take(&mut self.touched);
+                touched.retain(|&row| {
+                    self.drain_pool(row as usize, &wanted, leases);
+                    let of_pool = &mut self.by_pool[row as usize];
+                    of_pool.listed = !of_pool.touched.is_empty();
+                    of_pool.listed
+                });
+                self.touched = touched;
+            }
+        }
+        self.drop_buckets();
+    }
+
+    fn drain_pool(
+        &mut self,
+        row: usize,
+        wanted: &impl Fn(StreamHandle, bool) -> bool,
+        leases: &mut Leases,
+    ) {
+        let Some(of_pool) = self.by_pool.get_mut(row) else { return };
+        let mut touched = std::mem::take(&mut of_pool.touched);
         touched.retain(|&number| {
             let bucket = &mut self.buckets[number as usize];
             let Key { stream, bytes, .. } = bucket.key;
-            if !wanted(bucket.pool, stream, is_small(bytes)) {
+            if !wanted(stream, is_small(bytes)) {
                 return true;
             }
             bucket.touched = false;
-            let count = bucket.count;
             if self.counts {
-                self.counted[count].drop_cached(bucket.cached.len() as u64, bytes);
+                let cached = bucket.cached.len() as u64;
+                self.counted.change(bucket.count).drop_cached(cached, bytes);
             }
             while let Some(slot) = self.buckets[number as usize].cached.pop() {
                 leases.push(self.drop_row(slot));
             }
             false
         });
-        self.touched = touched;
-        self.drop_buckets();
+        self.by_pool[row].touched = touched;
     }
 
-    /// Forgets a pool that is gone: its row will be another's. Gives what it counted.
-    pub(super) fn forget_pool(
+    /// Forgets a pool that is gone: its row will be another's.
+    pub(super) fn forget_pool<'a>(
         &mut self,
         pool: PoolId,
-        mut counted: impl FnMut(usize, &mut Counter),
+        peaks: impl FnOnce() -> MutexGuard<'a, Peaks>,
     ) {
-        let Some(numbers) = self.by_pool.get_mut(pool.row()).map(std::mem::take) else { return };
-        self.touched.retain(|&number| self.buckets[number as usize].pool != pool);
+        let Some(of_pool) = self.by_pool.get_mut(pool.row()) else { return };
+        of_pool.touched.clear();
+        let numbers = std::mem::take(&mut of_pool.all);
         for &number in &numbers {
             let bucket = &self.buckets[number as usize];
             debug_assert!(bucket.members == 0, "a pool with blocks is not gone");
@@ -471,33 +506,29 @@ impl StreamCache {
         }
         self.vacant_buckets.extend(numbers);
         self.latest = u32::MAX;
-        for class in 0..2 {
-            let Some(count) = self.counted.get_mut(2 * pool.row() + class) else { continue };
-            count.with_counter(|counter| counted(class, counter));
-            *count = CacheCounter::default();
-        }
+        self.counted.forget_pool(pool, &mut peaks());
     }
 
     /// Forgets sizes that nothing is left of, where there are many.
     fn drop_buckets(&mut self) {
-        /// So many are kept: their tables are at hand when the size is asked for again.
-        const KEPT: usize = 4096;
-        if self.by_key.len() > KEPT {
+        if self.by_key.len() > self.most_sizes {
             self.drop_empty(|_| true);
+            // As many come before the next search as this one has met: it costs each of them a constant.
+            self.most_sizes = KEPT_SIZES.max(2 * self.by_key.len());
         }
     }
 
     /// Forgets such keys of which nothing is left.
     fn drop_empty(&mut self, unwanted: impl Fn(&Key) -> bool) {
-        let Self { by_key, by_pool, buckets, vacant_buckets, touched, latest, .. } = self;
+        let Self { by_key, by_pool, buckets, vacant_buckets, latest, .. } = self;
         let goes = |number: u32| {
             let bucket = &buckets[number as usize];
             bucket.members == 0 && unwanted(&bucket.key)
         };
-        for list in by_pool {
-            list.retain(|&number| !goes(number));
+        for of_pool in by_pool {
+            of_pool.all.retain(|&number| !goes(number));
+            of_pool.touched.retain(|&number| !goes(number));
         }
-        touched.retain(|&number| !goes(number));
         by_key.retain(|_, &mut number| {
             let gone = goes(number);
             if gone {
@@ -538,12 +569,10 @@ impl StreamCache {
     }
 
     fn add_bucket(&mut self, key: Key, pool: PoolId) -> u32 {
-        let count = 2 * pool.row() + class(is_small(key.bytes));
-        if self.counted.len() <= count {
-            self.counted.resize_with((count | 1) + 1, CacheCounter::default);
-        }
+        let count = row(pool, is_small(key.bytes));
+        self.counted.reach(count);
         if self.by_pool.len() <= pool.row() {
-            self.by_pool.resize_with(pool.row() + 1, Vec::new);
+            self.by_pool.resize_with(pool.row() + 1, PoolBuckets::default);
         }
         let bucket = Bucket {
             key,
@@ -565,7 +594,7 @@ impl StreamCache {
             }
         };
         self.by_key.insert(key, number);
-        self.by_pool[pool.row()].push(number);
+        self.by_pool[pool.row()].all.push(number);
         number
     }
 

@@ -712,7 +712,7 @@ impl<D: Driver> Locked<'_, D> {
         let Some(row) = self.state.pools.get(pool) else { return };
         let heaps = row.all_heaps();
         self.state.caches.used().for_each(|mut cache| cache.bar(Some(pool)));
-        self.take_back(|of, _, _| of == pool);
+        self.take_back(Some(pool), |_| true);
         if !self.state.pools.is_shut(pool) {
             self.state.record_leaving(&heaps);
         }

@@ -16,6 +16,7 @@ mod eager;
 mod engine_basics;
 mod estimates;
 mod faults;
+mod figures;
 mod graph_lives;
 mod graph_trees;
 mod growth;
