@@ -229,7 +229,10 @@ def test_without_a_home_there_is_no_cache(machine, monkeypatch):
 def test_a_damaged_file_is_made_anew(machine, which, damage):
     _, path = machine.open()
     broken = path if which == "library" else path.with_name(f"{path.name}.sha256")
-    broken.write_bytes(damage(broken.read_bytes()))
+    data = damage(broken.read_bytes())
+    # Not in its place: this process has the library mapped.
+    broken.unlink()
+    broken.write_bytes(data)
     assert machine.open() == ("compiler", path)
     assert machine.open() == ("compiler", path)
     assert machine.compiled() == 2
