@@ -14,8 +14,8 @@ use crate::handles::{
 /// While `stream` captures, the block is new memory, or memory whose earlier users are all proven
 /// to complete before the stream's next node starts. Outside captures the block is memory that no
 /// graph of the pool uses, and whose earlier users have completed or come before on `stream`
-/// itself. The call waits for work only outside captures and when memory is short; it then holds
-/// the engine's lock, so host callbacks on a stream must not call the engine.
+/// itself. The call waits for work only outside captures and when memory is short; calls of other
+/// threads go on meanwhile. Host callbacks on a stream must not call the engine, which calls CUDA.
 ///
 /// Threads: any; not while another thread captures into the same graph.
 ///

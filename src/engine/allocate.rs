@@ -52,39 +52,45 @@ pub(super) struct Request {
 }
 
 impl<D: Driver> Locked<'_, D> {
-    pub(super) fn allocate(&mut self, request: &Request) -> Result<Block, Error> {
+    /// Hands a block out; `None` where the request is to be made again.
+    pub(super) fn allocate(&mut self, request: &Request) -> Result<Option<Block>, Error> {
         self.state.must_be_awake(request.pool, CALL)?;
         let capture = self.capture_of(request.stream, CALL)?;
         self.allocate_in(capture, request)
     }
 
-    /// The same, in a pool that depends on the capture that the stream is in; `None` where that is none
+    /// The same, in a pool that depends on the capture that the stream is in; `Some(None)` where that is none
     /// of these.
     fn allocate_by_capture(
         &mut self,
         outside: PoolId,
         captures: &[(CaptureId, PoolId)],
         request: &mut Request,
-    ) -> Result<Option<Block>, Error> {
+    ) -> Result<Option<Option<Block>>, Error> {
         let capture = self.capture_of(request.stream, CALL)?;
         request.pool = match capture {
             None => outside,
             Some(capture) => match captures.iter().find(|row| row.0 == capture) {
                 Some(&(_, pool)) => pool,
-                None => return Ok(None),
+                None => return Ok(Some(None)),
             },
         };
         self.state.must_be_awake(request.pool, CALL)?;
-        self.allocate_in(capture, request).map(Some)
+        Ok(self.allocate_in(capture, request)?.map(Some))
     }
 
-    /// Allocates for a stream of a capture, or outside captures.
+    /// Allocates for a stream of a capture, or outside captures; `None` where the request is to be made again.
     #[inline]
     fn allocate_in(
         &mut self,
         capture: Option<CaptureId>,
         request: &Request,
-    ) -> Result<Block, Error> {
+    ) -> Result<Option<Block>, Error> {
+        if let Some(outline) = capture.and_then(|capture| self.unplanned(capture, request)) {
+            // Before anything of the request is noted, since it is made again.
+            self.errands.plan_and_repeat(outline);
+            return Ok(None);
+        }
         let &Request { pool, requested, bytes, .. } = request;
         let requester = self.requester(pool, request.stream, capture, bytes)?;
         if requested > LARGEST {
@@ -103,8 +109,9 @@ impl<D: Driver> Locked<'_, D> {
             },
         };
         match found {
-            Ok(Some((heap, placed))) => Ok(self.hand_out(request, heap, requester, placed)),
+            Ok(Some((heap, placed))) => Ok(Some(self.hand_out(request, heap, requester, placed))),
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
+            Ok(None) if self.errands.is_postponed() => Ok(None),
             Ok(None) | Err(_) => Err(self.out_of_memory(request, requester)),
         }
     }
@@ -358,7 +365,8 @@ impl<D: Driver> Engine<D> {
     /// looked at. Outside captures a size that the stream has given back before costs no more
     /// than a look at its capture status, and nothing that other streams do slows it. Where the pool
     /// must grow, the driver's calls come on top. Only where memory is short, and outside captures,
-    /// does the call wait for work.
+    /// does the call wait for work, up to eight times where other threads take what it has waited for; their
+    /// calls go on meanwhile. The first request of a capture may make a layout ([`Engine::learned`]).
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;

@@ -91,7 +91,7 @@ impl<D: Driver> Engine<D> {
         capture: CaptureId,
         graph: GraphHandle,
     ) -> Result<CaptureReport, Error> {
-        let end = |locked: &mut Locked<'_, D>| locked.end_capture(capture, Some(graph));
+        let end = |locked: &mut Locked<'_, D>| locked.end_capture(capture, Some(graph)).map(Some);
         // The capture is over, so there is no second try.
         self.request(end, || false)
     }

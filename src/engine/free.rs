@@ -596,8 +596,7 @@ impl<D: Driver> Locked<'_, D> {
         });
         if !free && self.state.pools.find_heap(heap).is_some_and(Heap::is_uncached) {
             // So that a memory checker sees at once what touches the block from now on.
-            self.state.timelines.synchronize(self.driver);
-            self.poll_deferred(usize::MAX);
+            self.errands.wait();
         }
     }
 

@@ -4,16 +4,19 @@
 //! ([`layout`](super::layout)), block by block, as far as it asks for the same.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::allocate::Request;
+use super::capture_state::CaptureState;
 use super::layout::Following;
 use super::names::PoolId;
 use super::state::{Locked, State};
 use super::{Engine, Error};
-use crate::driver::Driver;
+use crate::driver::{CaptureId, Driver};
 use crate::heap::CaptureSlot;
 use crate::journal::{Entry, Journal};
 use crate::layout::{Layout, Outline, Requests};
+use crate::logging;
 use crate::policy::PlanChoice;
 use crate::settings::Settings;
 
@@ -22,17 +25,22 @@ const LESSONS: usize = 16;
 
 /// What was learned from one run.
 #[derive(Debug)]
-struct Lesson {
+pub(super) struct Lesson {
     /// The pool that it is for; all, where it was learned outside captures.
     pool: Option<PoolId>,
-    outline: Outline,
+    /// Shared with whom makes the layout, without the engine's lock.
+    outline: Arc<Outline>,
     /// Made when it is first followed.
     layout: Option<Layout>,
 }
 
 impl Lesson {
-    fn layout(&mut self, times: usize) -> &Layout {
-        self.layout.get_or_insert_with(|| self.outline.layout(None, times))
+    fn new(pool: Option<PoolId>, outline: Outline) -> Self {
+        Self { pool, outline: Arc::new(outline), layout: None }
+    }
+
+    fn first(&self) -> u64 {
+        self.outline.bytes().next().unwrap_or(0)
     }
 }
 
@@ -61,39 +69,62 @@ impl Lessons {
         }
     }
 
-    fn keep(&mut self, pool: Option<PoolId>, outline: Outline) {
-        let same =
-            |lesson: &Lesson| lesson.pool == pool && lesson.outline.bytes().eq(outline.bytes());
-        self.known.retain(|lesson| !same(lesson));
-        if self.known.len() == LESSONS {
-            self.known.remove(0);
-        }
-        self.known.push(Lesson { pool, outline, layout: None });
+    /// Takes a lesson in; returns one that it replaces.
+    pub(super) fn keep(&mut self, lesson: Lesson) -> Option<Lesson> {
+        let same = |known: &Lesson| {
+            known.pool == lesson.pool && known.outline.bytes().eq(lesson.outline.bytes())
+        };
+        let replaced = self.known.iter().position(same);
+        let replaced = replaced.or_else(|| (self.known.len() == LESSONS).then_some(0));
+        let replaced = replaced.map(|row| self.known.remove(row));
+        self.known.push(lesson);
+        replaced
     }
 
-    /// The layout for a capture into a pool that asks for so many bytes first: the latest that begins so;
-    /// else the least of the pool's that begins with more and takes no more than its arena, since a smaller
-    /// batch asks for less. One that is made now is searched for `times` as long as it must be.
-    fn choose(&mut self, pool: PoolId, (bytes, arena): (u64, u64), times: usize) -> Option<Layout> {
-        let first = |lesson: &Lesson| lesson.outline.bytes().next().unwrap_or(0);
-        let mut latest = self.known.iter_mut().rev();
-        let same = |lesson: &&mut Lesson| {
-            lesson.pool.is_none_or(|of| of == pool) && first(lesson) == bytes
-        };
-        if let Some(lesson) = latest.find(same) {
-            return Some(lesson.layout(times).clone());
+    /// Takes the layout of a lesson in; returns it where that is known no more, or has one by now.
+    pub(super) fn take_layout(&mut self, of: &Arc<Outline>, layout: Layout) -> Option<Layout> {
+        let mut known = self.known.iter_mut();
+        match known.find(|lesson| Arc::ptr_eq(&lesson.outline, of)) {
+            Some(lesson) if lesson.layout.is_none() => {
+                lesson.layout = Some(layout);
+                None
+            }
+            _ => Some(layout),
         }
-        let larger = self.known.iter().filter(|lesson| {
-            let fits = |layout: &Layout| layout.bytes() <= arena;
-            lesson.pool.is_none_or(|of| of == pool)
-                && first(lesson) > bytes
-                && lesson.layout.as_ref().is_some_and(fits)
-        });
-        larger.min_by_key(|lesson| first(lesson)).and_then(|lesson| lesson.layout.clone())
+    }
+
+    /// The lesson for a capture into a pool that asks for so many bytes first: the latest that begins so, whether it
+    /// has a layout or not; else the least of the pool's that begins with more and whose layout takes no more than
+    /// the pool's arena, since a smaller batch asks for less.
+    fn choose(&self, pool: PoolId, (bytes, arena): (u64, u64)) -> Option<&Lesson> {
+        let of_pool = |lesson: &&Lesson| lesson.pool.is_none_or(|of| of == pool);
+        let mut latest = self.known.iter().rev().filter(of_pool);
+        let same = latest.find(|lesson| lesson.first() == bytes);
+        same.or_else(|| {
+            let larger = self.known.iter().filter(of_pool).filter(|lesson| {
+                let fits = |layout: &Layout| layout.bytes() <= arena;
+                lesson.first() > bytes && lesson.layout.as_ref().is_some_and(fits)
+            });
+            larger.min_by_key(|lesson| lesson.first())
+        })
+    }
+}
+
+/// A capture that has ended, to be learned from.
+#[derive(Debug)]
+pub(super) struct Run {
+    pool: Option<PoolId>,
+    unread: Unread,
+}
+
+impl Run {
+    pub(super) fn read(&self, settings: &Settings) -> Lesson {
+        Lesson::new(self.pool, self.unread.read(settings))
     }
 }
 
 /// The record of a capture, and where the blocks lie in it that a layout is for.
+#[derive(Debug)]
 pub(super) struct Unread {
     journal: Journal,
     addresses: HashSet<u64>,
@@ -130,21 +161,49 @@ impl State {
 }
 
 impl<D: Driver> Locked<'_, D> {
+    /// What was learned for a capture that asks for its first block.
+    fn lesson(&self, request: &Request) -> Option<&Lesson> {
+        let &Request { pool, bytes, .. } = request;
+        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
+        self.state.lessons.choose(pool, (bytes, arena.map_or(0, |arena| arena.bytes)))
+    }
+
+    /// What a request's capture is to follow and what has no layout yet, if that may still be made.
+    #[inline]
+    pub(super) fn unplanned(&self, capture: CaptureId, request: &Request) -> Option<Arc<Outline>> {
+        if self.state.lessons.known.is_empty() || !self.errands.may_repeat() {
+            return None;
+        }
+        let pool = request.pool;
+        let follows = match self.state.captures.slot(capture) {
+            Some(slot) => {
+                let CaptureState { following, blocks, pools, .. } = self.state.captures.get(slot);
+                let first = pools.first().is_none_or(|first| *first == pool);
+                following.is_none() && *blocks == 0 && first && !self.is_planned(slot, pool)
+            }
+            // Its first request makes it known, and then it is planned as all into the pool.
+            None => self.asked_of_all(pool).is_none(),
+        };
+        let lesson = if follows { self.lesson(request)? } else { return None };
+        lesson.layout.is_none().then(|| Arc::clone(&lesson.outline))
+    }
+
     /// Has a capture that asks for its first block follow what was learned, if anything fits.
     pub(super) fn adopt(&mut self, slot: CaptureSlot, request: &Request) {
-        let &Request { pool, bytes, .. } = request;
         let capture_state = self.state.captures.get(slot);
-        let begins = capture_state.blocks == 0 && capture_state.pools.first() == Some(&pool);
-        if self.state.lessons.known.is_empty() || !begins || self.is_planned(slot, pool) {
+        let begins =
+            capture_state.blocks == 0 && capture_state.pools.first() == Some(&request.pool);
+        if self.state.lessons.known.is_empty() || !begins || self.is_planned(slot, request.pool) {
             return;
         }
-        let arena = self.state.pools.get(pool).and_then(|pool| pool.arena());
-        let arena = arena.map_or(0, |arena| arena.bytes);
-        let times = self.config.settings.plan_search;
-        if let Some(layout) = self.state.lessons.choose(pool, (bytes, arena), times) {
-            let following = Following::new(pool, layout);
-            self.state.capture(slot).following = Some(Box::new(following));
-        }
+        let Some(lesson) = self.lesson(request) else { return };
+        let Some(layout) = lesson.layout.clone() else {
+            let id = capture_state.id.0;
+            let text = "follows no layout: other runs were learned while one was made for it";
+            return logging::warn_list::<&str>(&format!("capture {id} {text}"), &[]);
+        };
+        let following = Following::new(request.pool, layout);
+        self.state.capture(slot).following = Some(Box::new(following));
     }
 
     /// Learns from a capture that ends, where captures are to be learned from.
@@ -156,9 +215,8 @@ impl<D: Driver> Locked<'_, D> {
         if !learns || knows || pool.is_some_and(|pool| self.is_planned(slot, pool)) {
             return;
         }
-        let settings = &self.config.settings;
         if let Some(unread) = self.state.outline_of(slot) {
-            self.state.lessons.keep(pool, unread.read(settings));
+            self.errands.learn(Run { pool, unread });
         }
     }
 }
@@ -189,7 +247,7 @@ impl<D: Driver> Engine<D> {
     /// there were none.
     ///
     /// The layout is made at the first such capture's first request, in up to a second where there are
-    /// many blocks. Blocks that are live now stay in use to its end; those that were live before
+    /// many blocks; other calls go on meanwhile, and another capture that begins so then makes it for itself. Blocks that are live now stay in use to its end; those that were live before
     /// [`Engine::learn`] have no place in it. What streams know of each other outside captures is
     /// guessed from the blocks that are recorded for more than one of them
     /// ([`Engine::record_stream`]); a wrong guess costs memory.
@@ -201,7 +259,8 @@ impl<D: Driver> Engine<D> {
         let blocks = requests.blocks();
         if blocks > 0 {
             let outline = requests.outline(self.config.settings.reuse);
-            self.lock()?.lessons.keep(None, outline);
+            let lesson = Lesson::new(None, outline);
+            let _replaced = self.lock()?.lessons.keep(lesson);
         }
         Ok(blocks)
     }
@@ -220,7 +279,8 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn forget_learned(&self) -> Result<(), Error> {
-        self.lock()?.lessons = Lessons::default();
+        // Dropped without the lock.
+        let _forgotten = std::mem::take(&mut self.lock()?.lessons);
         Ok(())
     }
 }

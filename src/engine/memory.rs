@@ -111,7 +111,8 @@ impl<D: Driver> Engine<D> {
     }
 
     /// The same after a wait for the work that streams hold now, as far as they can be waited for: what
-    /// they freed goes too. Streams that capture are not waited for, and no capture is disturbed.
+    /// they freed goes too. Streams that capture are not waited for, and no capture is disturbed. Other calls
+    /// go on during the wait.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -119,9 +120,10 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             // What stream caches hold is ordered by their streams from then on.
             locked.free_completed(None);
-            locked.state.timelines.synchronize(locked.driver);
-            Ok(locked.empty(0))
-        })
+            locked.errands.wait();
+            Ok(())
+        })?;
+        self.empty_cache()
     }
 
     /// Takes back what stream caches hold, and says whether anything waits for a stream that only another

@@ -4,7 +4,7 @@
 //!
 //! 1. Outside captures the stream's *cache* may have a block of that very size, which the stream
 //!    itself gave back (`stream_cache`): it is handed out again without the engine's lock.
-//! 2. Else the engine is locked (`Engine::change`), and the request goes through
+//! 2. Else the engine is locked (`Engine::change`, `Engine::repeat`), and the request goes through
 //!    `Locked::allocate`. The driver says whether the stream captures. In a capture the
 //!    stream is looked at, so that the capture's proof knows its latest nodes (`state`).
 //! 3. A heap of the pool (`pools`) looks for a *place*: outside captures among ranges that
@@ -12,7 +12,8 @@
 //!    whose free markers the proof shows to precede the stream's next node. The heap decides where;
 //!    whether it may is asked of the proof for every range (`Locked::with_proof` in `allocate`).
 //! 4. Without a place, what waits is looked at (`deferred`, `streams`), and the pool grows; where
-//!    memory is short, the steps of `oom` are gone through.
+//!    memory is short, the steps of `oom` are gone through. What takes long is left until the lock is
+//!    released (`errands`).
 //! 5. The block is entered among the live ones (`live_blocks`), in the journals of captures
 //!    under way that share the pool (`capture_state`) and in the figures (`accounts`).
 //!
@@ -41,6 +42,7 @@ mod checkpoints;
 mod config;
 mod deferred;
 mod end;
+mod errands;
 mod explain;
 mod flaws;
 mod free;
@@ -100,6 +102,7 @@ pub use crate::heap::{Export, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::sync::{Mutex, MutexGuard, Rank};
+use errands::Errands;
 use lifecycle::Owners;
 use oom::Observers;
 use state::{Locked, State};
@@ -183,20 +186,8 @@ impl<D: Driver> Engine<D> {
         &self.driver
     }
 
-    /// Runs a call with the engine's lock held and counts what that came to.
-    #[cfg_attr(debug_assertions, track_caller)]
-    fn change<R>(
-        &self,
-        change: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut state = self.lock()?;
-        let result = change(&mut self.with(&mut state));
-        state.account(self.config.statistics);
-        result
-    }
-
     fn with<'a>(&'a self, state: &'a mut State) -> Locked<'a, D> {
-        Locked { state, driver: &self.driver, config: &self.config }
+        Locked { state, driver: &self.driver, config: &self.config, errands: Errands::default() }
     }
 
     /// A thread that panicked inside the engine has broken an invariant of ours, which is a bug; its
@@ -225,7 +216,8 @@ impl<D: Driver> Drop for Engine<D> {
     fn drop(&mut self) {
         self.report_leaks();
         if let Some(state) = self.state.get_mut_whole() {
-            Locked { state, driver: &self.driver, config: &self.config }.close();
+            let errands = Errands::default();
+            Locked { state, driver: &self.driver, config: &self.config, errands }.close();
         }
     }
 }

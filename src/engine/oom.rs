@@ -237,16 +237,16 @@ impl Observers {
 }
 
 impl<D: Driver> Engine<D> {
-    /// Runs a request for memory; once more if it fails for want of memory and `last_resort`, which
-    /// is called without the engine's lock, gave some back. What fails in the end is counted and
-    /// observers are told.
+    /// Runs a request for memory, as [`Engine::repeat`] does; once more if it fails for want of memory and
+    /// `last_resort`, which is called without the engine's lock, gave some back. What fails in the end is
+    /// counted and observers are told.
     #[inline]
     pub(super) fn request<R>(
         &self,
-        mut request: impl FnMut(&mut Locked<'_, D>) -> Result<R, Error>,
+        mut request: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<R, Error> {
-        match self.change(&mut request) {
+        match self.repeat(&mut request) {
             Ok(done) => Ok(done),
             Err(error) => self.request_again(error, request, last_resort),
         }
@@ -257,11 +257,11 @@ impl<D: Driver> Engine<D> {
     fn request_again<R>(
         &self,
         mut error: Error,
-        request: impl FnOnce(&mut Locked<'_, D>) -> Result<R, Error>,
+        request: impl FnMut(&mut Locked<'_, D>) -> Result<Option<R>, Error>,
         last_resort: impl FnOnce() -> bool,
     ) -> Result<R, Error> {
         if error.out_of_memory().is_some() && last_resort() {
-            match self.change(request) {
+            match self.repeat(request) {
                 Ok(done) => return Ok(done),
                 Err(again) => error = again,
             }
@@ -321,6 +321,9 @@ impl<D: Driver> Locked<'_, D> {
     /// what they have in vain, as little as will do and then all of it; at last, where the host may wait, what all
     /// streams have completed then. `None` and the driver's want of memory end an attempt, all else
     /// ends the search.
+    ///
+    /// Nothing is waited for here: where something is to be waited for, the whole request is made again after
+    /// that ([`errands`](super::errands)), and this returns `None`.
     pub(super) fn oom_ladder<R>(
         &mut self,
         need: Need,
@@ -342,7 +345,7 @@ impl<D: Driver> Locked<'_, D> {
         if !is_short(&result) {
             return result;
         }
-        self.state.accounts.counts().num_alloc_retries += 1;
+        self.state.accounts.counts().num_alloc_retries += u64::from(self.errands.is_first());
         self.free_completed(None);
         if let Some(borrowed) = attempt(self, Attempt::Borrow)? {
             return Ok(Some(borrowed));
@@ -361,7 +364,10 @@ impl<D: Driver> Locked<'_, D> {
         if !waits {
             return result;
         }
-        self.state.timelines.synchronize(self.driver);
+        if self.errands.may_repeat() && self.state.timelines.is_pending() {
+            self.errands.wait_and_repeat();
+            return Ok(None);
+        }
         self.free_completed(None);
         result = attempt(self, Attempt::Place);
         if is_short(&result) {

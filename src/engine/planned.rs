@@ -174,11 +174,14 @@ impl<D: Driver> Locked<'_, D> {
         match &self.state.captures.get(slot).planning {
             Planning::Off => None,
             Planning::On(options) => Some(options.clone()),
-            Planning::Default => {
-                let of_pool = self.state.pools.get(pool)?.config().plan.clone();
-                of_pool.or_else(|| self.config.settings.plan_options())
-            }
+            Planning::Default => self.asked_of_all(pool),
         }
+    }
+
+    /// The bounds of the plan that the host asks for, of all captures into a pool.
+    pub(super) fn asked_of_all(&self, pool: PoolId) -> Option<Options> {
+        let of_pool = self.state.pools.get(pool)?.config().plan.clone();
+        of_pool.or_else(|| self.config.settings.plan_options())
     }
 
     /// A plan for each heap that a capture has such blocks in, and how it stands to the pieces there.

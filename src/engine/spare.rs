@@ -49,20 +49,26 @@ impl<D: Driver> Engine<D> {
 
     /// Gives what is free in a pool back to the driver, even what it keeps, and returns how many
     /// bytes went. With `wait` it first waits for the streams that have given something back to the pool
-    /// and are not done; not for others.
+    /// and are not done; not for others. Other calls go on during the wait.
     ///
     /// # Errors
     /// [`Error::UnknownPool`].
     pub fn empty_pool(&self, pool: PoolId, wait: bool) -> Result<u64, Error> {
-        self.change(|locked| {
-            let heaps = locked.state.pool(pool, "empty_pool")?.heaps();
-            locked.free_completed(Some(pool));
-            let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled();
-            let settling = locked.state.is_settling(pool);
-            if wait && (settling || heaps.iter().map(unsettled).sum::<usize>() > 0) {
-                locked.state.timelines.synchronize(locked.driver);
+        const CALL: &str = "empty_pool";
+        if wait {
+            self.change(|locked| {
+                let heaps = locked.state.pool(pool, CALL)?.heaps();
                 locked.free_completed(Some(pool));
-            }
+                let unsettled = |heap: &u32| locked.state.pools.heap(*heap).unsettled() > 0;
+                if locked.state.is_settling(pool) || heaps.iter().any(unsettled) {
+                    locked.errands.wait();
+                }
+                Ok(())
+            })?;
+        }
+        self.change(|locked| {
+            locked.state.pool(pool, CALL)?;
+            locked.free_completed(Some(pool));
             let before = locked.state.pools.reserved(pool);
             locked.release_planned(Some(pool));
             locked.give_back(Amount { pool: Some(pool), ..Amount::ALL });

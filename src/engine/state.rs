@@ -5,6 +5,7 @@ use super::attempts::Attempt;
 use super::capture_state::{CaptureState, Captures, CapturingThread};
 use super::config::Config;
 use super::deferred::Deferrals;
+use super::errands::Errands;
 use super::flaws::Flaw;
 use super::history::{Frames, Ring};
 use super::learning::Lessons;
@@ -66,6 +67,8 @@ pub(super) struct Locked<'a, D: Driver> {
     pub(super) state: &'a mut State,
     pub(super) driver: &'a D,
     pub(super) config: &'a Config,
+    /// What is done once the lock is released.
+    pub(super) errands: Errands,
 }
 
 impl State {

@@ -63,7 +63,7 @@ struct Timeline {
     /// Behind all that the stream was given until its next capture, where the host has said so.
     expected: Option<u64>,
     /// Closed positions with their events, in order.
-    fences: VecDeque<(u64, EventHandle)>,
+    fences: VecDeque<(u64, Event)>,
     /// What waits for an position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     busy: bool,
@@ -85,6 +85,23 @@ enum Life {
     Retired,
     /// The row is another stream's to have.
     Vacant,
+}
+
+/// An event that each fence, and each wait for it, has a share in: it is recorded anew, or destroyed, by the last.
+/// Shares are made and given up with the engine's lock held.
+type Event = Arc<EventHandle>;
+
+/// Events that a call waits for with the engine's lock released ([`Timelines::pending`]).
+#[derive(Debug)]
+pub(super) struct Awaited(Vec<Event>);
+
+impl Awaited {
+    /// Waits for each. Whether that did, the next look at the timelines tells.
+    pub(super) fn wait<D: Driver + ?Sized>(&self, driver: &D) {
+        for event in &self.0 {
+            let _ = driver.synchronize_event(**event);
+        }
+    }
 }
 
 thread_local! {
@@ -109,8 +126,8 @@ pub(super) struct Timelines {
     retired: usize,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<TimelineId>,
-    /// Events that have completed, by device.
-    spare: BTreeMap<u32, Vec<EventHandle>>,
+    /// Events that have completed, by device; some may still be waited for.
+    spare: BTreeMap<u32, Vec<Event>>,
     /// How often the host was made to wait for a timeline.
     synchronized: u64,
     /// How often a stream has gone from one thread to another, or come to its first.
@@ -334,7 +351,7 @@ impl Timelines {
     /// An event behind a mark that was not seen to be reached.
     fn event_behind(&self, mark: Position) -> Option<EventHandle> {
         let fences = &self.rows[mark.timeline.index()].fences;
-        fences.iter().find(|fence| fence.0 >= mark.position).map(|&(_, event)| event)
+        fences.iter().find(|fence| fence.0 >= mark.position).map(|(_, event)| **event)
     }
 
     /// The same of a stream outside captures. Where no event can be recorded now, its timeline owes one.
@@ -381,14 +398,17 @@ impl Timelines {
             return false;
         }
         let Some(device) = self.device(driver, timeline) else { return false };
-        let spare = self.spare.get_mut(&device).and_then(Vec::pop);
-        let Some(event) = spare.or_else(|| driver.create_event_on(device).ok()) else {
-            return false;
+        let event = match self.take_spare(device) {
+            Some(event) => event,
+            None => match driver.create_event_on(device) {
+                Ok(event) => Arc::new(event),
+                Err(_) => return false,
+            },
         };
         // If another thread has begun to capture on the stream since the question, the event may be
         // a part of the graph. It must not be asked about then: that would ruin the capture.
-        if driver.record_event(event, stream).is_err() || captures(driver) {
-            let _ = driver.destroy_event(event);
+        if driver.record_event(*event, stream).is_err() || captures(driver) {
+            let _ = driver.destroy_event(*event);
             return false;
         }
         let row = &mut self.rows[timeline.index()];
@@ -397,6 +417,13 @@ impl Timelines {
         (row.wanted, row.owes) = (false, false);
         self.set_busy(timeline);
         true
+    }
+
+    /// A completed event of a device that no call waits for.
+    fn take_spare(&mut self, device: u32) -> Option<Event> {
+        let spare = self.spare.get_mut(&device)?;
+        let row = spare.iter().rposition(|event| Arc::strong_count(event) == 1)?;
+        Some(spare.swap_remove(row))
     }
 
     /// The device that a timeline's stream belongs to; `None` where its device is unknown.
@@ -459,10 +486,9 @@ impl Timelines {
             self.record(driver, timeline);
         }
         let row = &mut self.rows[timeline.index()];
-        while let Some(&(position, event)) = row.fences.front() {
-            match driver.query_event(event) {
+        while let Some((position, event)) = row.fences.pop_front() {
+            match driver.query_event(*event) {
                 Ok(true) => {
-                    row.fences.pop_front();
                     row.completed = position;
                     let device = row.device.expect("a fence was recorded with its device known");
                     self.spare.entry(device).or_default().push(event);
@@ -472,25 +498,35 @@ impl Timelines {
                 {
                     // It was captured after all, by a capture that began and ended beside the
                     // record. A later fence covers this position too.
-                    row.fences.pop_front();
-                    let _ = driver.destroy_event(event);
+                    destroy(driver, event);
                     (row.wanted, row.owes) = (true, true);
                 }
-                Ok(false) | Err(_) => return,
+                Ok(false) | Err(_) => {
+                    row.fences.push_front((position, event));
+                    return;
+                }
             }
         }
     }
 
-    /// Waits until everything that closed positions hold has completed. What cannot be waited for
-    /// stays open.
-    pub(super) fn synchronize<D: Driver + ?Sized>(&mut self, driver: &D) {
-        for row in &self.rows {
-            if let Some(&(_, event)) = row.fences.back() {
-                // Whether it did, the next poll tells.
-                let _ = driver.synchronize_event(event);
-                self.synchronized += 1;
-            }
-        }
+    /// Whether [`Timelines::pending`] has anything.
+    pub(super) fn is_pending(&self) -> bool {
+        self.rows.iter().any(|row| !row.fences.is_empty())
+    }
+
+    /// What to wait for until everything that closed positions hold now has completed; `None` where nothing is
+    /// open. Goes back to [`Timelines::end_wait`], and counts as a wait of the host.
+    pub(super) fn pending(&mut self) -> Option<Awaited> {
+        let last = self.rows.iter().filter_map(|row| row.fences.back());
+        let events: Vec<Event> = last.map(|(_, event)| Arc::clone(event)).collect();
+        self.synchronized += events.len() as u64;
+        (!events.is_empty()).then_some(Awaited(events))
+    }
+
+    /// A wait is over. What it waited for may be recorded again.
+    pub(super) fn end_wait<D: Driver + ?Sized>(&mut self, driver: &D, Awaited(events): Awaited) {
+        // The last share in one that turned out to be captured is a wait's.
+        events.into_iter().for_each(|event| destroy(driver, event));
     }
 
     /// Timelines that owe a fence and whose work a wait for the device covers: of streams of that device, outside
@@ -617,7 +653,14 @@ impl Timelines {
         let pending = self.rows.iter_mut().flat_map(|row| row.fences.drain(..));
         let spare = std::mem::take(&mut self.spare).into_values().flatten();
         for event in pending.map(|(_, event)| event).chain(spare) {
-            let _ = driver.destroy_event(event);
+            destroy(driver, event);
         }
+    }
+}
+
+/// Gives up a share in an event, which goes back to the driver with the last one.
+fn destroy<D: Driver + ?Sized>(driver: &D, event: Event) {
+    if let Some(event) = Arc::into_inner(event) {
+        let _ = driver.destroy_event(event);
     }
 }

@@ -148,7 +148,7 @@ impl<D: Driver> Engine<D> {
     /// Resumes a pool in its owner's name or by its own. Observers are not told where memory is short: see
     /// [`Engine::tell_out_of_memory`].
     pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
-        let came = self.change(|locked| {
+        let came = self.repeat(|locked| {
             // One that sleeps is its region's to wake, also where a pool of graphs owns it.
             locked.state.pool(pool, by.call)?;
             locked.must_be_kept_by(pool, None, by.call)?;
@@ -232,9 +232,11 @@ impl<D: Driver> Engine<D> {
     ) -> Result<u64, Error> {
         let number = contents.number();
         // In one step: a region is never called asleep whose pools may be launched.
-        let came = self.change(|locked| {
-            let came = locked.resume_pools(pools, Some(contents), "wake")?;
-            locked.state.set_asleep(tags, number, false);
+        let came = self.repeat(|locked| {
+            let came = locked.resume_pools(pools, Some(&mut *contents), "wake")?;
+            if came.is_some() {
+                locked.state.set_asleep(tags, number, false);
+            }
             Ok(came)
         });
         came.inspect_err(|error| self.count_out_of_memory(error))
@@ -720,13 +722,14 @@ impl<D: Driver> Locked<'_, D> {
         heaps.iter().copied().for_each(|heap| self.state.touch(heap));
     }
 
-    /// Brings the memory of those of the pools back that are shut: of all, or of none.
+    /// Brings the memory of those of the pools back that are shut: of all, or of none. `None` where the call is to
+    /// be made again.
     fn resume_pools(
         &mut self,
         pools: &[PoolId],
         mut contents: Option<&mut dyn Contents>,
         call: &'static str,
-    ) -> Result<u64, Error> {
+    ) -> Result<Option<u64>, Error> {
         let mut shut: Vec<(PoolId, _)> = Vec::with_capacity(pools.len());
         for &pool in pools {
             if contents.is_some() && self.state.pools.get(pool).is_none() {
@@ -739,7 +742,7 @@ impl<D: Driver> Locked<'_, D> {
                 shut.push((pool, heaps));
             }
         }
-        let Some(&(first, _)) = shut.first() else { return Ok(0) };
+        let Some(&(first, _)) = shut.first() else { return Ok(Some(0)) };
         let bytes = shut.iter().map(|(_, heaps)| self.state.missing(heaps)).sum();
         let need = Need { bytes, pool: first, waits: true };
         let mut nothing = NothingKept;
@@ -773,7 +776,7 @@ impl<D: Driver> Locked<'_, D> {
                 self.state.reopen(heaps);
                 self.state.pools.set_keeper(*pool, None);
             }
-            return Ok(bytes);
+            return Ok(Some(bytes));
         }
         for (pool, heaps) in &shut {
             // Live blocks of a pool that is only short of a part lie on what it has.
@@ -786,6 +789,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         match result {
             Err(error) if !error.is_out_of_memory() => Err(error.into()),
+            Ok(None) if self.errands.is_postponed() => Ok(None),
             _ => {
                 let report = self.report_oom(Purpose::Resume, need, None);
                 Err(Error::ResumeOutOfMemory(report))

@@ -144,7 +144,7 @@ impl<D: Driver> Engine<D> {
         graph: crate::driver::GraphHandle,
     ) -> Result<(), Error> {
         // The capture is over, so there is no second try.
-        self.request(|locked| locked.close_capture(capture, graph), || false)
+        self.request(|locked| locked.close_capture(capture, graph).map(Some), || false)
     }
 
     /// The second of two steps that end a capture: waits for the checker's verdict on a capture that

@@ -46,6 +46,7 @@ mod sharing;
 mod sim_driver;
 mod sim_gates;
 mod snapshot;
+mod stalls;
 mod submitted;
 mod suspend;
 mod two_steps;

@@ -1,0 +1,397 @@
+//! While a call waits for the device, or plans, the calls of other threads go on; and what they do meanwhile is
+//! looked at again before anything is handed out.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::MIB;
+use regraph::driver::{
+    self, CaptureMode, Driver, EventHandle, HostApi, MemorySupport, StreamHandle,
+};
+use regraph::engine::{Block, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::settings::Settings;
+use regraph_sim::{Launch, SimConfig, SimDriver};
+
+type Act = Arc<dyn Fn() + Send + Sync>;
+
+/// A simulated device that has another thread do something while the host waits for an event.
+struct Device {
+    sim: Arc<SimDriver>,
+    /// What the other thread does in the n-th wait.
+    acts: Mutex<Vec<Act>>,
+    waits: AtomicUsize,
+    /// Waits in which the other thread did not come to its end.
+    stuck: AtomicUsize,
+    /// Events that are waited for.
+    awaited: Mutex<Vec<EventHandle>>,
+    /// Whether one was recorded or destroyed while it was waited for.
+    broken: AtomicBool,
+    /// Whether a stream was looked at, which the engine does with its lock held.
+    looked: AtomicBool,
+}
+
+impl Deref for Device {
+    type Target = SimDriver;
+
+    fn deref(&self) -> &SimDriver {
+        &self.sim
+    }
+}
+
+impl Device {
+    fn give_up(&self, event: EventHandle) {
+        let broken = self.awaited.lock().unwrap().contains(&event);
+        self.broken.fetch_or(broken, Ordering::SeqCst);
+    }
+}
+
+impl Driver for Device {
+    regraph::forward! {
+        device() -> u32;
+        device_of_stream(stream: StreamHandle) -> driver::Result<u32>;
+        create_event_on(device: u32) -> driver::Result<EventHandle>;
+        capture_of(stream: StreamHandle) -> driver::Result<driver::CaptureStatus>;
+        is_capturing(stream: StreamHandle) -> driver::Result<bool>;
+        dependencies(node: driver::NodeHandle, dependencies: &mut Vec<driver::Dependency>) -> driver::Result<()>;
+        nodes(graph: driver::GraphHandle, nodes: &mut Vec<driver::NodeHandle>) -> driver::Result<()>;
+        node_kind(node: driver::NodeHandle) -> driver::Result<driver::NodeKind>;
+        pointers(node: driver::NodeHandle, values: &mut Vec<u64>) -> driver::Result<()>;
+        memory_support() -> MemorySupport;
+        memory_info() -> driver::Result<driver::MemoryInfo>;
+        create(bytes: u64) -> driver::Result<driver::MemoryHandle>;
+        release(memory: driver::MemoryHandle) -> driver::Result<()>;
+        create_event() -> driver::Result<EventHandle>;
+        query_event(event: EventHandle) -> driver::Result<bool>;
+        reserve(bytes: u64) -> driver::Result<u64>;
+        unreserve(address: u64, bytes: u64) -> driver::Result<()>;
+        map(address: u64, bytes: u64, memory: driver::MemoryHandle) -> driver::Result<()>;
+        set_access(address: u64, bytes: u64) -> driver::Result<()>;
+        unmap(address: u64, bytes: u64) -> driver::Result<()>;
+        allocate(bytes: u64) -> driver::Result<u64>;
+        free(address: u64) -> driver::Result<()>;
+    }
+
+    fn capture_status(
+        &self,
+        stream: StreamHandle,
+        terminals: &mut Vec<driver::Dependency>,
+    ) -> driver::Result<driver::CaptureStatus> {
+        self.looked.store(true, Ordering::SeqCst);
+        self.sim.capture_status(stream, terminals)
+    }
+
+    fn record_event(&self, event: EventHandle, stream: StreamHandle) -> driver::Result<()> {
+        self.give_up(event);
+        self.sim.record_event(event, stream)
+    }
+
+    fn destroy_event(&self, event: EventHandle) -> driver::Result<()> {
+        self.give_up(event);
+        self.sim.destroy_event(event)
+    }
+
+    fn synchronize_event(&self, event: EventHandle) -> driver::Result<()> {
+        /// Far longer than any call takes.
+        const LONG: Duration = Duration::from_secs(20);
+        self.awaited.lock().unwrap().push(event);
+        let wait = self.waits.fetch_add(1, Ordering::SeqCst);
+        let act = self.acts.lock().unwrap().get(wait).cloned();
+        if let Some(act) = act {
+            let (send, receive) = channel();
+            thread::spawn(move || {
+                act();
+                send.send(())
+            });
+            let stuck = receive.recv_timeout(LONG).is_err();
+            self.stuck.fetch_add(usize::from(stuck), Ordering::SeqCst);
+        }
+        let done = self.sim.synchronize_event(event);
+        self.awaited.lock().unwrap().retain(|it| *it != event);
+        done
+    }
+}
+
+struct Bench {
+    device: Arc<Device>,
+    engine: Arc<Engine<Arc<Device>>>,
+    pool: PoolId,
+}
+
+impl Bench {
+    fn new(mib: u64, settings: Settings) -> Self {
+        let support = MemorySupport::Mapped { granularity: 2 * MIB };
+        let sim = SimDriver::new(SimConfig { total_bytes: mib * MIB, support });
+        let device = Arc::new(Device {
+            sim: Arc::new(sim),
+            acts: Mutex::default(),
+            waits: AtomicUsize::new(0),
+            stuck: AtomicUsize::new(0),
+            awaited: Mutex::default(),
+            broken: AtomicBool::new(false),
+            looked: AtomicBool::new(false),
+        });
+        let config = Config::default().settings(settings).report_leaks(false);
+        let engine = Arc::new(Engine::new(device.clone(), config));
+        let pool = engine.create_pool(PoolConfig::default());
+        Self { device, engine, pool }
+    }
+
+    fn streams<const N: usize>(&self) -> [StreamHandle; N] {
+        [(); N].map(|()| self.device.create_stream().unwrap())
+    }
+
+    fn block(&self, mib: u64, stream: StreamHandle) -> Block {
+        self.engine.allocate(self.pool, mib * MIB, stream).unwrap()
+    }
+
+    /// Allocates, works and frees.
+    fn use_once(&self, mib: u64, stream: StreamHandle) {
+        let block = self.block(mib, stream);
+        self.device.launch_kernel(stream, Launch::default()).unwrap();
+        self.engine.free(block.id).unwrap();
+    }
+
+    /// Has another thread do something in the next wait.
+    fn in_next_wait(&self, act: impl Fn(&Engine<Arc<Device>>, &Device) + Send + Sync + 'static) {
+        let (engine, device) = (self.engine.clone(), self.device.clone());
+        self.device.acts.lock().unwrap().push(Arc::new(move || act(&engine, &device)));
+    }
+
+    /// How often the host has waited; no other thread was stuck meanwhile, and no event was given up.
+    fn waits(&self) -> usize {
+        assert_eq!(self.device.stuck.load(Ordering::SeqCst), 0, "another thread had to wait");
+        assert!(!self.device.broken.load(Ordering::SeqCst), "an event was in use");
+        self.device.acts.lock().unwrap().clear();
+        self.device.waits.swap(0, Ordering::SeqCst)
+    }
+}
+
+fn no_caching() -> Settings {
+    let mut settings = Settings::default();
+    settings.caching = false;
+    settings
+}
+
+/// Every call that waits for what streams hold.
+#[test]
+fn others_allocate_while_a_call_waits() {
+    type Call = fn(&Bench, StreamHandle, StreamHandle);
+    let calls: [(&str, Settings, Call); 5] = [
+        ("allocate", Settings::default(), |b, s, _| {
+            b.block(24, s);
+        }),
+        ("resume_pool", Settings::default(), |b, s, _| {
+            let asleep = b.engine.create_pool(PoolConfig::default());
+            b.device.complete_all();
+            b.engine.empty_cache().unwrap();
+            b.engine.allocate(asleep, 24 * MIB, s).unwrap();
+            b.engine.suspend_pool_discarding(asleep).unwrap();
+            b.use_once(20, s);
+            assert_eq!(b.engine.resume_pool(asleep).unwrap(), 24 * MIB);
+        }),
+        ("empty_cache_waiting", Settings::default(), |b, _, _| {
+            assert!(b.engine.empty_cache_waiting().unwrap().released >= 20 * MIB);
+        }),
+        ("empty_pool", Settings::default(), |b, _, _| {
+            assert!(b.engine.empty_pool(b.pool, true).unwrap() >= 20 * MIB);
+        }),
+        ("free without caching", no_caching(), |b, s, t| {
+            let block = b.block(4, s);
+            b.engine.record_stream(block.id, t).unwrap();
+            b.device.launch_kernel(t, Launch::default()).unwrap();
+            b.engine.free(block.id).unwrap();
+        }),
+    ];
+    for (name, settings, call) in calls {
+        let caching = settings.caching;
+        let b = Bench::new(40, settings);
+        let [s, t, other] = b.streams();
+        let cached = b.engine.create_pool(PoolConfig::default());
+        if caching {
+            b.use_once(20, t);
+        }
+        b.in_next_wait(move |engine, _| {
+            // One that the engine's lock is for, and one that the stream's cache has.
+            for _ in 0..2 {
+                let block = engine.allocate(cached, 4 * MIB, other).unwrap();
+                engine.free(block.id).unwrap();
+            }
+            engine.statistics().unwrap();
+        });
+        call(&b, s, t);
+        assert!(b.waits() > 0, "{name}");
+    }
+}
+
+#[test]
+fn a_request_whose_memory_another_thread_took_waits_for_that_too() {
+    let b = Bench::new(32, Settings::default());
+    let [s, t, thief] = b.streams();
+    b.use_once(20, t);
+    let pool = b.pool;
+    b.in_next_wait(move |engine, device| {
+        device.complete(t).unwrap();
+        let taken = engine.allocate(pool, 20 * MIB, thief).unwrap();
+        device.launch_kernel(thief, Launch::default()).unwrap();
+        engine.free(taken.id).unwrap();
+        engine.mark_stream(thief).unwrap();
+    });
+    b.block(20, s);
+    assert_eq!(b.waits(), 2);
+    let counts = b.engine.statistics().unwrap().counts;
+    assert_eq!((counts.num_alloc_retries, counts.num_ooms), (1, 0), "one request");
+}
+
+#[test]
+fn a_request_fails_once_it_has_lost_its_memory_for_good() {
+    let b = Bench::new(32, Settings::default());
+    let [s, t, thief] = b.streams();
+    b.use_once(20, t);
+    let pool = b.pool;
+    b.in_next_wait(move |engine, device| {
+        device.complete(t).unwrap();
+        engine.allocate(pool, 20 * MIB, thief).unwrap();
+    });
+    let refused = b.engine.allocate(b.pool, 20 * MIB, s).unwrap_err();
+    assert_eq!(refused.out_of_memory().unwrap().allocated, 20 * MIB);
+    assert_eq!(b.waits(), 1);
+    let counts = b.engine.statistics().unwrap().counts;
+    assert_eq!((counts.num_alloc_retries, counts.num_ooms), (1, 1));
+}
+
+/// Others that take what is waited for, again and again, do not hold a request for ever.
+#[test]
+fn a_request_waits_so_often_and_no_more() {
+    let b = Bench::new(32, Settings::default());
+    let [s, t, thief] = b.streams();
+    b.use_once(20, t);
+    let pool = b.pool;
+    for _ in 0..100 {
+        b.in_next_wait(move |engine, device| {
+            device.complete_all();
+            let taken = engine.allocate(pool, 20 * MIB, thief).unwrap();
+            device.launch_kernel(thief, Launch::default()).unwrap();
+            engine.free(taken.id).unwrap();
+            engine.mark_stream(thief).unwrap();
+        });
+    }
+    assert!(b.engine.allocate(b.pool, 20 * MIB, s).unwrap_err().out_of_memory().is_some());
+    assert!((2..100).contains(&b.waits()));
+    b.device.complete_all();
+    b.block(20, s);
+}
+
+#[test]
+fn what_happens_to_a_pool_during_a_wait_counts() {
+    let run = |act: fn(&Engine<Arc<Device>>, PoolId)| {
+        let b = Bench::new(32, Settings::default());
+        let [s, t] = b.streams();
+        b.use_once(20, t);
+        let own = b.engine.create_pool(PoolConfig::default());
+        b.in_next_wait(move |engine, _| act(engine, own));
+        let refused = b.engine.allocate(own, 20 * MIB, s).unwrap_err();
+        assert_eq!(b.waits(), 1);
+        assert_eq!(b.engine.statistics().unwrap().all.allocated_bytes.current, 0);
+        refused
+    };
+    let ended = run(|engine, pool| {
+        engine.destroy_pool(pool).unwrap();
+    });
+    assert!(matches!(ended, Error::UnknownPool { .. }), "{ended}");
+    let limited = run(|engine, _| engine.set_memory_limit(Some(10 * MIB)).unwrap());
+    assert_eq!(limited.out_of_memory().unwrap().engine_limit, Some(10 * MIB));
+}
+
+/// The stream that asks is in a capture by then, which waits for nothing.
+#[test]
+fn a_capture_that_begins_during_a_wait_is_served_as_one() {
+    let b = Bench::new(64, Settings::default());
+    let [s, t] = b.streams();
+    b.use_once(40, t);
+    let pool = b.pool;
+    b.in_next_wait(move |_, device| device.begin_capture(s, CaptureMode::Relaxed).unwrap());
+    b.block(40, s);
+    assert_eq!(b.waits(), 1);
+    assert_eq!(b.engine.captures_of(s).unwrap().len(), 1);
+    let capture = b.engine.captures_of(s).unwrap()[0];
+    let graph = b.device.end_capture(s).unwrap();
+    assert_eq!(b.engine.end_capture(capture, graph).unwrap().blocks, 1);
+    assert!(b.engine.has_blocks(pool).unwrap());
+}
+
+/// Events that have completed are used again, but none that a thread waits for.
+#[test]
+fn no_event_is_recorded_while_a_thread_waits_for_it() {
+    let b = Bench::new(32, Settings::default());
+    let [s, t, other] = b.streams();
+    let small = b.engine.create_pool(PoolConfig::default());
+    b.use_once(20, t);
+    b.in_next_wait(move |engine, device| {
+        device.complete_all();
+        for _ in 0..4 {
+            let block = engine.allocate(small, 2 * MIB, other).unwrap();
+            device.launch_kernel(other, Launch::default()).unwrap();
+            engine.free(block.id).unwrap();
+            engine.mark_stream(other).unwrap();
+            // What has completed is noted, and its event is free for the next mark.
+            engine.trim(u64::MAX).unwrap();
+        }
+    });
+    b.block(20, s);
+    assert!(b.waits() > 0);
+}
+
+/// A capture makes its layout with other threads at work, and follows it.
+#[test]
+fn others_go_on_while_a_layout_is_made() {
+    const BLOCKS: u64 = 1_500;
+    let b = Bench::new(4 << 10, Settings::default());
+    let [s] = b.streams();
+    let sizes = || (0..BLOCKS).map(|n| (1 + n * n % 37) * 40_960);
+    let run = |pool: PoolId| {
+        let mut live = std::collections::VecDeque::new();
+        for bytes in sizes() {
+            live.push_back(b.engine.allocate(pool, bytes, s).unwrap());
+            b.device.launch_kernel(s, Launch::default()).unwrap();
+            if live.len() > 40 {
+                b.engine.free(live.pop_front().unwrap().id).unwrap();
+            }
+        }
+        live.into_iter().for_each(|block| b.engine.free(block.id).unwrap());
+    };
+    b.engine.learn().unwrap();
+    run(b.engine.create_pool(PoolConfig::default()));
+    assert_eq!(b.engine.learned().unwrap() as u64, BLOCKS);
+    b.device.complete_all();
+    b.device.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let capture = b.engine.begin_capture(b.pool, s).unwrap();
+    b.device.looked.store(false, Ordering::SeqCst);
+    // Counts another thread's calls that need the engine's lock, from the request's look at its stream on.
+    let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let others = {
+        let (engine, device) = (b.engine.clone(), b.device.clone());
+        let (stop, calls) = (stop.clone(), calls.clone());
+        thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                let looked = device.looked.load(Ordering::SeqCst);
+                engine.statistics().unwrap();
+                calls.fetch_add(usize::from(looked), Ordering::SeqCst);
+            }
+        })
+    };
+    let first = b.engine.allocate(b.pool, sizes().next().unwrap(), s).unwrap();
+    let meanwhile = calls.load(Ordering::SeqCst);
+    stop.store(true, Ordering::SeqCst);
+    others.join().unwrap();
+    // Behind the request there is time for a few.
+    assert!(meanwhile > 20, "{meanwhile} calls while the layout was made");
+    b.engine.free(first.id).unwrap();
+    let graph = b.device.end_capture(s).unwrap();
+    let report = b.engine.end_capture(capture, graph).unwrap();
+    let layout = report.layout.unwrap();
+    assert_eq!((layout.planned as u64, layout.followed), (BLOCKS, 1));
+}
