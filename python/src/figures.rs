@@ -12,7 +12,7 @@ use regraph::driver::StreamHandle;
 use regraph::engine::FreeRange;
 use regraph::snapshot::{Action, Snapshot};
 
-use crate::allocator::{allocator, fraction};
+use crate::allocator::{self, allocator, fraction};
 use crate::captures::stream;
 use crate::errors::{self, raised};
 use crate::stacks;
@@ -79,7 +79,7 @@ fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
 #[pyo3(signature = (device=None))]
 fn snapshot(py: Python<'_>, device: Option<u32>) -> PyResult<String> {
     py.detach(|| {
-        let mut snapshot = allocator()?.snapshot().map_err(raised)?;
+        let mut snapshot = allocator::snapshot()?;
         if let Some(device) = device {
             keep_only(&mut snapshot, device);
         }
@@ -102,7 +102,7 @@ fn keep_only(snapshot: &mut Snapshot, device: u32) {
 #[pyfunction]
 fn dump_snapshot(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     py.detach(|| {
-        let snapshot = allocator()?.snapshot().map_err(raised)?;
+        let snapshot = allocator::snapshot()?;
         let told = |error: std::io::Error| {
             PyOSError::new_err(format!("the snapshot {} was not written: {error}", path.display()))
         };

@@ -13,7 +13,7 @@ use regraph::snapshot::{
 };
 use regraph_plugin::{Happening, FIGURES};
 
-use crate::allocator::{allocator, history_settings};
+use crate::allocator::{self, allocator, history_settings};
 use crate::hooks::{guarded, number, or_throw};
 use crate::stacks;
 
@@ -278,7 +278,7 @@ unsafe extern "C-unwind" fn snapshot_visit(
 ) {
     // SAFETY: as above.
     let visitor = unsafe { &*visitor };
-    let snapshot = or_throw(guarded(|| Ok(allocator()?.snapshot()?)));
+    let snapshot = or_throw(guarded(allocator::snapshot));
     // Outside `guarded`: what these throw is C++'s.
     show_settings(&snapshot, data, visitor);
     let wanted = |key: (u64, u64)| (first, second) == (0, 0) || key == (first, second);
@@ -309,7 +309,7 @@ unsafe extern "C-unwind" fn snapshot_visit(
 
 fn show_settings(snapshot: &Snapshot, data: *mut c_void, visitor: &Visitor) {
     let setting = |name: &str| snapshot.allocator_settings.get(name);
-    let text = match setting("REGRAPH_ALLOC_CONF") {
+    let text = match setting("PYTORCH_CUDA_ALLOC_CONF") {
         Some(Setting::Text(text)) => text.as_str(),
         _ => "",
     };

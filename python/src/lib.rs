@@ -30,8 +30,8 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use regraph::engine::Config;
-use regraph::settings::SettingsError;
-use regraph_plugin::of_hosts;
+use regraph::settings::{Settings, SettingsError};
+use regraph_plugin::Overlay;
 
 /// Makes the allocator; `None` stands for what the environment says. `pytorch` is the text that is meant for
 /// PyTorch; where the other has a key of it too, that one counts. Returns its keys that have no effect.
@@ -39,19 +39,20 @@ use regraph_plugin::of_hosts;
 #[pyo3(signature = (settings, check, pytorch))]
 fn start(settings: Option<&str>, check: Option<bool>, pytorch: &str) -> PyResult<Vec<String>> {
     let wrong = |error: SettingsError| PyValueError::new_err(error.to_string());
-    let (base, unused) = of_hosts().overlaid_by_pytorch(pytorch).map_err(wrong)?;
-    let settings = match settings {
-        Some(text) => base.overlaid(text),
-        None => base.overlaid_by_environment(),
+    let own = |base: Settings| {
+        let mut own = match settings {
+            Some(text) => base.overlaid(text)?,
+            None => base.overlaid_by_environment()?,
+        };
+        own.check = check.unwrap_or(own.check);
+        Ok(own)
     };
-    let mut settings = settings.map_err(wrong)?;
-    if let Some(check) = check {
-        settings.check = check;
-    }
+    let (said, unused) = Overlay::new(pytorch, own).map_err(wrong)?;
+    let settings = said.first().clone();
     let history = settings.history > 0;
     // Python frees what is live at the end of the process; late uses are for tests.
     let config = Config::default().settings(settings).report_leaks(false).find_late_uses(false);
-    if !allocator::start(config) {
+    if !allocator::start(config, said) {
         return Err(errors::error("regraph was started before in this process"));
     }
     stacks::want(history);

@@ -111,7 +111,7 @@ def snapshot() -> dict[str, Any]:
     return {
         "segments": [segment, pooled],
         "device_traces": [[event]],
-        "allocator_settings": {},
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"},
         "external_annotations": [],
     }
 

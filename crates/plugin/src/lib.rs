@@ -50,7 +50,7 @@ pub use launches::Launch;
 pub use pools::{PoolKey, PoolReport};
 pub use reports::CaptureSummary;
 pub use routes::{EndedGraph, Filter};
-pub use settings::of_hosts;
+pub use settings::{of_hosts, Overlay};
 pub use sharing::{HandleError, Opened, OpenedId, Shared};
 pub use watch::{Happening, Watched, Watcher};
 

@@ -1,6 +1,7 @@
 """Settings that a program gives to PyTorch's allocator: those that mean the same here count."""
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Iterable
 
@@ -13,6 +14,8 @@ from regraph.torch.patches import Patches
 _PINNED = ("pinned_", "pin_memory_")
 
 _told: set[str] = set()
+# One text at a time, so that PyTorch's part and regraph's are of the same.
+_changing = threading.Lock()
 
 
 def install(patches: Patches) -> None:
@@ -44,7 +47,9 @@ def _setter(original: Callable[[str], None]) -> Callable[[str], None]:
     def set_settings(text: str) -> None:
         # PyTorch's own errors, and what its allocator of pinned memory reads. It would compare the
         # backend's name with regraph's.
-        original(",".join(part for part in text.split(",") if part.strip() != "backend:native"))
-        tell_unused(_native.change_settings(text), stacklevel=2)
+        with _changing:
+            original(",".join(part for part in text.split(",") if part.strip() != "backend:native"))
+            unused = _native.change_settings(text)
+        tell_unused(unused, stacklevel=2)
 
     return set_settings

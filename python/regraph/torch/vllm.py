@@ -2,8 +2,9 @@
 
 vLLM finds `register` by the entry point `vllm.general_plugins`. With `REGRAPH_VLLM=1` in its environment every
 process of vLLM's enables regraph at its start; `--enable-sleep-mode --sleep-mode-backend regraph` chooses the
-backend. Weights and key-value blocks lie in the regions that vLLM names, graphs' memory in the region "graphs":
-all of it sleeps, and graphs replay when it wakes. This module imports vLLM where vLLM calls it, and nowhere else.
+backend. Regions have the names of vLLM's tags, and graphs' memory lies in the region "cudagraph": all of it sleeps,
+and graphs replay when it wakes. Only tags that vLLM lets sleep without what they hold, or stay asleep when others
+wake, do so. This module imports vLLM where vLLM calls it, and nowhere else.
 """
 
 import contextlib
@@ -23,9 +24,11 @@ from regraph.torch.errors import Error
 from regraph.torch.registering import turned_off
 
 NAME = "regraph"
-GRAPHS = "graphs"
+GRAPHS = "cudagraph"
 WEIGHTS = "weights"
 KV_CACHE = "kv_cache"
+#: What kernels write before they read it: vLLM's own backend drops it at every level, and wakes it with any wake.
+SCRATCH = "workspace"
 #: The environment variable that has vLLM's processes enable regraph.
 VARIABLE = "REGRAPH_VLLM"
 #: vLLM's own: whether a resume gives the host's memory of backups back.
@@ -35,11 +38,12 @@ _DEFAULT = "default"
 
 
 class Allocator:
-    """vLLM's protocol of an allocator for sleep mode (`vllm.device_allocator.MemAllocator`)."""
+    """vLLM's protocol of an allocator for sleep mode (`vllm.device_allocator.MemAllocator`), with its graphs' pool."""
 
     def __init__(self) -> None:
         # What vLLM has named, and the graphs.
         self._tags = {GRAPHS}
+        self._graph_pool: tuple[int, int] | None = None
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
@@ -49,32 +53,55 @@ class Allocator:
         with sleeping.region(tag):
             yield
 
+    @contextlib.contextmanager
+    def cudagraph_pool(self) -> Iterator[tuple[int, int]]:
+        """Yields the pool that vLLM captures into; within it the region of a capture is that of graphs."""
+        if self._graph_pool is None:
+            self._graph_pool = torch.cuda.graph_pool_handle()
+        with sleeping.outside_regions():
+            yield self._graph_pool
+
+    @contextlib.contextmanager
+    def use_cudagraph_pool(
+        self, pool: tuple[int, int] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """As `cudagraph_pool`, for versions of vLLM that call it so; a pool that is named is the one."""
+        if pool is not None:
+            self._graph_pool = pool
+        with self.cudagraph_pool() as graph_pool:
+            yield graph_pool
+
+    def release_cudagraph_pool(self, pool: tuple[int, int] | None = None) -> None:
+        """Has the next capture begin a pool of its own: this one's memory goes with the last of its graphs."""
+        if pool in (None, self._graph_pool):
+            self._graph_pool = None
+
     def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
         """Puts all regions to sleep. Those of `offload_tags` keep what they hold on the host.
 
-        What graphs leave in their outputs is kept too; it is small.
+        So do all others of which vLLM does not say that what they hold can be made again, what graphs leave in their
+        outputs included. What was set as a region's backup before does not count.
         """
         kept = {_DEFAULT} if offload_tags is None else _set(offload_tags)
+        dropped = (_deferrable() | {SCRATCH}) - kept
         for tag in self._known(self._tags):
-            _native.set_region_backup(tag, "host" if tag in kept or tag == GRAPHS else "none")
+            _native.set_region_backup(tag, "none" if tag in dropped else "host")
         # What is free goes as well, as vLLM expects of its own allocator.
         gc.collect()
         torch.cuda.empty_cache()
         sleeping.sleep(self._known(self._tags))
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
-        """Puts regions to sleep without what they hold."""
+        """Puts regions to sleep without what they hold. What sleeps already keeps what the host has of it."""
         known = self._known(_set(tags))
         for tag in known:
             _native.set_region_backup(tag, "none")
         sleeping.sleep(known)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Wakes regions; graphs wake with the key-value blocks, which they are replayed for."""
-        wanted = self._tags if tags is None else _set(tags)
-        if KV_CACHE in wanted:
-            wanted = wanted | {GRAPHS}
-        sleeping.wake(self._known(wanted))
+        """Wakes regions, and with any of them those that vLLM does not wake by themselves, graphs among them."""
+        deferred = set() if tags is None else _deferrable() - _set(tags)
+        sleeping.wake(self._known(self._tags - deferred))
 
     def get_current_usage(self) -> int:
         """How much memory the regions have, asleep or awake, in bytes."""
@@ -152,7 +179,7 @@ def _backend() -> type:
         """Regions that sleep and wake. Communicators, kernels and graphs stay as they are."""
 
         def suspend(self, level: int = 1) -> None:
-            """Level 1 keeps weights on the host, level 2 keeps nothing."""
+            """Level 1 keeps weights on the host, level 2 drops them; what vLLM cannot make again stays at both."""
             _allocator.require_memory()
             _allocator.sleep((WEIGHTS,) if level == 1 else ())
             self._state = "SUSPENDED"
@@ -166,7 +193,7 @@ def _backend() -> type:
                 self._state = before
                 raise
             self._state = "RUNNING"
-            # What graphs keep is small, and goes with the weights.
+            # What other tags keep comes back with any wake.
             if _releases_host() and (tags is None or WEIGHTS in tags):
                 sleeping.free_host()
 
@@ -205,6 +232,16 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = made = _backend()
     return made
+
+
+def _deferrable() -> set[str]:
+    """The tags that may sleep without what they hold, and stay asleep when others wake: vLLM's own set."""
+    try:
+        from vllm.device_allocator import DEFERRABLE_TAGS
+    except ImportError:
+        # Versions that do not say it have these, and no others that wake in parts.
+        return {WEIGHTS, KV_CACHE}
+    return set(DEFERRABLE_TAGS)
 
 
 def _releases_host() -> bool:

@@ -454,23 +454,28 @@ def vllm_sleeps_by_levels(folder):
         weights = tagged(64, 1)
     with allocator.use_memory_pool(tag="kv_cache"):
         cache = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
+    with allocator.use_memory_pool(tag="runtime"):
+        adapters = tagged(8, 2)
     assert allocator.get_current_usage() >= 128 * MIB
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with allocator.cudagraph_pool() as pool, torch.cuda.graph(graph, pool=pool):
         output = weights + cache[0]
+    assert graph.pool() == pool
     rows = regraph.torch.regions()
     free = free_memory()
     allocator.sleep(offload_tags=("weights",))
     # Weights, cache and the graph's output; locked memory of the host takes a little of the device's.
     assert free_memory() - free >= 190 * MIB, (free_memory() - free, rows)
     allocator.wake_up(tags=["weights"])
-    assert holds(weights, 1)
+    # What vLLM cannot make again is there with any of them.
+    assert holds(weights, 1) and holds(adapters, 2)
     allocator.wake_up(tags=["kv_cache"])
     cache.fill_(1)
     graph.replay()
     assert holds(output - 1, 1)
     allocator.sleep(offload_tags=())
     allocator.wake_up()
+    assert holds(adapters, 2)
     weights.copy_(tagged(64, 7))
     cache.fill_(0)
     graph.replay()
