@@ -23,6 +23,11 @@ pub use shuttle::thread;
 #[cfg(not(shuttle))]
 pub use std::thread;
 
+#[cfg(shuttle)]
+pub use shuttle::thread_local;
+#[cfg(not(shuttle))]
+pub use std::thread_local;
+
 pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// How many locks of a rank a thread may hold at once.
@@ -315,6 +320,19 @@ impl Condvar {
     }
 }
 
+/// The calling thread is about to run code of the host's, which may make any call.
+///
+/// # Panics
+/// With debug assertions, where it holds a lock.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn must_hold_none(what: &str) {
+    #[cfg(debug_assertions)]
+    order::must_hold_none(what);
+    #[cfg(not(debug_assertions))]
+    let _ = what;
+}
+
 /// The order in which each thread takes its locks.
 #[cfg(debug_assertions)]
 mod order {
@@ -322,10 +340,7 @@ mod order {
     use std::fmt;
     use std::panic::Location;
 
-    use super::{Driver, Held, Rank};
-
-    #[cfg(shuttle)]
-    use shuttle::thread_local;
+    use super::{thread_local, Driver, Held, Rank};
 
     /// Where a lock is in the order.
     pub(super) struct Place {
@@ -388,11 +403,21 @@ mod order {
 
         #[track_caller]
         pub(super) fn must_be_alone(&self) {
-            let other = |held: &&Taken| held.address != self.address;
-            let held = TAKEN.try_with(|all| all.borrow().iter().find(other).copied());
-            if let Ok(Some(held)) = held {
-                panic!("a change is waited for with {held} held");
-            }
+            must_hold_but("a change is waited for", Some(self.address));
+        }
+    }
+
+    #[track_caller]
+    pub(super) fn must_hold_none(what: &str) {
+        must_hold_but(what, None);
+    }
+
+    #[track_caller]
+    fn must_hold_but(what: &str, address: Option<usize>) {
+        let other = |held: &&Taken| Some(held.address) != address;
+        let held = TAKEN.try_with(|all| all.borrow().iter().find(other).copied());
+        if let (Ok(Some(held)), false) = (held, std::thread::panicking()) {
+            panic!("{what} with {held} held");
         }
     }
 

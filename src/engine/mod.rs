@@ -89,6 +89,8 @@ pub use layout::{FellBack, Followed, Why};
 pub use lending::Lent;
 pub use memory::Leak;
 pub use names::{BlockId, GraphId, PoolId, PoolLabel};
+#[doc(hidden)]
+pub use oom::{tell_later, Later};
 pub use oom::{OutOfMemory, Purpose};
 pub use planned::PlanReport;
 pub use report::{Block, BlockReport, CaptureReport, Emptied, PoolStatistics};

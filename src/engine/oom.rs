@@ -2,8 +2,9 @@
 //!
 //! Blocks, resumed pools and captures that get their memory at their end all ask here. Nothing is
 //! counted and no observer told before a request has failed in the end ([`Engine::request`]). Who asks with
-//! locks of its own held tells observers itself, when it has released them ([`Engine::tell_out_of_memory`]).
+//! locks of its own held has observers told when it has released them ([`tell_later`]).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::reclaim::Amount;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{Driver, DriverError, MemorySupport, StreamHandle};
-use crate::sync::{Mutex, Rank};
+use crate::sync::{must_hold_none, thread_local, Mutex, Rank};
 
 /// What the memory was for that could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +233,66 @@ impl Observers {
     fn tell(&self, report: &OutOfMemory) {
         // Not under the lock: an observer may add another one.
         let observers = self.0.lock().clone();
-        observers.iter().for_each(|observer| observer(report));
+        if observers.is_empty() {
+            return;
+        }
+        let report = report.clone();
+        let tell: Telling = Box::new(move || {
+            must_hold_none("an observer is told");
+            observers.iter().for_each(|observer| observer(&report));
+        });
+        let mut tell = Some(tell);
+        // A thread that ends tells at once.
+        let _ = LATER.try_with(|later| {
+            if let Some(later) = &mut *later.borrow_mut() {
+                later.extend(tell.take());
+            }
+        });
+        if let Some(tell) = tell {
+            tell();
+        }
+    }
+}
+
+/// Tells observers of one request.
+type Telling = Box<dyn FnOnce()>;
+
+thread_local! {
+    /// What observers are told when the calling thread has released its locks; `None` where it tells them at once.
+    static LATER: RefCell<Option<Vec<Telling>>> = const { RefCell::new(None) };
+}
+
+/// Has observers of requests that fail told when it is dropped: see [`tell_later`].
+#[doc(hidden)]
+#[derive(Debug)]
+#[must_use = "observers are told when it is dropped"]
+pub struct Later {
+    outermost: bool,
+}
+
+/// Has observers told of the calling thread's requests that fail when what is returned is dropped. It is made before
+/// the locks under which the requests are made, and so dropped behind them: observers may make any call.
+#[doc(hidden)]
+pub fn tell_later() -> Later {
+    // A thread that ends tells at once.
+    let outermost = LATER.try_with(|later| {
+        let mut later = later.borrow_mut();
+        let outermost = later.is_none();
+        later.get_or_insert_with(Vec::new);
+        outermost
+    });
+    Later { outermost: outermost.unwrap_or(false) }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if self.outermost {
+            let told = LATER.try_with(RefCell::take).ok().flatten();
+            // A panic tells of itself.
+            if !std::thread::panicking() {
+                told.into_iter().flatten().for_each(|tell| tell());
+            }
+        }
     }
 }
 
@@ -266,26 +326,18 @@ impl<D: Driver> Engine<D> {
                 Err(again) => error = again,
             }
         }
-        self.count_out_of_memory(&error);
-        self.tell_out_of_memory(&error);
+        self.give_up(&error);
         Err(error)
     }
 
-    /// Counts a request that failed in the end, if that was for want of memory.
-    pub(super) fn count_out_of_memory(&self, error: &Error) {
+    /// Counts a request that failed in the end, if that was for want of memory, and has observers told.
+    pub(super) fn give_up(&self, error: &Error) {
         if let Some(report) = error.out_of_memory() {
             // A poisoned engine counts nothing any more.
             let _ = self.change(|locked| {
                 locked.state.count_oom(report);
                 Ok(())
             });
-        }
-    }
-
-    /// Tells the observers of a request that failed, if that was for want of memory. The caller holds no lock
-    /// that a call of the library takes: observers may make any.
-    pub(crate) fn tell_out_of_memory(&self, error: &Error) {
-        if let Some(report) = error.out_of_memory() {
             self.observers.tell(report);
         }
     }

@@ -141,12 +141,10 @@ impl<D: Driver> Engine<D> {
     /// and what had come by then is given back. If it was only short of a part it stays so, with all that
     /// it has; calling again goes on.
     pub fn resume_pool(&self, pool: PoolId) -> Result<u64, Error> {
-        let came = self.resume(pool, By::name("resume_pool"));
-        came.inspect_err(|error| self.tell_out_of_memory(error))
+        self.resume(pool, By::name("resume_pool"))
     }
 
-    /// Resumes a pool in its owner's name or by its own. Observers are not told where memory is short: see
-    /// [`Engine::tell_out_of_memory`].
+    /// Resumes a pool in its owner's name or by its own.
     pub(crate) fn resume(&self, pool: PoolId, by: By) -> Result<u64, Error> {
         let came = self.repeat(|locked| {
             // One that sleeps is its region's to wake, also where a pool of graphs owns it.
@@ -155,7 +153,7 @@ impl<D: Driver> Engine<D> {
             locked.state.must_be_owned_by(pool, by)?;
             locked.resume_pools(&[pool], None, by.call)
         });
-        came.inspect_err(|error| self.count_out_of_memory(error))
+        came.inspect_err(|error| self.give_up(error))
     }
 
     /// What is said of a pool that is suspended, asleep or short of a part, in the name of a call.
@@ -219,8 +217,7 @@ impl<D: Driver> Engine<D> {
     }
 
     /// Brings the memory of sleeping pools back, and what their live blocks held: of all, or of none.
-    /// Returns how many bytes came. Observers are not told where memory is short: the caller does so when it
-    /// has released its locks ([`Engine::tell_out_of_memory`]).
+    /// Returns how many bytes came.
     ///
     /// # Errors
     /// As [`Engine::resume_pool`].
@@ -239,7 +236,7 @@ impl<D: Driver> Engine<D> {
             }
             Ok(came)
         });
-        came.inspect_err(|error| self.count_out_of_memory(error))
+        came.inspect_err(|error| self.give_up(error))
     }
 
     /// Notes that regions sleep, or sleep no more. What has no memory in them goes and comes with that: pools that

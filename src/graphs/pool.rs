@@ -9,7 +9,7 @@ use super::order::{Launched, Order};
 use super::retired::Retired;
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{By, Engine, PoolConfig, PoolId, PoolStatistics};
+use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
 
 /// A pool of device memory, shared by all who hold it: graphs, blocks and clones.
@@ -241,10 +241,10 @@ impl<D: HostApi> Pool<D> {
     /// The engine's, when the device has no room for instance: the pool is suspended still.
     pub fn resume(&self) -> Result<u64, Error> {
         let shared = &self.0;
+        // When launches are held back no longer: an observer may call the pool.
+        let _told = tell_later();
         let resume = || shared.engine.resume(shared.id, By::owner("resume"));
-        let came = resume_launches(slice::from_ref(shared), resume).and_then(|came| came);
-        // Launches are held back no longer: an observer may call the pool.
-        came.inspect_err(|error| shared.engine.tell_out_of_memory(error))
+        resume_launches(slice::from_ref(shared), resume)?
     }
 
     /// Whether the pool has given its memory back for the time being, or is short of a part of it.

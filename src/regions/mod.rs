@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
-use crate::engine::{Engine, PoolId};
+use crate::engine::{tell_later, Engine, PoolId};
 use crate::error::Error;
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -282,11 +282,8 @@ impl<D: Transfer> Regions<D> {
     /// [`Error::UnknownRegion`], [`Error::PoolAsleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
     /// then, and what the host keeps is untouched: waking again, or fewer regions, goes on.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
-        // No lock is held any more: an observer may call the regions and their pools.
-        self.wake_untold(tags).inspect_err(|error| self.engine.tell_out_of_memory(error))
-    }
-
-    fn wake_untold(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
+        // When no lock is held any more: an observer may call the regions and their pools.
+        let _told = tell_later();
         let mut state = self.lock();
         self.tidy(&mut state);
         let mut pools = self.pools(tags, "wake", &state)?;

@@ -439,16 +439,17 @@ impl Graphs {
         Self { driver: Arc::clone(&h.driver), ended: Arc::default() }
     }
 
-    fn begin(&self, h: &Host, stream: StreamHandle, key: PoolKey) {
+    fn begin(&self, h: &Host, stream: StreamHandle, key: PoolKey) -> u64 {
         let (filter, id) = filter(&self.driver);
         let ended = Arc::clone(&self.ended);
         let graph_of: EndedGraph = Arc::new(move |capture| {
             let ended = *ended.lock().unwrap();
             ended.filter(|&(of, _)| of == capture).map(|(_, graph)| graph)
         });
-        h.plugin.begin_pool_of(0, key, filter, Some(graph_of)).unwrap();
+        let route = h.plugin.begin_pool_of(0, key, filter, Some(graph_of)).unwrap();
         self.driver.begin_capture(stream, CaptureMode::Global).unwrap();
         id.store(h.capture_of(stream).unwrap().0 as usize, Ordering::Relaxed);
+        route
     }
 
     fn end(&self, h: &Host, stream: StreamHandle, key: PoolKey) -> Result<(), Error> {
@@ -602,6 +603,35 @@ fn an_observer_hears_of_what_fails() {
     let failed = h.plugin.allocate(4 * MIB, 0, h.stream());
     assert!(matches!(failed, Err(Error::Engine(engine::Error::OutOfMemory(_)))));
     assert_eq!(heard.load(Ordering::Relaxed), 1);
+}
+
+/// Captures that the end of their pool ends, and pools that a compaction brings back: observers are told when
+/// the plug-in holds none of its locks.
+#[test]
+fn an_observer_may_call_the_plug_in_where_a_capture_gets_no_memory() {
+    let settings = Settings::parse("memory_limit_mb:16,plan:exact").unwrap();
+    let h = Arc::new(host_with(Config::default().check(true).settings(settings)));
+    let heard = Arc::new(AtomicUsize::new(0));
+    let (count, host) = (Arc::clone(&heard), Arc::downgrade(&h));
+    h.plugin.observe_out_of_memory(Arc::new(move |_, _| {
+        let Some(h) = host.upgrade() else { return };
+        h.plugin.snapshot().unwrap();
+        assert_eq!(h.plugin.pools(0).unwrap().iter().filter(|pool| pool.key == POOL).count(), 1);
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let (s, t) = (h.stream(), h.stream());
+    let graphs = Graphs::new(&h);
+    let route = graphs.begin(&h, s, POOL);
+    h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    let blocks = [h.allocate(s), h.allocate(s), h.allocate(t), h.allocate(t), h.allocate(t)];
+    h.launch(s);
+    let ended = graphs.end(&h, s, POOL);
+    assert!(
+        matches!(ended, Err(Error::Engine(engine::Error::PlanOutOfMemory { .. }))),
+        "{ended:?}"
+    );
+    assert_eq!(heard.load(Ordering::Relaxed), 1);
+    blocks.into_iter().for_each(|block| h.free(block));
 }
 
 /// A pool that its graphs have let go of is given back before a request fails, and no observer hears of it.

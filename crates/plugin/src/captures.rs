@@ -54,6 +54,7 @@ impl<D: Transfer> Plugin<D> {
     /// [`engine::Error::Refused`], [`engine::Error::SetBack`]: the graph must not run.
     pub fn end_pool(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         let device = self.device(device)?;
+        let _returned = device.returned.at_end();
         let mut pools = device.pools();
         let captured = pools.announced.values().any(|announced| announced.key == key);
         let this = Some(std::thread::current().id());

@@ -15,8 +15,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use regraph::driver::{DriverError, ErrorKind, Result, Source, StreamHandle};
+use regraph::engine::{tell_later, Later};
 use regraph::snapshot::Action;
-use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
+use regraph::sync::{must_hold_none, AtomicBool, Mutex, Ordering, Rank};
 
 use super::pools::PoolKey;
 use super::watch::{Happening, Watch};
@@ -89,6 +90,7 @@ fn ask<T, E>(
         };
         // It makes room, and must not be waited for.
         returned.give_back();
+        must_hold_none("a source is asked");
         let answer = match source.allocate(bytes, stream) {
             Ok(address) => Answer::Given { source, address, bytes },
             Err(error) => Answer::Refused { error, lasts: left == 0 },
@@ -148,6 +150,9 @@ impl Returned {
         self.any.store(false, Ordering::Relaxed);
         let gone = std::mem::take(&mut *list);
         drop(list);
+        if !gone.is_empty() {
+            must_hold_none("a source takes back");
+        }
         for Return { source, memory } in gone {
             let Some((address, bytes)) = memory else { continue };
             if source.free(address, bytes).is_err() {
@@ -157,9 +162,10 @@ impl Returned {
         }
     }
 
-    /// Gives it back when a call ends: declared before the call's locks, and so dropped behind them.
+    /// Gives it back when a call ends, and has observers told then of what failed: declared before the call's locks, and
+    /// so dropped behind them.
     pub(super) fn at_end(&self) -> AtEnd<'_> {
-        AtEnd(self)
+        AtEnd { returned: self, _told: tell_later() }
     }
 }
 
@@ -170,11 +176,14 @@ impl Drop for Returned {
 }
 
 /// See [`Returned::at_end`].
-pub(super) struct AtEnd<'a>(&'a Returned);
+pub(super) struct AtEnd<'a> {
+    returned: &'a Returned,
+    _told: Later,
+}
 
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.returned.give_back();
     }
 }
 
