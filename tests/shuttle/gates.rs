@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi, StreamHandle};
 use regraph_sim::{Call, SimConfig, SimDriver};
-use regraph_tagged::Program;
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 

@@ -4,3 +4,4 @@
 
 mod engine;
 mod gates;
+mod graphs;
