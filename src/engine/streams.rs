@@ -27,6 +27,7 @@ use crate::driver::{
 use crate::heap::TimelineId;
 use crate::index::{new_map, Map};
 use crate::recent::{stream_key, Recent};
+use crate::sync::thread_local;
 
 /// A point on a timeline: reached once the position is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

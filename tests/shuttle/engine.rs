@@ -39,7 +39,9 @@ impl Stage {
 
     /// A block that its stream's work writes.
     fn allocate_from(&self, pool: PoolId, mib: u64, stream: StreamHandle) -> Block {
-        let block = self.engine.allocate(pool, mib * MIB, stream).unwrap();
+        // What other threads' streams have freed is known to be free when the device has been waited for.
+        let wait = || self.engine.wait_for_device().unwrap();
+        let block = self.engine.allocate_or_release(pool, mib * MIB, stream, wait).unwrap();
         let (start, end) = (block.address, block.address + block.bytes);
         let mut live = self.live.lock().unwrap();
         let apart = live.iter().all(|&(from, to)| to <= start || end <= from);
