@@ -1,6 +1,8 @@
 //! What the checker of finished captures accepts, refuses and finds.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/cases.rs"]
+mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::cases::cases;
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
@@ -13,11 +15,8 @@ proptest! {
 
 #[test]
 fn the_engine_keeps_to_the_model_in_longer_programs() {
-    arbtest::arbtest(|u| {
+    cases(75, 256..=4_096, |u| {
         regraph_testing::eager(u.bytes(u.len())?);
         Ok(())
-    })
-    .budget_ms(3_000)
-    .size_min(256)
-    .size_max(4_096);
+    });
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::cases::{case, cases};
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
@@ -13,13 +15,10 @@ proptest! {
 
 #[test]
 fn what_is_lent_is_no_one_elses_in_longer_programs() {
-    arbtest::arbtest(|u| {
+    cases(180, 256..=4_096, |u| {
         regraph_testing::lending(u.bytes(u.len())?);
         Ok(())
-    })
-    .budget_ms(3_000)
-    .size_min(256)
-    .size_max(4_096);
+    });
 }
 
 /// Programs in which kernels once found wrong tags, since the model's host did not wait for what it is the host's to
@@ -37,10 +36,9 @@ fn hosts_wait_for_what_pools_do_not_know_of() {
         0x1a24_f468_0000_1000,
     ];
     for seed in seeds {
-        arbtest::arbtest(|u| {
+        case(seed, |u| {
             regraph_testing::lending(u.bytes(u.len())?);
             Ok(())
-        })
-        .seed(seed);
+        });
     }
 }

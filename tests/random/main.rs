@@ -1,6 +1,9 @@
 //! Random programs against the definition of safe reuse, for seconds each.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/cases.rs"]
+mod cases;
+
 mod attempts;
 mod eager_programs;
 mod fuzz_smoke;

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::cases::{case, cases};
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 
@@ -13,13 +15,10 @@ proptest! {
 
 #[test]
 fn compaction_takes_nothing_that_is_needed_in_longer_programs() {
-    arbtest::arbtest(|u| {
+    cases(30, 256..=4_096, |u| {
         regraph_testing::many_graphs(u.bytes(u.len())?);
         Ok(())
-    })
-    .budget_ms(3_000)
-    .size_min(256)
-    .size_max(4_096);
+    });
 }
 
 /// Programs where a released graph's memory waited for a stream outside, while the new pieces that were found
@@ -27,10 +26,9 @@ fn compaction_takes_nothing_that_is_needed_in_longer_programs() {
 #[test]
 fn what_is_told_is_what_goes_where_new_pieces_would_be_more() {
     for seed in [0xcab5_53d9_0000_0140, 0xfb3c_516a_0000_0271, 0x54e5_823a_0000_1000] {
-        arbtest::arbtest(|u| {
+        case(seed, |u| {
             regraph_testing::many_graphs(u.bytes(u.len())?);
             Ok(())
-        })
-        .seed(seed);
+        });
     }
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::cases::{case, cases};
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
@@ -13,13 +15,10 @@ proptest! {
 
 #[test]
 fn the_plug_in_keeps_to_the_model_in_longer_programs() {
-    arbtest::arbtest(|u| {
+    cases(60, 256..=4_096, |u| {
         regraph_testing::named(u.bytes(u.len())?);
         Ok(())
-    })
-    .budget_ms(3_000)
-    .size_min(256)
-    .size_max(4_096);
+    });
 }
 
 /// A pool that a failed call of the driver has left short of memory for good, in which no capture begins any more; a
@@ -27,10 +26,9 @@ fn the_plug_in_keeps_to_the_model_in_longer_programs() {
 #[test]
 fn pools_refuse_what_they_cannot_do() {
     for seed in [0x04aa_295e_0000_1000, 0xbf44_acae_0000_1000] {
-        arbtest::arbtest(|u| {
+        case(seed, |u| {
             regraph_testing::named(u.bytes(u.len())?);
             Ok(())
-        })
-        .seed(seed);
+        });
     }
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::cases::cases;
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
@@ -13,11 +15,8 @@ proptest! {
 
 #[test]
 fn the_engine_is_safe_on_longer_programs() {
-    arbtest::arbtest(|u| {
+    cases(60, 64..=4_096, |u| {
         regraph_testing::engine(u.bytes(u.len())?);
         Ok(())
-    })
-    .budget_ms(1_000)
-    .size_min(64)
-    .size_max(4_096);
+    });
 }

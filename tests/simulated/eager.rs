@@ -779,7 +779,7 @@ fn others_go_on_while_the_device_is_waited_for() {
         waits.send(()).unwrap();
         let has_freed = has_freed.lock().unwrap();
         has_freed
-            .recv_timeout(std::time::Duration::from_secs(10))
+            .recv_timeout(std::time::Duration::from_secs(60))
             .expect("it waits for the engine");
     });
     std::thread::scope(|scope| {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::cases::cases;
 use crate::common::remove_last_edge;
 use regraph::driver::{CaptureMode, DriverError, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config};
@@ -391,7 +392,7 @@ fn a_hosts_lock_is_let_go_for_all_but_what_is_at_hand() {
 
 #[test]
 fn figures_count_what_is_done_with_a_hosts_lock_held() {
-    arbtest::arbtest(|u| {
+    cases(80, 32..=4_096, |u| {
         let h = host();
         let streams = [h.stream(), h.stream()];
         let (count, mut calls) = (Cell::new(0), 0);

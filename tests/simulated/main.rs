@@ -1,6 +1,8 @@
 //! The engine, its settings and the plug-in on the simulated driver, and that driver itself.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/cases.rs"]
+mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 

@@ -6,6 +6,7 @@ mod random_memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cases::cases;
 use arbtest::arbitrary::{Result as Drawn, Unstructured};
 use regraph::driver::{
     CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
@@ -1611,9 +1612,8 @@ fn agree(scene: &Scene, policy: Programmatic) -> std::result::Result<Summary, Vi
 
 #[test]
 fn agrees_with_the_naive_definition() {
-    let budget = std::env::var("REGRAPH_CHECK_MS").map_or(1500, |ms| ms.parse().expect("a number"));
     let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
-    arbtest::arbtest(|u| {
+    cases(1_500, 512..=4_096, |u| {
         let scene = play(u, 3)?;
         for &policy in Programmatic::ALL {
             let kind = match agree(&scene, policy) {
@@ -1626,10 +1626,7 @@ fn agrees_with_the_naive_definition() {
             *tally.entry(kind).or_default() += 1;
         }
         Ok(())
-    })
-    .size_min(512)
-    .size_max(4096)
-    .budget_ms(budget);
+    });
     println!("{tally:?}");
     assert!(tally.contains_key("legal") && tally.contains_key("not ordered"));
 }

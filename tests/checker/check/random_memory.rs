@@ -84,14 +84,10 @@ impl Tally {
     }
 }
 
-fn budget() -> u64 {
-    std::env::var("REGRAPH_CHECK_MS").map_or(1500, |ms| ms.parse().expect("a number"))
-}
-
 #[test]
 fn random_bindings_agree_with_the_naive_definition() {
     let mut tally = Tally::default();
-    arbtest::arbtest(|u| {
+    cases(900, 512..=4_096, |u| {
         let (scene, reach) = match u.arbitrary()? {
             true => busy(u)?,
             false => (play(u, 8)?, 8),
@@ -110,10 +106,7 @@ fn random_bindings_agree_with_the_naive_definition() {
             tally.count(&agree(&scene, policy));
         }
         Ok(())
-    })
-    .size_min(512)
-    .size_max(4096)
-    .budget_ms(budget());
+    });
     println!("{tally:?}");
     assert!(tally.0.contains_key("legal"), "{tally:?}");
 }
@@ -194,7 +187,7 @@ fn right_bindings(u: &mut Unstructured<'_>, scene: &Scene, end: u64) -> Drawn<Ve
 fn a_right_binding_with_two_pages_swapped_is_refused_if_it_is_wrong() {
     let mut tally = Tally::default();
     let (mut right, mut aliased) = (0, 0);
-    arbtest::arbtest(|u| {
+    cases(250, 512..=4_096, |u| {
         let (scene, end) = busy(u)?;
         let before = agree(&scene, Programmatic::Deny).expect("nothing is shared");
         let bindings = right_bindings(u, &scene, end)?;
@@ -217,10 +210,7 @@ fn a_right_binding_with_two_pages_swapped_is_refused_if_it_is_wrong() {
             tally.count(&agree(&swapped, Programmatic::Deny));
         }
         Ok(())
-    })
-    .size_min(512)
-    .size_max(4096)
-    .budget_ms(budget());
+    });
     println!("{right} right, {aliased} of them with memory at several addresses; then {tally:?}");
     assert!(aliased > 0 && tally.0.contains_key("legal"));
 }
