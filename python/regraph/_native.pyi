@@ -299,6 +299,15 @@ def forget_learned(device: int) -> None:
 def capture_ending(device: int, stream: int) -> None:
     """Judges the graph of a capture that is about to end; raises `Refused`."""
 
+def judge_capture(device: int, stream: int) -> None:
+    """Judges the graph of a capture that the program has begun by itself, just before it ends.
+
+    Raises `Refused`. Nothing happens where the capture's end is told by `capture_ending`.
+    """
+
+def notice_ends() -> None:
+    """Says of captures that are over, and whose end was not told, that they were not judged."""
+
 def capture_ended(device: int, stream: int) -> None:
     """Tells that a capture has ended and its graph is in use from now on."""
 
@@ -314,7 +323,7 @@ def capture_failed(device: int, stream: int) -> None:
 def captures(device: int) -> list[dict[str, Any]]:
     """Reports of the latest captures, oldest first.
 
-    Keys: pool (two numbers), nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
+    Keys: pool (two numbers), verified, nodes, blocks, reserved_bytes, minimum_bytes (`None` where it is not
     known; computed when first asked for), mappings and plan_share_percent (`None` without a plan),
     mappings_within_share (`None` where the share is at most 15 too).
     """

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use regraph::driver::{CaptureId, StreamHandle};
+use regraph::Journal;
 use regraph_plugin::CaptureSummary;
 
 use crate::allocator::allocator;
@@ -17,6 +18,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(plans_captures, module)?)?;
     module.add_function(wrap_pyfunction!(capture_dropped, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ending, module)?)?;
+    module.add_function(wrap_pyfunction!(judge_capture, module)?)?;
+    module.add_function(wrap_pyfunction!(notice_ends, module)?)?;
     module.add_function(wrap_pyfunction!(capture_ended, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failing, module)?)?;
     module.add_function(wrap_pyfunction!(capture_failed, module)?)?;
@@ -98,17 +101,30 @@ fn forget_learned(py: Python<'_>, device: u32) -> PyResult<()> {
 #[pyfunction]
 fn capture_ending(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     let stream = self::stream(stream);
-    py.detach(|| {
-        let mut written = Ok(());
-        let ended = allocator()?.capture_ending(device, stream, |_, journal| {
-            written = traces::write(journal, stream);
-        });
-        // A trace that could not be written does not harm the capture.
-        if let Err(message) = written {
-            log::warn!(target: "regraph", "{message}");
-        }
-        ended.map_err(raised)
-    })
+    let record = |_: CaptureId, journal: &Journal| write_trace(journal, stream);
+    py.detach(|| allocator()?.capture_ending(device, stream, record).map_err(raised))
+}
+
+/// Has a capture that the program has begun by itself judged, just before it ends; raises `Refused`.
+#[pyfunction]
+fn judge_capture(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
+    let stream = self::stream(stream);
+    let record = |_: CaptureId, journal: &Journal| write_trace(journal, stream);
+    py.detach(|| allocator()?.judge_capture(device, stream, record).map_err(raised))
+}
+
+/// Writes a capture's trace. One that could not be written does not harm the capture.
+fn write_trace(journal: &Journal, stream: StreamHandle) {
+    if let Err(message) = traces::write(journal, stream) {
+        log::warn!(target: "regraph", "{message}");
+    }
+}
+
+/// Says of captures that are over, and whose end was not told, that they were not judged.
+#[pyfunction]
+fn notice_ends(py: Python<'_>) {
+    // Nothing was captured where regraph does not run.
+    py.detach(|| allocator().map(|allocator| allocator.notice_ends()).unwrap_or_default());
 }
 
 /// Tells that a capture has ended and its graph is in use from now on; waits for the verdict and raises
@@ -140,7 +156,7 @@ fn capture_failed(py: Python<'_>, device: u32, stream: usize) -> PyResult<()> {
     })
 }
 
-/// Reports of the latest captures, oldest first: pool (two numbers), nodes, blocks, reserved_bytes,
+/// Reports of the latest captures, oldest first: pool (two numbers), verified, nodes, blocks, reserved_bytes,
 /// minimum_bytes (`None` where it is not known), mappings and plan_share_percent (`None` without a plan),
 /// mappings_within_share (`None` where the share is at most 15 too).
 #[pyfunction]
@@ -149,6 +165,7 @@ fn captures(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let row = |capture: CaptureSummary| {
         let row = PyDict::new(py);
         row.set_item("pool", capture.key)?;
+        row.set_item("verified", capture.verified)?;
         row.set_item("nodes", capture.nodes)?;
         row.set_item("blocks", capture.blocks)?;
         row.set_item("reserved_bytes", capture.reserved)?;

@@ -19,6 +19,8 @@ BY_POOL = (
     "inactive_split_bytes",
     "requested_bytes",
 )
+#: What PyTorch's own figures lack.
+OWN = "unjudged_captures"
 OVERSIZE = ("oversize_allocations", "oversize_segments")
 COUNTERS = (
     "num_alloc_retries",
@@ -71,6 +73,7 @@ def statistics() -> dict[str, Any]:
         figures[name] = {pool: {value: next(numbers) for value in VALUES} for pool in POOLS}
     for name in OVERSIZE:
         figures[name] = {value: next(numbers) for value in VALUES}
+    figures[OWN] = next(numbers)
     return figures
 
 
@@ -227,6 +230,7 @@ class FakeNative(types.ModuleType):
         for name in (
             "begin_thread_pool begin_borrowing end_borrowing launch_begins launch_ends "
             "launches_elsewhere capture_beginning capture_dropped capture_ending capture_ended "
+            "judge_capture notice_ends "
             "capture_failing capture_failed reset_peaks "
             "reset_accumulated learn forget_run forget_learned dump_snapshot record_history record_use record_trace "
             "out_of_memory_observer free free_on record_stream empty_cache release_pool "

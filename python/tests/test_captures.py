@@ -10,6 +10,7 @@ from fake_native import CAPTURE, Refused
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import regraph.torch
+from regraph.torch import capturing
 
 BEGIN = ["capture_beginning", "torch.capture_begin", "capture_begun"]
 GIVEN_UP = ["torch.capture_end", "capture_failing", "torch.reset", "capture_failed"]
@@ -363,3 +364,33 @@ def test_the_context_manager_restores_the_stream(enabled, native, fails):
 
 def _end():
     return ["capture_ending", "torch.capture_end", "capture_ended"]
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(None, 7), (9, 9)])
+def test_a_capture_that_the_program_began_by_itself_is_judged_where_it_says_so(
+    enabled, native, stream, expected
+):
+    regraph.torch.judge_capture(stream)
+    assert native.calls == [("judge_capture", 0, expected)]
+
+
+def test_what_is_registered_of_such_a_capture_does_not_sleep(enabled, native, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    marked = []
+    monkeypatch.setattr(capturing.calls().registered, "add", marked.append)
+    native.failures["judge_capture"] = regraph.torch.Refused("two blocks")
+    with pytest.raises(regraph.torch.Refused, match="two blocks"):
+        regraph.torch.judge_capture()
+    assert marked == [None]
+
+
+def test_judging_needs_regraph(gpu):
+    with pytest.raises(regraph.torch.Error, match="judge_capture needs regraph"):
+        regraph.torch.judge_capture()
+
+
+def test_captures_that_nothing_is_asked_for_after_are_noticed_at_the_end_of_the_process(
+    enabled, native
+):
+    capturing.calls().forget_all()
+    assert native.names() == ["notice_ends"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fake_native import BY_POOL, COUNTERS, OVERSIZE, POOLS, VALUES
+from fake_native import BY_POOL, COUNTERS, OVERSIZE, OWN, POOLS, VALUES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -11,7 +11,7 @@ from torch.cuda import memory_allocated as imported_before_enabling
 import regraph.torch
 
 KEYS = sorted(
-    [*COUNTERS]
+    [*COUNTERS, OWN]
     + [f"{name}.{value}" for name in OVERSIZE for value in VALUES]
     + [f"{name}.{pool}.{value}" for name in BY_POOL for pool in POOLS for value in VALUES]
 )

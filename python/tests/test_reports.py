@@ -8,6 +8,7 @@ import regraph.torch
 
 PLANNED = {
     "pool": (0, 1),
+    "verified": True,
     "nodes": 209,
     "blocks": 272,
     "reserved_bytes": 48 << 20,
@@ -32,6 +33,7 @@ def test_a_capture_has_its_figures(initialized, native):
     assert planned == regraph.torch.Capture(**PLANNED)
     assert planned.ratio == pytest.approx(48 / 45)
     assert planned.planned
+    assert planned.verified
     assert (planned.plan_share_percent, planned.mappings_within_share) == (40, 11)
     assert (unknown.minimum_bytes, unknown.ratio, unknown.planned) == (None, None, False)
     assert (empty.minimum_bytes, empty.ratio, empty.planned) == (0, None, True)

@@ -163,6 +163,16 @@ impl<D: Driver> Engine<D> {
         capture_state
     }
 
+    /// Whether any capture into a pool is under way.
+    pub fn is_recording_into(&self, pool: PoolId) -> bool {
+        !self.state.lock().captures.ids_of(pool).is_empty()
+    }
+
+    /// Whether the checker judges captures ([`Config::check`](super::Config::check)).
+    pub fn judges(&self) -> bool {
+        self.config.settings.check
+    }
+
     /// Sets whether captures that begin from now on keep a journal ([`Engine::journal`]), even where
     /// the configuration does not ask for one.
     ///

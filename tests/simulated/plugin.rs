@@ -569,6 +569,118 @@ fn captures_that_nobody_claims_keep_off_eager_memory() {
     assert!(!h.plugin.engine(0).unwrap().is_recording());
 }
 
+fn told(h: &Host) -> Vec<(CaptureId, bool)> {
+    h.plugin.captures(0).unwrap().iter().map(|it| (it.capture, it.verified)).collect()
+}
+
+fn unjudged(h: &Host) -> u64 {
+    h.plugin.statistics(0).unwrap()["unjudged_captures"].as_u64().unwrap()
+}
+
+/// A capture that the host's program begins by itself, with a block that is handed out twice.
+fn capture_by_itself(h: &Host, s: StreamHandle) -> CaptureId {
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let block = h.allocate(s);
+    h.launch(s);
+    h.free(block);
+    assert_eq!(h.allocate(s), block);
+    h.free(block);
+    h.capture_of(s).unwrap()
+}
+
+#[test]
+fn a_capture_that_a_program_begins_by_itself_is_said_not_to_be_judged() {
+    let h = host_with(Config::default().check(true));
+    let (s, t) = (h.stream(), h.stream());
+    let first = capture_by_itself(&h, s);
+    // It goes on, whatever other streams ask for.
+    h.allocate(t);
+    assert_eq!((h.plugin.engine(0).unwrap().is_recording(), unjudged(&h)), (true, 0));
+    h.driver.end_capture(s).unwrap();
+    // Any request from outside captures notices the end.
+    h.allocate(t);
+    assert_eq!((h.plugin.engine(0).unwrap().is_recording(), unjudged(&h)), (false, 1));
+    // So does the question what captures came to, and a host that asks for nothing more says so.
+    let second = capture_by_itself(&h, s);
+    h.driver.end_capture(s).unwrap();
+    assert_eq!(told(&h), [(first, false), (second, false)]);
+    capture_by_itself(&h, t);
+    h.driver.end_capture(t).unwrap();
+    h.plugin.notice_ends();
+    assert!(!h.plugin.engine(0).unwrap().is_recording());
+    assert_eq!(unjudged(&h), 3);
+}
+
+#[test]
+fn a_capture_that_a_program_begins_by_itself_is_judged_where_its_end_is_told_before() {
+    let h = host_with(Config::default().check(true).find_late_uses(false));
+    let s = h.stream();
+    let judged = capture_by_itself(&h, s);
+    h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
+    h.driver.end_capture(s).unwrap();
+    h.allocate(s);
+    assert_eq!((told(&h), unjudged(&h)), (vec![(judged, true)], 0));
+    h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
+    let block = h.allocate(s);
+    h.launch(s);
+    h.free(block);
+    assert_eq!(h.allocate(s), block);
+    h.launch(s);
+    remove_last_edge(&h.driver, s);
+    let ended = h.plugin.judge_capture(0, s, |_, _| ());
+    assert!(matches!(ended, Err(Error::Engine(engine::Error::Refused(_)))), "{ended:?}");
+    h.driver.end_capture(s).unwrap();
+    h.allocate(s);
+    assert_eq!((told(&h).len(), unjudged(&h)), (1, 0));
+}
+
+/// Whose end is told.
+#[test]
+fn a_capture_that_was_announced_is_judged_at_its_end_alone() {
+    let h = host_with(Config::default().check(true));
+    let s = h.stream();
+    let not = h.plugin.judge_capture(0, s, |_, _| ());
+    assert!(matches!(not, Err(Error::Engine(engine::Error::NotCapturing { .. }))), "{not:?}");
+    let route = h.begin(s, POOL);
+    let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    h.allocate(s);
+    h.launch(s);
+    h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
+    assert_eq!(told(&h), []);
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    assert_eq!(told(&h), [(capture, true)]);
+}
+
+/// What was freed in it is free for other graphs then, in any order.
+#[test]
+fn a_capture_gets_no_memory_behind_its_verdict() {
+    let h = host_with(Config::default().check(true));
+    let s = h.stream();
+    let capture = capture_by_itself(&h, s);
+    h.plugin.judge_capture(0, s, |_, _| ()).unwrap();
+    let late = h.plugin.allocate(4 * MIB, 0, s);
+    assert!(matches!(late, Err(Error::CaptureJudged { capture: of }) if of == capture), "{late:?}");
+    h.driver.end_capture(s).unwrap();
+    h.allocate(s);
+    assert_eq!(told(&h), [(capture, true)]);
+}
+
+/// What the host says of the next capture of a stream it says of one that it announces.
+#[test]
+fn a_capture_that_a_program_begins_by_itself_has_no_inputs() {
+    let h = host();
+    let s = h.stream();
+    h.begin(s, POOL);
+    let _output = h.allocate(s);
+    h.end(s, POOL);
+    h.plugin.capture_beginning(0, s).unwrap();
+    capture_by_itself(&h, s);
+    h.driver.end_capture(s).unwrap();
+    assert_eq!(told(&h).len(), 2);
+}
+
 #[test]
 fn figures_have_the_host_s_names() {
     let h = host();

@@ -203,11 +203,41 @@ impl<D: Transfer> Plugin<D> {
         // A host that did not announce it may not tell of its end either.
         let report = device.engine.verdict(capture)?;
         let mut pools = device.pools();
-        pools.stray_graphs.push(report.graph);
-        if pools.strays.contains_key(&capture) {
+        if let Some(stray) = pools.strays.get_mut(&capture) {
+            stray.open = false;
             device.reports.push(UNNAMED, report);
         }
         Ok(())
+    }
+
+    /// Has the capture that `stream` is in judged now, where the host's program has begun it by itself: it ends
+    /// next, and asks for no more memory. Nothing happens where it has asked for none, or where the capture was
+    /// announced, which is judged when its end is told. `record` is as for [`Plugin::capture_ending`].
+    ///
+    /// # Errors
+    /// [`engine::Error::NotCapturing`]; those of [`Plugin::capture_ending`], after which the graph must never run.
+    pub fn judge_capture(
+        &self,
+        device: u32,
+        stream: StreamHandle,
+        record: impl FnOnce(CaptureId, &Journal),
+    ) -> Result<(), Error> {
+        let found = self.device(device)?;
+        let Some((capture, _)) = found.capture_of(stream)? else {
+            return Err(engine::Error::NotCapturing { stream }.into());
+        };
+        let is_open = found.pools().strays.get(&capture).is_some_and(|stray| stray.open);
+        match is_open {
+            true => self.capture_ending(device, stream, record),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends the captures on all devices that are over in the driver and whose end the host did not tell. Their
+    /// graphs are not judged: a message says so where the settings ask for the checker. Requests and
+    /// [`Plugin::captures`] do the same for their device; this is for a host that makes none any more.
+    pub fn notice_ends(&self) {
+        self.devices().for_each(|device| device.end_late(&mut device.pools()));
     }
 
     /// Shows what was asked for in the capture that `stream` is in, in place of [`Plugin::capture_ending`]:

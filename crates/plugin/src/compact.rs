@@ -65,7 +65,8 @@ fn graph_pools(
 ) -> Result<Vec<PoolId>, Error> {
     let Some(key) = key else {
         let named = pools.private.values().map(|private| private.pool);
-        let mut all: Vec<PoolId> = named.chain(pools.strays.values().copied()).collect();
+        let mut all: Vec<PoolId> =
+            named.chain(pools.strays.values().map(|stray| stray.pool)).collect();
         all.sort_unstable();
         return Ok(all);
     };

@@ -11,7 +11,7 @@ use regraph::sync::{AtomicBool, Mutex, MutexGuard, Ordering, Rank};
 use super::addresses::Addresses;
 use super::launches::UnderWay;
 use super::lending::{Launches, Unseen};
-use super::pools::{PoolKey, Pools, Private, UNNAMED};
+use super::pools::{PoolKey, Pools, Private, Stray, UNNAMED};
 use super::regions::{entered_at, of_thread, EagerPools, GraphRegion};
 use super::reports::Reports;
 use super::routes::{EndedGraph, Route, Routes};
@@ -52,6 +52,8 @@ pub(super) struct Device<D: Transfer> {
     pub(super) returned: Arc<Returned>,
     /// Captures that come to nothing, over in the driver or not: their host says when.
     shown: Mutex<BTreeSet<CaptureId>>,
+    /// Whether a capture that no route takes may be under way: changed with the pools' lock held.
+    strays_open: AtomicBool,
     /// One for all devices.
     pub(super) under_way: Arc<UnderWay>,
     begins_captures: Mutex<()>,
@@ -85,6 +87,7 @@ impl<D: Transfer> Device<D> {
             idle: OnceLock::new(),
             returned: Arc::new(Returned::new()),
             shown: Mutex::new(Rank::Shown, BTreeSet::new()),
+            strays_open: AtomicBool::new(false),
             under_way,
             begins_captures: Mutex::new(Rank::BeginsCaptures, ()),
             pools: Mutex::numbered(Rank::DevicePools, u64::from(number), Pools::new()),
@@ -119,6 +122,9 @@ impl<D: Transfer> Device<D> {
         if self.watch.is_on() || !self.routes.take_nothing() || entered_at().is_some() {
             return None;
         }
+        if self.strays_open.load(Ordering::Relaxed) {
+            return None;
+        }
         let block = self.engine.allocate_at_once(self.eager_pool(), bytes, stream)?;
         self.blocks.insert(block.address, block.id);
         Some(block.address)
@@ -126,6 +132,9 @@ impl<D: Transfer> Device<D> {
 
     #[inline]
     fn request(&self, bytes: u64, stream: StreamHandle) -> Result<u64, Error> {
+        if self.strays_open.load(Ordering::Relaxed) {
+            self.notice_ends(stream);
+        }
         if self.watch.is_on() {
             let target = self.target_of(stream)?;
             return self.allocate_watched(target, bytes, stream);
@@ -233,18 +242,57 @@ impl<D: Transfer> Device<D> {
         let Some((capture, _)) = self.capture_of(stream)? else { return Ok(self.eager) };
         let mut pools = self.pools();
         self.end_late(&mut pools);
-        let new = || self.engine.create_pool(self.graph_config());
-        Ok(*pools.strays.entry(capture).or_insert_with(new))
+        match pools.strays.get(&capture) {
+            Some(Stray { open: true, pool }) => return Ok(*pool),
+            // What was free at the verdict would be free for another graph, and not for the rest of this one.
+            Some(Stray { open: false, .. }) => return Err(Error::CaptureJudged { capture }),
+            None => {}
+        }
+        // From now on the engine knows it, and with that whether it is over. What the host has said of the next
+        // capture of the stream it has not said of this one.
+        self.engine.observe(stream)?;
+        let pool = self.engine.create_pool(self.graph_config());
+        if let Err(error) = self.engine.begin_capture(pool, stream) {
+            self.engine.destroy_pool(pool)?;
+            return Err(error.into());
+        }
+        pools.strays.insert(capture, Stray { pool, open: true });
+        self.strays_open.store(true, Ordering::Relaxed);
+        Ok(pool)
+    }
+
+    /// Ends the captures that no route takes and that are over, where `stream` is in none: its request may be
+    /// the first call since.
+    #[cold]
+    fn notice_ends(&self, stream: StreamHandle) {
+        if self.engine.driver().is_capturing(stream) == Ok(false) {
+            self.end_strays(&mut self.pools());
+        }
+    }
+
+    /// Ends the captures that no route takes and that are over. A host that was not asked hears by a message
+    /// that a graph of theirs must not run.
+    fn end_strays(&self, pools: &mut Pools) {
+        let mut open = false;
+        for (capture, stray) in pools.strays.iter_mut().filter(|(_, stray)| stray.open) {
+            // Its claim on its pool is never given back.
+            if let Err(error) = self.end_over(UNNAMED, stray.pool, &mut Vec::new(), None) {
+                let number = capture.0;
+                log::error!(
+                    target: "regraph",
+                    "capture {number} has ended, and its graph must not be launched: {error}"
+                );
+            }
+            stray.open = self.engine.is_recording_into(stray.pool);
+            open |= stray.open;
+        }
+        self.strays_open.store(open, Ordering::Relaxed);
     }
 
     /// Ends captures that are over, and whose end the host has not told.
     pub(super) fn end_late(&self, pools: &mut Pools) {
-        let Pools { private, strays, stray_graphs, .. } = pools;
-        for pool in strays.values() {
-            // Of one that failed the engine keeps the memory.
-            let _ = self.end_over(UNNAMED, *pool, stray_graphs, None);
-        }
-        for (&key, private) in private.iter_mut() {
+        self.end_strays(pools);
+        for (&key, private) in pools.private.iter_mut() {
             let _ = self.end_untold(key, private, None);
         }
     }
@@ -286,6 +334,14 @@ impl<D: Transfer> Device<D> {
             };
             match ended {
                 Ok(report) => {
+                    if !report.verified && self.engine.judges() {
+                        let number = capture.0;
+                        log::warn!(
+                            target: "regraph",
+                            "capture {number} has ended, and its graph was not judged: its end was not told \
+                             in time"
+                        );
+                    }
                     graphs.push(report.graph);
                     self.reports.push(key, report);
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{HandleError, PoolKey};
-use regraph::driver::DriverError;
+use regraph::driver::{CaptureId, DriverError};
 use regraph::engine::{self, OutOfMemory};
 
 /// What a call of a host failed with.
@@ -35,6 +35,16 @@ pub enum Error {
         call: &'static str,
         /// The pool's name.
         key: PoolKey,
+    },
+    /// Memory is asked for in a capture that the checker has judged.
+    #[error(
+        "allocate: capture {} was judged already; have it judged behind the last request in it, just before it \
+         ends",
+        .capture.0
+    )]
+    CaptureJudged {
+        /// The capture.
+        capture: CaptureId,
     },
     /// A handle names no memory that could be opened.
     #[error("open_shared: {0}")]

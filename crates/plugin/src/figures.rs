@@ -31,7 +31,8 @@ pub(super) const BY_NAME: [(&str, Of); 9] = [
 impl<D: Transfer> Plugin<D> {
     /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Those of
     /// PyTorch's own that an engine does not know are zero. Memory that suspended pools have given back stands
-    /// beside them, and of each region, by its tag, what it holds, has given back and keeps on the host.
+    /// beside them, of each region, by its tag, what it holds, has given back and keeps on the host, and how
+    /// many captures ended without a verdict of the checker.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -60,6 +61,7 @@ impl<D: Transfer> Plugin<D> {
         if !regions.is_empty() {
             all.insert("regions".to_owned(), Value::Object(regions));
         }
+        all.insert("unjudged_captures".to_owned(), json!(device.reports.unjudged()));
         if let Value::Object(counts) = json!(statistics.counts) {
             all.extend(counts);
         }
@@ -217,7 +219,7 @@ impl<D: Transfer> Device<D> {
             .map(|(&key, private)| (key, private.pool, private.graphs.len()))
             .collect();
         all.sort_unstable();
-        let strays = pools.strays.values().map(|&pool| (UNNAMED, pool, 1));
+        let strays = pools.strays.values().map(|stray| (UNNAMED, stray.pool, 1));
         let uncached = self.uncached.get().map(|&pool| (UNNAMED, pool, 0));
         let in_regions =
             self.eager_in_regions.all().into_iter().map(|(_, pool)| (UNNAMED, pool, 0));

@@ -55,6 +55,15 @@ pub(super) struct Private {
     pub(super) launches: Launches,
 }
 
+/// A capture that no route takes. It has a pool of its own, as the host has not said that its graph may share
+/// memory. The host does not say either when the graph goes, so the graph keeps the memory.
+#[derive(Debug)]
+pub(super) struct Stray {
+    pub(super) pool: PoolId,
+    /// Whether it was not judged, and its end was not noticed yet.
+    pub(super) open: bool,
+}
+
 impl Private {
     /// Whether only live blocks and running work can keep it.
     pub(super) fn is_unused(&self) -> bool {
@@ -93,10 +102,8 @@ pub(super) struct Pools {
     pub(super) may_be_unused: bool,
     /// By the stream that began them.
     pub(super) announced: Map<StreamHandle, Announced>,
-    /// Of captures that no route takes, a pool each: the host has not said that their graphs may share
-    /// memory. It does not say either when the graphs go, so they keep it.
-    pub(super) strays: BTreeMap<CaptureId, PoolId>,
-    pub(super) stray_graphs: Vec<GraphId>,
+    /// Captures that no route takes, those that are over included.
+    pub(super) strays: BTreeMap<CaptureId, Stray>,
     /// What the latest pools held that are gone: all of it, for small blocks, for large ones.
     pub(super) gone: VecDeque<(PoolKey, [Figure; 3])>,
 }
@@ -111,7 +118,6 @@ impl Pools {
             may_be_unused: false,
             announced: new_map(),
             strays: BTreeMap::new(),
-            stray_graphs: Vec::new(),
             gone: VecDeque::new(),
         }
     }

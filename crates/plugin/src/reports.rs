@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureId, Transfer};
 use regraph::engine::{CaptureReport, PlanReport};
-use regraph::sync::{Mutex, Rank};
+use regraph::sync::{AtomicU64, Mutex, Ordering, Rank};
 
 use super::pools::PoolKey;
 use super::{Error, Plugin};
@@ -22,6 +22,8 @@ pub struct CaptureSummary {
     pub capture: CaptureId,
     /// Its pool's name; zeros where no route claimed the capture.
     pub key: PoolKey,
+    /// Whether the checker has judged its graph. It has not where the end of the capture was not told in time.
+    pub verified: bool,
     /// Nodes that the engine saw.
     pub nodes: usize,
     /// Blocks allocated in it.
@@ -44,7 +46,11 @@ pub struct CaptureSummary {
 
 /// The captures of a device that ended last, oldest first.
 #[derive(Debug)]
-pub(super) struct Reports(Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>);
+pub(super) struct Reports {
+    latest: Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>,
+    /// How many of all were not judged.
+    unjudged: AtomicU64,
+}
 
 /// A capture that has ended.
 #[derive(Debug)]
@@ -65,13 +71,14 @@ impl Ended {
 
 impl Reports {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Rank::Reports, VecDeque::new()))
+        Self { latest: Mutex::new(Rank::Reports, VecDeque::new()), unjudged: AtomicU64::new(0) }
     }
 
     pub(super) fn push(&self, key: PoolKey, report: CaptureReport) {
         let summary = CaptureSummary {
             capture: report.capture,
             key,
+            verified: report.verified,
             nodes: report.nodes,
             blocks: report.blocks,
             reserved: report.reserved,
@@ -82,7 +89,10 @@ impl Reports {
                 .plan
                 .and_then(|plan| plan.mappings_within(PlanReport::SHARE_PERCENT)),
         };
-        let mut all = self.0.lock();
+        if !report.verified {
+            self.unjudged.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut all = self.latest.lock();
         if all.len() == KEPT {
             all.pop_front();
         }
@@ -90,9 +100,14 @@ impl Reports {
         all.push_back((summary.capture, Arc::new(Mutex::new(Rank::Report, ended))));
     }
 
+    /// How many captures have ended whose graph the checker has not judged.
+    pub(super) fn unjudged(&self) -> u64 {
+        self.unjudged.load(Ordering::Relaxed)
+    }
+
     fn summaries(&self) -> Vec<CaptureSummary> {
         // Captures end meanwhile without a wait.
-        let all: Vec<_> = self.0.lock().iter().map(|(_, ended)| Arc::clone(ended)).collect();
+        let all: Vec<_> = self.latest.lock().iter().map(|(_, ended)| Arc::clone(ended)).collect();
         all.iter().map(|ended| ended.lock().summary()).collect()
     }
 }
@@ -104,6 +119,8 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
     pub fn captures(&self, device: u32) -> Result<Vec<CaptureSummary>, Error> {
-        Ok(self.device(device)?.reports.summaries())
+        let device = self.device(device)?;
+        device.end_late(&mut device.pools());
+        Ok(device.reports.summaries())
     }
 }

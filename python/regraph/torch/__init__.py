@@ -14,6 +14,7 @@ require_torch()
 
 # ruff: noqa: E402 -- the check above comes first.
 from regraph.torch import memory_saver
+from regraph.torch.capturing import judge_capture
 from regraph.torch.compacting import compact, excess_bytes
 from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, OutOfMemory, Refused
@@ -86,6 +87,7 @@ __all__ = [
     "host_bytes",
     "is_asleep",
     "is_enabled",
+    "judge_capture",
     "learn",
     "lent_bytes",
     "max_memory_allocated",

@@ -120,6 +120,36 @@ def install(patches: Patches) -> None:
     patches.replace(torch.cuda.graph, "__exit__", exit_capture)
 
 
+def judge_capture(stream: torch.cuda.Stream | int | None = None) -> None:
+    """Has the checker examine a capture that the program began without PyTorch (`cudaStreamBeginCapture`).
+
+    Call it just before the capture ends: it gets no more memory afterwards. Without this call such a capture is not
+    examined, which a message on standard error says when it is noticed that the capture is over. Captures of
+    `torch.cuda.graph` and of `torch.cuda.CUDAGraph` are examined in any case; here nothing happens for them.
+
+    Args:
+        stream: A stream of the capture, or its raw handle on the current device; `None` is the current stream.
+
+    Raises:
+        Refused: The graph must never run: end the capture, and destroy its graph.
+        Error: The stream is in no capture.
+    """
+    from regraph.torch.enabling import require_enabled  # It installs this file's patches.
+
+    require_enabled("judge_capture")
+    if stream is None:
+        stream = torch.cuda.current_stream()
+    if isinstance(stream, int):
+        device, handle = torch._C._cuda_getDevice(), stream
+    else:
+        device, handle = stream.device_index, stream.cuda_stream
+    now = calls()
+    if not now.is_alone():
+        # First: what was registered stays so where the capture is refused.
+        now.registered.add(None)
+    _native.judge_capture(device, handle)
+
+
 def _outside_regions(register: Callable[..., None]) -> Callable[..., None]:
     """A generator's state is written before each replay of any graph: it sleeps with no region."""
 
@@ -278,6 +308,8 @@ class _Calls:
         """Forgets the captures under way when the process ends, before their graph objects go."""
         for begun in list(self.under_way.values()):
             self.dropped(begun)
+        # The last ones that the program began without PyTorch: no request follows.
+        _native.notice_ends()
 
     def registers(self) -> bool:
         """Whether a capture is under way in which a library may register memory."""

@@ -71,31 +71,36 @@ def install(patches: Patches) -> None:
 
 def memory_stats_as_nested_dict(device: "Device" = None) -> dict[str, Any]:
     """`torch.cuda.memory_stats_as_nested_dict`, with a device's regions under "regions" if there are any:
-    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`.
+    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`. "unjudged_captures" is how many captures ended
+    whose graphs the checker has not examined.
     """
     figures: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict(device)
-    regions = _regions(device) if figures else {}
-    return {**figures, "regions": regions} if regions else figures
+    return {**figures, **_own(device)} if figures else figures
 
 
 def memory_stats(device: "Device" = None) -> dict[str, Any]:
-    """`torch.cuda.memory_stats`, with figures of a device's regions, such as "regions.weights.asleep_bytes"."""
+    """`torch.cuda.memory_stats`, with "unjudged_captures", and figures of a device's regions, such as
+    "regions.weights.asleep_bytes".
+    """
     figures: dict[str, Any] = torch.cuda.memory_stats(device)
-    for tag, row in (_regions(device) if figures else {}).items():
+    own = _own(device) if figures else {}
+    for tag, row in own.pop("regions", {}).items():
         for name, size in row.items():
             figures[f"regions.{tag}.{name}"] = size
-    return figures
+    return {**figures, **own}
 
 
-def _regions(device: "Device") -> dict[str, dict[str, int]]:
-    """The figures of regions that PyTorch's own lack: the plug-in's have them."""
+def _own(device: "Device") -> dict[str, Any]:
+    """The figures that PyTorch's own lack: the plug-in's have them."""
     from regraph.torch.enabling import backend  # It installs this file's patches.
 
     if backend() != "native":
         return {}
+    index = _get_device_index(device, optional=True)
+    own: dict[str, Any] = {"unjudged_captures": _native.statistics(index)["unjudged_captures"]}
     names = ("awake_bytes", "asleep_bytes", "host_bytes")
-    rows = _native.regions(_get_device_index(device, optional=True))
-    return {row["tag"]: {name: row[name] for name in names} for row in rows}
+    regions = {row["tag"]: {name: row[name] for name in names} for row in _native.regions(index)}
+    return {**own, "regions": regions} if regions else own
 
 
 def get_per_process_memory_fraction(device: "Device" = None) -> float:

@@ -34,6 +34,10 @@ class Capture(NamedTuple):
     """With how many mappings that would be 15 percent: a value for the setting `plan_max_mappings` with which the
     same capture may take more memory. `None` where it is no more; 0 where planning alone takes longer."""
 
+    verified: bool = False
+    """Whether the checker has examined its graph. It has not with `check=False`, and where the program began the
+    capture without PyTorch and did not call `judge_capture`."""
+
     @property
     def ratio(self) -> float | None:
         """How many times the least memory its pool held; `None` where that is not known."""

@@ -1,6 +1,9 @@
 """Programs that capture graphs."""
 
+import ctypes
+import os
 import threading
+from pathlib import Path
 
 import torch
 from common import MIB, enable, expect, main, model
@@ -245,6 +248,59 @@ def captures_of_native_code(folder):
         assert torch.equal(output, static + 8)
 
 
+def captures_begun_without_pytorch(folder):
+    """Captures by the driver's own calls work. The checker judges them where the program says when they end."""
+    enable()
+    driver = ctypes.CDLL("libcuda.so.1")
+    stream = torch.cuda.Stream()
+    handle = ctypes.c_void_p(stream.cuda_stream)
+
+    def call(name, *arguments):
+        code = getattr(driver, name)(*arguments)
+        assert code == 0, (name, code)
+
+    def capture(judged):
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+        with torch.cuda.stream(stream):
+            call("cuStreamBeginCapture_v2", handle, 2)  # Relaxed.
+            output = static
+            for _ in range(8):
+                output = output + 1
+            if judged:
+                regraph.torch.judge_capture()
+            call("cuStreamEndCapture", handle, ctypes.byref(graph))
+        call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        return executable, output
+
+    def unjudged():
+        torch.ones(1, device="cuda")  # A request outside captures: the end of one is noticed.
+        return regraph.torch.memory_stats()["unjudged_captures"]
+
+    static = torch.ones(MIB, device="cuda")
+    static + 1  # Its kernel is loaded now.
+    torch.cuda.synchronize()
+    errors, told = os.dup(2), Path(folder) / "told"
+    with told.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            captured = [capture(False)]
+            assert unjudged() == 1
+            captured.append(capture(True))
+            assert unjudged() == 1
+        finally:
+            os.dup2(errors, 2)
+    text = told.read_text()
+    assert text.count("has ended, and its graph was not judged") == 1, text
+    print(text.strip())
+    assert [report.verified for report in regraph.torch.captures(0)] == [False, True]
+    for executable, output in captured:
+        for _ in range(2):
+            call("cuGraphLaunch", executable, handle)
+        stream.synchronize()
+        assert torch.equal(output, static + 8)
+    expect(regraph.torch.Error, lambda: regraph.torch.judge_capture(stream), "captur")
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
@@ -258,6 +314,7 @@ PROGRAMS = {
         backward_in_capture,
         others_go_on,
         captures_of_native_code,
+        captures_begun_without_pytorch,
     )
 }
 
