@@ -1,7 +1,9 @@
 // What only C++ can say: exceptions that PyTorch's Python bindings understand, and filters that
 // arrive as std::function. Built without PyTorch's headers, so that one library serves every version;
 // what it needs of PyTorch it finds by name at run time.
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include <string>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -102,6 +105,43 @@ std::size_t table_size(const void* address) {
   return static_cast<const ElfW(Sym)*>(entry)->st_size;
 }
 
+// The name of a virtual function of a class, without its scope and arguments; empty where the loader knows no function
+// that begins at the address.
+std::string member_name(const void* function) {
+  Dl_info info;
+  if (dladdr(function, &info) == 0 || info.dli_saddr != function || info.dli_sname == nullptr) return {};
+  // Behind "_ZN" come the names of the scopes and of the function, each with its length, then its arguments.
+  const char* at = info.dli_sname;
+  if (std::strncmp(at, "_ZN", 3) != 0) return {};
+  at += 3;
+  while (std::strchr("rVKRO", *at) != nullptr && *at != '\0') ++at;
+  std::string name;
+  for (;;) {
+    // A mark such as "B5cxx11" belongs to the name before it.
+    const bool mark = *at == 'B';
+    char* rest = nullptr;
+    const unsigned long length = std::strtoul(mark ? at + 1 : at, &rest, 10);
+    if (length == 0 || std::strlen(rest) < length) return name;
+    if (!mark) name.assign(rest, length);
+    at = rest + length;
+  }
+}
+
+// Whether two tables of virtual functions name the same functions in the same order, as far as both name them. An entry
+// that a table has twice says nothing: the linker may have found that two functions do the same.
+bool same_order(const void* const* ours, const void* const* theirs, std::size_t count) {
+  std::vector<std::string> known;
+  for (std::size_t row = 0; row < count; ++row) known.push_back(member_name(ours[row]));
+  for (std::size_t row = 0; row < count; ++row) {
+    const std::string name = member_name(theirs[row]);
+    const bool once = std::count(theirs, theirs + count, theirs[row]) == 1 &&
+                      std::count(ours, ours + count, ours[row]) == 1;
+    const bool member = std::find(known.begin(), known.end(), name) != known.end();
+    if (once && member && !name.empty() && !known[row].empty() && name != known[row]) return false;
+  }
+  return true;
+}
+
 using Filter = std::function<bool(void*)>;
 
 }  // namespace
@@ -151,10 +191,16 @@ const char* regraph_shim_path() {
 }
 
 // Whether a class of allocators with this table of virtual functions is of the kind that the loaded
-// PyTorch has. Its class for plug-ins adds no virtual functions either, so its table is as long.
+// PyTorch has. Its class for plug-ins adds no virtual functions either, so its table is as long, and has the same
+// functions in the same order.
 bool regraph_shim_is_allocator(const void* table) {
   const void* theirs =
       find("_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
-  return theirs != nullptr && table_size(table) != 0 && table_size(table) == table_size(theirs);
+  const std::size_t size = table_size(table);
+  if (theirs == nullptr || size == 0 || size != table_size(theirs)) return false;
+  // Objects point behind the offset and the type that a table begins with.
+  const std::size_t count = size / sizeof(void*) - 2;
+  return same_order(static_cast<const void* const*>(table),
+                    static_cast<const void* const*>(theirs) + 2, count);
 }
 }

@@ -58,7 +58,9 @@ def test_a_build_of_ones_own_has_a_version(monkeypatch):
 def test_without_a_compiler_there_is_none(cache, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(cache))
-    with pytest.raises(door.Unavailable, match="no C\\+\\+ compiler: install g\\+\\+|CUDA_HOME|headers"):
+    with pytest.raises(
+        door.Unavailable, match="no C\\+\\+ compiler: install g\\+\\+|CUDA_HOME|headers"
+    ):
         door.load()
 
 
@@ -98,33 +100,63 @@ def test_a_class_that_looks_different_is_refused(cache, native):
         native._answer("is_allocator_class", True)
 
 
-@needs_compiler
-def test_graph_objects_begin_as_it_is_said(tmp_path):
-    """The library reads a graph object without the headers of its class."""
-    source = tmp_path / "layout.cpp"
-    members = {"graph": "graph_", "executable": "graph_exec_", "capture": "capture_id_"}
-    checks = "".join(
-        f"    static_assert(offsetof(Open, {theirs}) == offsetof(regraph::GraphObject, {ours}));\n"
-        f"    static_assert(sizeof({theirs}) == sizeof(regraph::GraphObject::{ours}));\n"
-        for ours, theirs in members.items()
+MEMBERS = "virtual int {}(int); virtual int {}(int); virtual int {}(int);"
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("first", "second", "third"), True),
+        # As long, and with the same functions.
+        (("second", "first", "third"), False),
+        # A function that PyTorch's class lacks stands where one of its own is, and says nothing.
+        (("first", "other", "third"), True),
+    ],
+)
+def test_a_class_whose_functions_come_in_another_order_is_refused(tmp_path, names, taken):
+    """In a process of its own, with a library that is named as PyTorch's."""
+
+    def compiled(name, text, *more):
+        source = tmp_path / f"{name}.cpp"
+        source.write_text(text)
+        path = tmp_path / f"{name}.so"
+        command = ["c++", "-std=c++17", "-shared", "-fPIC", str(source), *more, "-o", str(path)]
+        subprocess.run([*command, f"-Wl,-soname,{name}.so"], check=True)
+        return path
+
+    def class_of(name, members):
+        bodies = (
+            f"int {name}::{member}(int x) {{ return x + {row}; }}"
+            for row, member in enumerate(members)
+        )
+        return f"struct {name} {{ {MEMBERS.format(*members)} }}; " + " ".join(bodies)
+
+    kind = "CUDAPluggableAllocator"
+    body = class_of(kind, ("first", "second", "third"))
+    theirs = compiled("libtorch_cuda", f"namespace torch::cuda::{kind} {{ {body} }}")
+    ours = compiled(
+        "ours",
+        class_of("Ours", names) + ' extern "C" const void* table() '
+        "{ Ours object; return *reinterpret_cast<const void* const*>(&object); }",
     )
-    source.write_text(
-        "#include <ATen/cuda/CUDAGraph.h>\n"
-        f'#include "{door.SOURCES / "graphs.h"}"\n'
-        "struct Open : at::cuda::CUDAGraph {\n"
-        f"  void check() {{\n{checks}  }}\n"
-        "};\n"
+    shim = compiled(
+        "shim",
+        "#include <cstdint>\n"
+        'extern "C" void regraph_hook_begin_pool(int, std::uint64_t, std::uint64_t, void*, '
+        "const void*, void* (*)(const void*, std::uint64_t)) {}\n",
+        str(Path(__file__).parent.parent / "src" / "shim.cpp"),
+        "-ldl",
     )
-    headers = Path(torch.__file__).parent / "include"
-    cuda = next(door._cuda_headers(), None)
-    if not (headers / "ATen").is_dir() or cuda is None:
-        pytest.skip("needs all headers of PyTorch and those of CUDA")
-    standard = "c++20" if door.minor_version() >= (2, 14) else "c++17"
-    command = ["c++", f"-std={standard}", "-fsyntax-only", "-Wno-invalid-offsetof"]
-    for folder in (headers, headers / "torch/csrc/api/include", cuda):
-        command += ["-isystem", str(folder)]
-    done = subprocess.run([*command, str(source)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    program = (
+        "import ctypes\n"
+        f"theirs, ours, shim = (ctypes.CDLL(path) for path in {[str(theirs), str(ours), str(shim)]})\n"
+        "ours.table.restype = ctypes.c_void_p\n"
+        "shim.regraph_shim_is_allocator.restype = ctypes.c_bool\n"
+        "print(shim.regraph_shim_is_allocator(ctypes.c_void_p(ours.table())))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [str(taken)], done.stderr
 
 
 @needs_compiler
