@@ -126,3 +126,11 @@ pub enum Flaw {
     /// A capture that is judged by a thread of its own is accepted before the thread has judged it.
     Verdict,
 }
+
+/// Whether a rule is the one to leave out. Programs that can leave rules out contain the text, so that one
+/// can tell.
+#[cfg(all(feature = "flaws", debug_assertions))]
+pub(super) fn is_left_out(chosen: Option<Flaw>, rule: Flaw) -> bool {
+    std::hint::black_box("this program can leave safety rules out");
+    chosen == Some(rule)
+}

@@ -7,7 +7,7 @@ use crate::common::MIB;
 use regraph::driver::{
     CaptureId, CaptureMode, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, CaptureReport, Config, Engine, Error, Flaw, PoolConfig, PoolId};
+use regraph::engine::{Block, CaptureReport, Config, Engine, Error, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph::settings::{PlanChoice, PlanShare, Reuse, Settings};
 use regraph_sim::{SimConfig, SimDriver};
@@ -301,8 +301,10 @@ fn a_set_back_stream_keeps_its_pages() {
 
 /// The checker judges bytes of memory: an engine whose plans put pages together that are in use in the same bytes
 /// is found out, and so is one that mixes up which memory lies where.
+#[cfg(debug_assertions)]
 #[test]
 fn wrong_plans_are_refused() {
+    use regraph::engine::Flaw;
     for flaw in [Flaw::JointPages, Flaw::SwappedPieces] {
         let bench = Bench::new(Config::default().flaw(Some(flaw)), PlanShare::Bytes);
         let capture = bench.begin();

@@ -7,7 +7,7 @@ use regraph::driver::{
     CaptureId, CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{
-    Block, CaptureReport, Config, Engine, Error, Flaw, PlanReport, PoolConfig, PoolId,
+    Block, CaptureReport, Config, Engine, Error, PlanReport, PoolConfig, PoolId,
 };
 use regraph::plan::Options;
 use regraph::settings::{Programmatic, Reuse};
@@ -400,8 +400,10 @@ fn an_unused_block_leaves_its_place_as_it_found_it() {
 
 /// What lay in the pool before is in the record, though that began late: an engine that hands it out
 /// too early is found out.
+#[cfg(debug_assertions)]
 #[test]
 fn a_late_record_knows_what_stands_in_the_pool() {
+    use regraph::engine::Flaw;
     for early in [false, true] {
         let config = PoolConfig::default();
         let config = if early { config.plan(Options::default()) } else { config };

@@ -850,6 +850,7 @@ proptest! {
 }
 
 /// Random trees until eager work finds its memory overwritten by a graph that was restored before.
+#[cfg(debug_assertions)]
 #[test]
 fn a_search_finds_what_a_restoration_keeps_for_graphs() {
     let mut runner = TestRunner::deterministic();

@@ -260,6 +260,7 @@ fn a_refusal_leaves_nothing_of_a_graph() {
 
 /// An engine that does not wait for the verdict accepts what [`the_verdict_is_that_of_one_step`] expects
 /// to be refused.
+#[cfg(debug_assertions)]
 #[test]
 fn an_engine_that_does_not_wait_is_caught() {
     use regraph::engine::Flaw;

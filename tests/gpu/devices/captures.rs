@@ -2,7 +2,7 @@
 
 use regraph::devices::Error;
 use regraph::driver::{CaptureMode, Dependency, Driver, HostApi};
-use regraph::engine::{self, Config, Flaw};
+use regraph::engine::{self, Config};
 use regraph_tagged::Program;
 
 use super::{tagged, two, two_with};
@@ -148,8 +148,10 @@ fn the_second_devices_refusal_is_everybodys() {
     refused(1);
 }
 
+#[cfg(debug_assertions)]
 #[test]
 fn a_checker_sees_what_its_engine_got_wrong_with_the_other_devices_streams() {
+    use regraph::engine::Flaw;
     for lame in 0..2 {
         let flawed = |device| {
             let flaw = (device == lame).then_some(Flaw::ForeignMarkers);

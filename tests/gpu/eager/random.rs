@@ -84,6 +84,10 @@ fn threads_keep_their_tags<P: Device>(driver: &Arc<P>) {
 /// Shows that the tests above test something. The programs run without a limit: without its rules
 /// the engine would give memory back that kernels use, and that ends a device's context.
 fn a_rule_left_out_shows<P: Device>(driver: &Arc<P>) {
+    if cfg!(not(debug_assertions)) {
+        println!("not tried: only builds with debug assertions can leave rules out");
+        return;
+    }
     for flaw in [Flaw::StreamOrder, Flaw::Events] {
         let shape = Shape { flaw: Some(flaw), ..Shape::default() };
         let wrong = (0..32).map(|seed| run(driver, seed, shape).wrong).find(|&wrong| wrong > 0);
