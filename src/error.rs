@@ -144,6 +144,26 @@ pub enum Error {
         /// The pool.
         pool: PoolLabel,
     },
+    /// Others have memory of the pool ([`Engine::keep_exported`](crate::engine::Engine::keep_exported)), which must stay
+    /// behind its addresses.
+    #[error(
+        "{call}: others have memory of {pool} by handles that they exported, and would be left with the old memory; it \
+         can go when its blocks are freed and its graphs are destroyed"
+    )]
+    PoolExported {
+        /// The call.
+        call: &'static str,
+        /// The pool.
+        pool: PoolLabel,
+    },
+    /// Memory cannot stay behind its addresses, for others that are to have it.
+    #[error("keep_exported: the memory at {address:#x} cannot stay there: {why}")]
+    NotKept {
+        /// Where.
+        address: u64,
+        /// Why.
+        why: WhyNotShared,
+    },
     /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
     /// there is none behind some of its addresses.
     #[error("{call}: {pool} is suspended, or short of memory; resume it first ({remedy})")]

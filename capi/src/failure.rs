@@ -145,7 +145,9 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::PoolInUse { .. } => code::REGRAPH_ERROR_POOL_IN_USE,
         Error::PoolBusy { .. } => code::REGRAPH_ERROR_POOL_BUSY,
         Error::PoolHasBlocks { .. } => code::REGRAPH_ERROR_POOL_HAS_BLOCKS,
-        Error::CannotSuspend { .. } => code::REGRAPH_ERROR_CANNOT_SUSPEND,
+        Error::CannotSuspend { .. } | Error::PoolExported { .. } => {
+            code::REGRAPH_ERROR_CANNOT_SUSPEND
+        }
         Error::CompactionRefused { .. } => code::REGRAPH_ERROR_COMPACTION_REFUSED,
         Error::PoolSuspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
         Error::ResumeOutOfMemory(_) => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,

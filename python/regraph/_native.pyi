@@ -200,6 +200,7 @@ def region_tags() -> list[str]:
 def regions(device: int) -> list[dict[str, Any]]:
     """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes."""
 
+def keep_exported(address: int, bytes: int) -> bool: ...
 def read_kept(address: int, offset: int, bytes: int, to: int) -> bool:
     """Copies what the host keeps of a part of the block at an address while its region sleeps.
 

@@ -108,6 +108,7 @@ fn is_allocator_class(table: usize) -> bool {
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     regraph::log_to_stderr();
     module.add_function(wrap_pyfunction!(start, module)?)?;
+    module.add_function(wrap_pyfunction!(sharing::keep_exported, module)?)?;
     module.add_function(wrap_pyfunction!(change_settings, module)?)?;
     module.add_function(wrap_pyfunction!(memory_sleeps, module)?)?;
     module.add_function(wrap_pyfunction!(library_path, module)?)?;

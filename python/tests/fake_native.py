@@ -271,6 +271,7 @@ class FakeNative(types.ModuleType):
         self._answer("regions", [])
         self._answer("region_host_bytes", 3)
         self._answer("free_region_host", 2)
+        self._answer("keep_exported", True)
         self._answer("snapshot", json.dumps(snapshot()))
         self._answer("explain", [])
         self._answer("pools", [])

@@ -60,7 +60,8 @@ impl State {
     pub(super) fn keep_piece(&mut self, heap: u32, range: RangeId) {
         if self.pools.find_heap(heap).is_some_and(|heap| heap.premapped() > 0) {
             self.touch(heap);
-            self.pools.heap_mut(heap).keep_premapped(Some(range));
+            let heap = self.pools.heap_mut(heap);
+            heap.keep_premapped(Some(heap.extent(range)));
         }
     }
 }

@@ -77,6 +77,23 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| locked.share(block, mine))
     }
 
+    /// Says that others have the memory behind `bytes` bytes from `address` on, by handles that the engine did not make
+    /// (`cuMemRetainAllocationHandle`, which libraries call to export it), and that it must stay there: what a graph
+    /// wrote to these addresses would not reach the others in memory that has come in its place. Whole pieces stay.
+    /// Returns whether the address is one of this engine's.
+    ///
+    /// From now on calls that would exchange the memory are refused with [`Error::PoolExported`]: sleeping, and
+    /// suspension of its pool. What lies there may be handed out and lent as before, in the same memory; others' work is not
+    /// seen ([`Engine::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
+    /// then.
+    ///
+    /// # Errors
+    /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
+    /// [`Engine::compact_pool`], or where there is none now; [`Error::ZeroBytes`].
+    pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
+        self.change(|locked| locked.keep_exported((address, bytes)))
+    }
+
     /// Maps memory that another process has exported, one piece behind the other; each has its size in
     /// bytes. Returns where. Devices that this one's memory is open to may touch it too. It is in
     /// no figure and under no limit, and stays mapped until [`Engine::close_import`], beyond the engine's end.
@@ -146,6 +163,29 @@ impl<D: Driver> Locked<'_, D> {
             Unshared::Absent => not_shared(WhyNotShared::Suspended),
             Unshared::Refused(error) => error.into(),
         })
+    }
+
+    fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> Result<bool, Error> {
+        if bytes == 0 {
+            return Err(Error::ZeroBytes { call: "keep_exported" });
+        }
+        let not_kept = |why| Error::NotKept { address, why };
+        let pools = &self.state.pools;
+        if pools.iter_planned().any(|heap| heap.owns(address)) {
+            return Err(not_kept(WhyNotShared::Planned));
+        }
+        let mut heaps = pools.heaps_of(None).into_iter();
+        let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {
+            return Ok(false);
+        };
+        // Its piece stays as it is from now on, which may show in the figures.
+        self.state.touch(heap);
+        if address.checked_add(bytes).is_none()
+            || !self.state.pools.heap_mut(heap).keep_exported((address, bytes))
+        {
+            return Err(not_kept(WhyNotShared::Suspended));
+        }
+        Ok(true)
     }
 
     fn open_to(&mut self, device: u32) -> Result<(), Error> {

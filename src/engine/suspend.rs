@@ -19,7 +19,7 @@ use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
-use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
+use crate::heap::{unit, Care, Heap, Keeper, NothingKept, Presence};
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 
@@ -100,7 +100,7 @@ impl<D: Driver> Engine<D> {
     /// Costs two calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`Error::PoolOwned`]; [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`];
+    /// [`Error::PoolOwned`]; [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::PoolExported`];
     /// [`Error::UnknownPool`]. After an error of the
     /// driver's what had gone by then is gone, if anything had the pool is suspended
     /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest. A pool that is short
@@ -579,6 +579,11 @@ impl<D: Driver> Locked<'_, D> {
         let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { call, pool: self.state.pools.label(pool) });
+        }
+        let exported =
+            |&heap: &u32| self.state.pools.find_heap(heap).is_some_and(Heap::has_exported);
+        if heaps.iter().any(exported) {
+            return Err(Error::PoolExported { call, pool: self.state.pools.label(pool) });
         }
         let by = match loss {
             Loss::Kept(contents) => Some(contents.number()),

@@ -199,10 +199,9 @@ impl Heap {
         Ok(self.append(segment, missing))
     }
 
-    /// Makes premapped memory idle memory, where it belongs to the piece that a range reaches into, or
-    /// all of it. Its piece stays as it is from now on.
-    pub(crate) fn keep_premapped(&mut self, of: Option<RangeId>) {
-        let place = of.map(|id| self.extent(id));
+    /// Makes premapped memory idle memory, where it belongs to the piece that a place reaches into, by address and
+    /// size, or all of it. Its piece stays as it is from now on.
+    pub(crate) fn keep_premapped(&mut self, place: Option<(u64, u64)>) {
         for row in 0..self.segments.len() {
             let Some(segment) = self.segments[row].as_ref() else { continue };
             let Some((start, piece, _)) = segment.premapped_piece() else { continue };

@@ -5,7 +5,7 @@
 //! its last free range; pieces that are given back leave holes, which growth fills again. Without
 //! virtual memory management, or where segments are fixed, each is got whole and given back whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::range::{RangeId, SegmentId};
@@ -48,6 +48,8 @@ pub(crate) struct Segment {
     exportable: bool,
     /// Pieces that other processes were shown, by address.
     pub(super) exports: BTreeMap<u64, Arc<Export>>,
+    /// Pieces that stay behind their addresses, since others have them by handles of their own.
+    pub(super) staying: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,7 @@ impl Segment {
             given: None,
             exportable: false,
             exports: BTreeMap::new(),
+            staying: BTreeSet::new(),
         }
     }
 
@@ -229,6 +232,7 @@ impl Segment {
     pub(super) fn remove_piece(&mut self, address: u64) {
         self.pieces.remove(&address);
         self.exports.remove(&address);
+        self.staying.remove(&address);
     }
 
     /// Whether it is one allocation of the driver's.

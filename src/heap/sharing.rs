@@ -204,6 +204,22 @@ impl Segment {
         Ok(Shared::Pieces { offset: address - start, pieces })
     }
 
+    /// Has the pieces that a place lies on stay behind their addresses. False where a part of it has no piece.
+    fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
+        let first = self.pieces.range(..=address).next_back().map_or(address, |(&start, _)| start);
+        let (mut reached, mut held) = (address, Vec::new());
+        for (&at, piece) in self.pieces.range(first..address + bytes) {
+            if at > reached {
+                break;
+            }
+            held.push(at);
+            reached = at + piece.bytes;
+        }
+        let whole = reached >= address + bytes;
+        self.staying.extend(held.into_iter().filter(|_| whole));
+        whole
+    }
+
     fn grant<D: Driver + ?Sized>(&self, driver: &D) -> Result<(), DriverError> {
         self.pieces.iter().try_for_each(|(&address, piece)| driver.set_access(address, piece.bytes))
     }
@@ -220,10 +236,30 @@ impl Heap {
         if self.presence().is_shut() {
             return Err(Unshared::Absent);
         }
-        self.keep_premapped(Some(range));
         let place = self.extent(range);
+        self.keep_premapped(Some(place));
         let segment = self.ranges[range].segment;
         self.segment(segment).share(driver, place)
+    }
+
+    /// Has the memory at a place stay behind its addresses until it goes back to the driver, which it does only when
+    /// no block or graph uses it: others have it. False where there is none at a part of the place.
+    pub(crate) fn keep_exported(&mut self, place: (u64, u64)) -> bool {
+        if self.presence().is_shut() {
+            return false;
+        }
+        self.keep_premapped(Some(place));
+        let here = |segment: &&mut Segment| {
+            place.0.checked_sub(segment.address).is_some_and(|offset| offset < segment.bytes)
+        };
+        let segment = self.segments.iter_mut().flatten().find(here);
+        // Whole allocations never go from under their addresses.
+        segment.is_some_and(|segment| segment.is_allocated() || segment.keep_exported(place))
+    }
+
+    /// Whether any of its memory has to stay behind its addresses.
+    pub(crate) fn has_exported(&self) -> bool {
+        self.segments.iter().flatten().any(|segment| !segment.staying.is_empty())
     }
 
     /// Gives the devices that the driver was told of access to all that is mapped.

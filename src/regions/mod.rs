@@ -181,7 +181,7 @@ impl<D: Transfer> Regions<D> {
     ///
     /// # Errors
     /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
-    /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolHasBlocks`] (which
+    /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolExported`] (memory that must stay), [`Error::PoolHasBlocks`] (which
     /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.

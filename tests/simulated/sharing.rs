@@ -8,9 +8,11 @@ use regraph::driver::{
     Descriptor, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle,
 };
 use regraph::engine::{
-    Block, Config, Engine, Error, ImportId, PoolConfig, Shared, SharedPiece, WhyNotShared,
+    Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, Shared, SharedPiece,
+    WhyNotShared,
 };
-use regraph::settings::{PlanChoice, Settings};
+use regraph::regions::Regions;
+use regraph::settings::{PlanChoice, PlanShare, Settings};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -257,6 +259,207 @@ fn a_shared_piece_is_not_exchanged_at_the_end() {
     assert_eq!(b.driver.behind(address + offset, blocks[3].bytes), Some(before));
     assert_eq!(b.driver.used_bytes(), held);
     assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, held);
+}
+
+/// A graph with an output and a temporary block, whose memory others have got by handles of their own after its capture.
+fn graph_with_exported_memory(b: &Bench, stream: StreamHandle) -> (GraphId, Block, Block) {
+    let capture = b.begin(stream);
+    let output = b.allocate(stream);
+    let temporary = b.engine.allocate(b.pool, 24 * MIB, stream).unwrap();
+    b.launch(stream);
+    b.engine.free(temporary.id).unwrap();
+    let graph = b.driver.end_capture(stream).unwrap();
+    let report = b.engine.end_capture(capture, graph).unwrap();
+    // It was freed in the capture: what others have is named by its address.
+    assert!(b.engine.keep_exported(temporary.address, temporary.bytes).unwrap());
+    (report.graph, output, temporary)
+}
+
+fn is_exported(error: &Error) -> bool {
+    matches!(error, Error::PoolExported { .. })
+        && error.to_string().contains("graphs are destroyed")
+}
+
+#[test]
+fn what_others_have_exported_stays_behind_its_addresses() {
+    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
+    let b = bench(Config::default().settings(settings));
+    let [s, t] = b.streams();
+    let (graph, output, temporary) = graph_with_exported_memory(&b, s);
+    let behind = || b.driver.behind(temporary.address, temporary.bytes);
+    let before = behind();
+    assert!(before.is_some());
+    // Trimming.
+    b.engine.empty_cache().unwrap();
+    assert_eq!(behind(), before);
+    // Suspension, with and without blocks that are lost.
+    assert!(is_exported(&b.engine.suspend_pool(b.pool).unwrap_err()));
+    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
+    assert!(!b.engine.is_suspended(b.pool).unwrap());
+    // Lending: work outside captures is on the same memory.
+    let lent = b.engine.lend(b.pool, 16 * MIB, t, Lent::Temporary).unwrap().unwrap();
+    assert!((temporary.address..temporary.address + temporary.bytes).contains(&lent.address));
+    assert_eq!(behind(), before);
+    b.engine.free(lent.id).unwrap();
+    b.driver.synchronize().unwrap();
+    // A later capture grows the pool, and gives what it mapped ahead back.
+    let capture = b.begin(s);
+    let more: [Block; 4] = std::array::from_fn(|_| b.engine.allocate(b.pool, 24 * MIB, s).unwrap());
+    b.launch(s);
+    more.iter().for_each(|block| b.engine.free(block.id).unwrap());
+    let later = b.driver.end_capture(s).unwrap();
+    let later = b.engine.end_capture(capture, later).unwrap().graph;
+    assert_eq!(behind(), before);
+    // Compaction has nothing to move here.
+    assert_eq!(b.engine.compact_pool(b.pool).unwrap(), 0);
+    assert_eq!(behind(), before);
+    // When no block and no graph uses it, it goes, and is forgotten.
+    b.engine.free(output.id).unwrap();
+    for graph in [graph, later] {
+        b.engine.release_graph(graph).unwrap();
+    }
+    b.driver.synchronize().unwrap();
+    b.engine.empty_cache().unwrap();
+    assert_eq!(behind(), None);
+    let block = b.allocate(s);
+    b.engine.free(block.id).unwrap();
+    b.driver.synchronize().unwrap();
+    assert!(b.engine.suspend_pool(b.pool).unwrap() > 0);
+}
+
+#[test]
+fn a_piece_that_is_exported_in_a_capture_is_not_exchanged_at_its_end() {
+    let settings = Settings::default().exportable(true).growth_step_bytes(Some(64 * MIB));
+    let run = |exported: bool| {
+        let b = bench(Config::default().settings(settings.clone()));
+        let [s] = b.streams();
+        let capture = b.begin(s);
+        let blocks: [Block; 4] = std::array::from_fn(|_| {
+            let block = b.engine.allocate(b.pool, 8 * MIB, s).unwrap();
+            b.launch(s);
+            block
+        });
+        let last = blocks[3].address;
+        let before = b.driver.behind(last, MIB).unwrap();
+        assert!(!exported || b.engine.keep_exported(last, 1).unwrap());
+        let graph = b.driver.end_capture(s).unwrap();
+        b.engine.end_capture(capture, graph).unwrap();
+        b.driver.behind(last, MIB) == Some(before)
+    };
+    assert_eq!([true, false].map(run), [true, false]);
+}
+
+/// A call for several regions moves none where one of them has such memory; `wake` then has nothing to do.
+#[test]
+fn regions_with_exported_memory_do_not_sleep() {
+    let b = bench(exportable());
+    let engine = Arc::new(Engine::new(b.driver.clone(), exportable()));
+    let regions = Regions::new(&engine);
+    let [weights, graphs] = ["weights", "graphs"].map(|tag| {
+        let pool = engine.create_pool(PoolConfig::default().tag(tag));
+        engine.allocate(pool, 4 * MIB, b.streams::<1>()[0]).unwrap()
+    });
+    assert!(engine.keep_exported(graphs.address, graphs.bytes).unwrap());
+    let behind = || [weights, graphs].map(|block| b.driver.behind(block.address, block.bytes));
+    let before = behind();
+    for slept in [regions.sleep(None), regions.sleep(Some(&["graphs"])), regions.try_sleep(None)] {
+        let error = slept.unwrap_err();
+        assert!(is_exported(&error) && error.to_string().contains("\"graphs\""), "{error}");
+    }
+    assert_eq!(regions.wake(None).unwrap(), 0);
+    assert_eq!(behind(), before);
+    assert!(regions.sleep(Some(&["weights"])).unwrap() > 0);
+    // What sleeps has no memory that others could have.
+    let error = engine.keep_exported(weights.address, weights.bytes).unwrap_err();
+    assert!(matches!(error, Error::NotKept { why: WhyNotShared::Suspended, .. }), "{error}");
+    assert!(regions.wake(None).unwrap() > 0);
+    assert_eq!(behind()[1], before[1]);
+}
+
+/// The documented exception: a block that the engine itself has shared may sleep. Others keep the old memory, and what
+/// comes is another, with what the block held.
+#[test]
+fn shared_blocks_sleep_and_others_keep_the_old_memory() {
+    let b = bench(exportable());
+    let engine = Arc::new(Engine::new(b.driver.clone(), exportable()));
+    let regions = Regions::new(&engine);
+    let [s] = b.streams();
+    let pool = engine.create_pool(PoolConfig::default().tag("weights"));
+    let block = engine.allocate(pool, 4 * MIB, s).unwrap();
+    write(&b, s, (block.address, block.bytes), 7);
+    let Shared::Pieces { offset, pieces } = engine.share(block.id).unwrap() else { panic!() };
+    let theirs = other(&b);
+    let (_, address) = import(&theirs, &sent(&pieces)).unwrap();
+    drop(pieces);
+    let there = (address + offset, block.bytes);
+    regions.sleep(None).unwrap();
+    assert!(holds(&b, there, 7), "the old memory");
+    regions.wake(None).unwrap();
+    assert!(holds(&b, (block.address, block.bytes), 7), "what it held");
+    write(&b, s, (block.address, block.bytes), 8);
+    assert!(holds(&b, there, 7), "which others do not see any more");
+}
+
+/// Memory that comes at a capture's end, by pages or with pages at two addresses, is exchanged by later captures, so it
+/// is not promised to others.
+#[test]
+fn planned_memory_is_not_kept_for_others() {
+    for share in [PlanShare::Pages, PlanShare::Bytes] {
+        let settings = Settings::default().exportable(true);
+        let settings = settings.plan(PlanChoice::Exact).plan_share(share);
+        let b = bench(Config::default().settings(settings));
+        let [s] = b.streams();
+        let capture = b.begin(s);
+        let block = b.allocate(s);
+        b.launch(s);
+        let refused = || {
+            let error = b.engine.keep_exported(block.address, block.bytes).unwrap_err();
+            assert!(matches!(error, Error::NotKept { why: WhyNotShared::Planned, .. }));
+            assert!(error.to_string().contains("plan:none"), "{error}");
+        };
+        refused();
+        let graph = b.driver.end_capture(s).unwrap();
+        b.engine.end_capture(capture, graph).unwrap();
+        refused();
+        b.driver.synchronize().unwrap();
+        assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+    }
+}
+
+/// The arena of learned and repeated captures is memory as any other.
+#[test]
+fn the_arena_of_a_layout_stays() {
+    let settings = Settings::default().exportable(true).plan(PlanChoice::Learned);
+    let b = bench(Config::default().settings(settings));
+    let [s] = b.streams();
+    let (_, _, temporary) = graph_with_exported_memory(&b, s);
+    let before = b.driver.behind(temporary.address, temporary.bytes);
+    let (_, _, again) = graph_with_exported_memory(&b, s);
+    assert_eq!(b.driver.behind(temporary.address, temporary.bytes), before);
+    assert!(b.driver.behind(again.address, again.bytes).is_some());
+    assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
+}
+
+#[test]
+fn only_memory_that_is_there_is_kept_for_others() {
+    let b = bench(exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    assert!(!b.engine.keep_exported(64, 1).unwrap(), "others' memory");
+    assert!(matches!(b.engine.keep_exported(block.address, 0), Err(Error::ZeroBytes { .. })));
+    for bytes in [u64::MAX, u64::MAX - block.address, 1 << 40] {
+        let error = b.engine.keep_exported(block.address, bytes).unwrap_err();
+        assert!(matches!(error, Error::NotKept { .. }), "{error}");
+    }
+    // Nothing was noted.
+    b.driver.synchronize().unwrap();
+    assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+    // Whole allocations never move.
+    let plain = SimConfig { total_bytes: 256 * MIB, support: MemorySupport::Allocated };
+    let b = bench_on(plain, exportable());
+    let [s] = b.streams();
+    let block = b.allocate(s);
+    assert!(b.engine.keep_exported(block.address, block.bytes).unwrap());
 }
 
 #[test]

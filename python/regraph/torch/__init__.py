@@ -20,6 +20,7 @@ from regraph.torch.enabling import backend, enable, is_enabled
 from regraph.torch.errors import Error, OutOfMemory, Refused
 from regraph.torch.estimating import Estimate, estimate
 from regraph.torch.explaining import explain
+from regraph.torch.exporting import keep_exported
 from regraph.torch.figures import (
     get_per_process_memory_fraction,
     max_memory_allocated,
@@ -88,6 +89,7 @@ __all__ = [
     "is_asleep",
     "is_enabled",
     "judge_capture",
+    "keep_exported",
     "learn",
     "lent_bytes",
     "max_memory_allocated",

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regraph import _native
+from regraph.torch import exporting
 from regraph.torch.errors import Error
 from regraph.torch.patches import Patches
 from regraph.torch.registering import GRAPHS, Marks, Registering
@@ -192,6 +193,8 @@ class _Calls:
             if is_capturing():
                 # PyTorch's own error comes too late: the graph's destructor then aborts.
                 raise Error("The current stream is capturing already; end that capture first.")
+            # Before what is captured can be exported.
+            exporting.watch()
             device = current_device()
             stream = current_stream(device)
             alone = self.is_alone()

@@ -1,8 +1,15 @@
 """Programs that share tensors between processes, and memory between devices."""
 
+import ctypes
+import gc
+from multiprocessing import reduction
+
 import torch
 import torch.multiprocessing
 from common import MIB, enable, expect, main
+
+import regraph.torch
+from regraph.torch import exporting
 
 SPAWN = torch.multiprocessing.get_context("spawn")
 # Seconds that a process waits for the other one.
@@ -186,6 +193,132 @@ def copies_between_devices(folder):
         assert torch.equal(there.cpu(), here.cpu())
 
 
+class Handles:
+    """The driver's calls for memory by handles, as a library makes them that knows nothing of regraph."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+
+    def call(self, name, *arguments):
+        result = getattr(self.driver, name)(*arguments)
+        assert result == 0, (name, result)
+
+    def piece(self, address):
+        """Where the mapping begins that an address lies in, and its size."""
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        self.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address))
+        return base.value, size.value
+
+    def export(self, address):
+        """A descriptor of the memory behind an address; told to regraph, unless it sees it by itself."""
+        try:
+            from cuda.bindings import driver
+        except ImportError:
+            assert regraph._native.keep_exported(address, 1)
+            handle, descriptor = ctypes.c_uint64(), ctypes.c_int(-1)
+            self.call("cuMemRetainAllocationHandle", ctypes.byref(handle), ctypes.c_void_p(address))
+            self.call("cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, 1, ctypes.c_uint64(0))
+            self.call("cuMemRelease", handle)
+            return descriptor.value
+        # As SGLang's custom all-reduce does; imported before the capture in its programs.
+        exporting.watch()
+        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        error, handle = driver.cuMemRetainAllocationHandle(address)
+        assert int(error) == 0, error
+        error, descriptor = driver.cuMemExportToShareableHandle(handle, kind, 0)
+        assert int(error) == 0, error
+        driver.cuMemRelease(handle)
+        return int(descriptor)
+
+    def map(self, descriptor, size, device):
+        """Maps the memory of a descriptor; returns where."""
+        handle, place = ctypes.c_uint64(), ctypes.c_uint64()
+        self.call("cuMemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(descriptor), 1)
+        zero, length = ctypes.c_uint64(0), ctypes.c_size_t(size)
+        self.call("cuMemAddressReserve", ctypes.byref(place), length, ctypes.c_size_t(0), zero, zero)
+        self.call("cuMemMap", place, length, ctypes.c_size_t(0), handle, zero)
+        # The device's memory, for reading and writing by it.
+        access = (ctypes.c_int * 3)(1, device, 3)
+        self.call("cuMemSetAccess", place, length, access, ctypes.c_size_t(1))
+        self.call("cuMemRelease", handle)
+        return place.value
+
+    def read(self, place):
+        """A float at an address of the device."""
+        value = ctypes.c_float()
+        self.call("cuMemcpyDtoH_v2", ctypes.byref(value), ctypes.c_uint64(place), ctypes.c_size_t(4))
+        return value.value
+
+    def close(self, place, size):
+        self.call("cuMemUnmap", ctypes.c_uint64(place), ctypes.c_size_t(size))
+        self.call("cuMemAddressFree", ctypes.c_uint64(place), ctypes.c_size_t(size))
+
+
+def _peer(given, back, pipe):
+    """Maps what it is sent, and answers with what it finds where it is asked."""
+    torch.zeros(1, device="cuda")
+    handles, size = Handles(), given.get(timeout=PATIENCE)
+    place = handles.map(reduction.recv_handle(pipe), size, torch.cuda.current_device())
+    while (offset := given.get(timeout=PATIENCE)) is not None:
+        back.put(handles.read(place + offset))
+    handles.close(place, size)
+    back.put("closed")
+
+
+def graphs_memory_is_exported_by_handles(folder):
+    """A peer maps the memory of a buffer in a graph after its capture, and sees what each replay writes there."""
+    enable(native=True)
+    static = torch.zeros(MIB, device="cuda")
+    graph, later = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with regraph.torch.region("graphs"), torch.cuda.graph(graph):
+        buffer = static * 2
+        place = buffer.data_ptr()
+        output = buffer + 1
+        del buffer
+    handles = Handles()
+    base, size = handles.piece(place)
+    mine, theirs = SPAWN.Pipe()
+    other = Other(_peer, theirs)
+    other.to.put(size)
+    reduction.send_handle(mine, handles.export(place), other.process.pid)
+
+    def replays(number):
+        static.fill_(number)
+        graph.replay()
+        torch.cuda.synchronize()
+        for offset in (0, 4 * (MIB - 1)):
+            if place + offset < base + size:
+                other.to.put(place + offset - base)
+                assert other.get() == 2 * number
+        assert float(output[0]) == float(output[-1]) == 2 * number + 1
+
+    replays(3)
+    torch.cuda.empty_cache()
+    # Captures of the same pool, and what grows in them.
+    with regraph.torch.region("graphs"), torch.cuda.graph(later, pool=graph.pool()):
+        more = [static.repeat(number) for number in range(1, 9)]
+        total = sum(each.sum() for each in more)
+        del more
+    replays(4)
+    later.replay()
+    torch.cuda.synchronize()
+    replays(5)
+    expect(regraph.torch.Error, regraph.torch.sleep, "others have memory of")
+    replays(6)
+    other.to.put(None)
+    assert other.get() == "closed"
+    other.end()
+    # With the graphs the memory goes, and with it what was noted.
+    del output, total
+    graph.reset()
+    later.reset()
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    regraph.torch.sleep()
+    regraph.torch.wake()
+
+
 PROGRAMS = {
     function.__name__: function
     for function in (
@@ -197,6 +330,7 @@ PROGRAMS = {
         a_process_without_regraph,
         sharing_that_is_refused,
         copies_between_devices,
+        graphs_memory_is_exported_by_handles,
     )
 }
 

@@ -181,6 +181,21 @@ impl<D: Transfer> Plugin<D> {
         Ok(Shared { handle: handle.write(), offset })
     }
 
+    /// Says that others have the memory behind an address by handles that they exported themselves, and that it must
+    /// stay there. Returns whether it is memory of this process's devices. See
+    /// [`Engine::keep_exported`](engine::Engine::keep_exported).
+    ///
+    /// # Errors
+    /// [`engine::Error::NotKept`].
+    pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
+        for engine in self.engines() {
+            if engine.keep_exported(address, bytes)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Maps the memory that a handle names, for kernels of a device and those that its memory is open
     /// to. Of a handle that is open already nothing more is mapped. Each call is closed by one of
     /// [`Plugin::close_shared`].
