@@ -273,7 +273,11 @@ impl<D: Driver> Locked<'_, D> {
         let &Request { stream, requested, ref frames, .. } = request;
         // Another one than the request's, where it lends.
         let pool = self.state.pools.pool_of(heap);
-        let Placed { range, address, bytes, graphs } = placed;
+        let Placed { range, mut address, bytes, graphs } = placed;
+        if self.config.lacks(Flaw::Alias) && matches!(requester, Requester::Capture { .. }) {
+            let live = self.state.blocks.of(pool).next();
+            address = live.map_or(address, |it| self.state.pools.extent(it.heap, it.range).0);
+        }
         if self.state.pools.find_heap(heap).is_none_or(Heap::is_changed) {
             // Before the block: the history shows memory before what lies in it.
             self.state.count_changes(heap);
@@ -282,6 +286,7 @@ impl<D: Driver> Locked<'_, D> {
         let number = self.state.blocks.number();
         let mine = match requester {
             Requester::Capture { capture, stream: index, .. } => {
+                self.state.tell_met(capture, pool, (address, bytes));
                 let capture_state = self.state.capture(capture);
                 capture_state.blocks += 1;
                 capture_state.proof.hand_out(index);
@@ -309,7 +314,6 @@ impl<D: Driver> Locked<'_, D> {
         let learning = self.state.lessons.is_listening();
         let lends = borrows.is_some() && !self.config.lacks(Flaw::LentCached);
         let leased = mine.is_none() && caches && borrower.is_none() && !learning && !lends;
-        row.add_block();
         let lent = borrows.filter(|_| !self.config.lacks(Flaw::LentReturn));
         if lent.is_some() {
             row.add_lent(bytes);
@@ -333,6 +337,9 @@ impl<D: Driver> Locked<'_, D> {
             frames: frames.clone().filter(|_| !leased),
             ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
         });
+        if self.config.lacks(Flaw::Unlisted) && mine.is_none() {
+            self.state.blocks.forget_listing(id);
+        }
         if let Some(home) = mine {
             self.state.capture(home.slot).rows.grow_and_insert(id.slot as usize);
         }

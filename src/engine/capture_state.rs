@@ -1,5 +1,6 @@
 //! Captures under way, as the engine keeps them.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use fixedbitset::FixedBitSet;
@@ -61,6 +62,7 @@ pub(super) struct CaptureState {
     pub(super) age: u64,
     pub(super) proof: Capture,
     pub(super) journal: Option<Journal>,
+    told: Told,
     /// In the order in which it came to use them.
     pub(super) pools: SmallVec<[PoolId; 1]>,
     /// Behind all that the stream was given outside captures on which the host announced this one, where it
@@ -104,6 +106,16 @@ pub(super) enum CapturePhase {
     Ended,
     /// Never heard of.
     Unknown,
+}
+
+/// What a capture's record tells of the blocks that stand in its pools.
+#[derive(Debug, Default)]
+struct Told {
+    /// For each pool the number that no block had when the record began to tell of the pool: those with this one or a
+    /// higher one were told of when they came.
+    pools: SmallVec<[(PoolId, BlockNumber); 1]>,
+    /// Those that were there before, and that it has told of since.
+    since: BTreeSet<BlockNumber>,
 }
 
 /// The captures under way.
@@ -223,6 +235,21 @@ impl Captures {
         seen.max_by_key(|(_, it)| it.age).map(|(slot, _)| slot)
     }
 
+    /// Tells of a block in the journal of every capture that uses a pool, but for one.
+    pub(super) fn tell_all(
+        &mut self,
+        pool: PoolId,
+        but: Option<CaptureSlot>,
+        block: (BlockNumber, u64, u64),
+    ) {
+        for (row, it) in self.rows.iter_mut().enumerate() {
+            let Some(it) = it.as_mut().filter(|it| it.pools.contains(&pool)) else { continue };
+            if but != Some(CaptureSlot::new(row)) {
+                it.tell(pool, block);
+            }
+        }
+    }
+
     /// Writes a fact into the journal of every capture that uses a pool, but for one.
     pub(super) fn write_journals(
         &mut self,
@@ -247,6 +274,7 @@ impl CaptureState {
             age: 0,
             proof,
             journal: None,
+            told: Told::default(),
             pools: SmallVec::new(),
             expected: None,
             blocks: 0,
@@ -274,6 +302,7 @@ impl CaptureState {
             since: _,
             proof,
             journal,
+            told,
             pools,
             expected,
             blocks,
@@ -289,9 +318,13 @@ impl CaptureState {
             concurrent,
             lost,
         } = self;
-        if rows.len().max(held.capacity()).max(left.capacity()) > KEPT_BLOCKS || !proof.clear() {
+        // A bit for each row of the table of live blocks.
+        let most = (rows.len() / 64).max(held.capacity()).max(left.capacity());
+        if most > KEPT_BLOCKS || !proof.clear() {
             return false;
         }
+        told.pools.clear();
+        told.since.clear();
         rows.clear();
         held.clear();
         left.clear();
@@ -300,6 +333,23 @@ impl CaptureState {
         (*capturing_thread, *planning) = (CapturingThread::default(), Planning::default());
         (*blocks, *step, *set_backs_seen, *concurrent) = (0, 0, Moment::default(), false);
         true
+    }
+
+    /// Notes that the record, where there is one, tells of a pool's blocks from now on, and no block has this
+    /// number yet.
+    pub(super) fn tell_from(&mut self, pool: PoolId, next: BlockNumber) {
+        self.told.pools.retain(|it| it.0 != pool);
+        self.told.pools.push((pool, next));
+    }
+
+    /// Tells of a block of a pool that is not the capture's own, unless that was done.
+    pub(super) fn tell(&mut self, pool: PoolId, (block, address, bytes): (BlockNumber, u64, u64)) {
+        let Some(journal) = &mut self.journal else { return };
+        let Told { pools, since } = &mut self.told;
+        let came = pools.iter().any(|&(of, next)| of == pool && block >= next);
+        if !came && since.insert(block) {
+            journal.push(Entry::Standing { block, address, bytes });
+        }
     }
 
     /// Writes a fact into the capture's journal, where it keeps one.

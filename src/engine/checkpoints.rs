@@ -332,9 +332,6 @@ impl<D: Driver> Locked<'_, D> {
         for (id, lease) in leases {
             let Some(mut block) = self.state.blocks.end_lease(lease.row) else { continue };
             // Its stream cache counted it.
-            if let Some(pool) = self.state.pools.get_mut(pool) {
-                pool.remove_block();
-            }
             block.requested = lease.requested;
             ended.push(self.end_block(id, block));
         }
@@ -376,7 +373,6 @@ impl<D: Driver> Locked<'_, D> {
         }
         let row = self.state.pools.get_mut(pool).expect("a pool that was looked at");
         graphs |= !row.is_without_graphs();
-        row.add_block();
         let known = self.state.timelines.number(stream);
         let retired = kept.stream_number.is_none() || kept.stream_number != known;
         // All that the old stream did is over by the host's word, and a new one of its handle is another.

@@ -128,6 +128,9 @@ impl<D: Driver> Locked<'_, D> {
     fn prepare(&mut self, looked: Looked) -> Prepared {
         let Looked { slot, graph, .. } = looked;
         self.learn_from(slot);
+        for pool in self.state.capture(slot).pools.clone() {
+            self.state.journal_count(slot, pool);
+        }
         let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };
         let unbound = self.state.is_unbound(slot);
         let has_journal = self.state.capture(slot).journal.is_some();
@@ -432,14 +435,12 @@ impl<D: Driver> Locked<'_, D> {
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.end_lending();
-        let live = row.blocks();
-        let blocks = self.state.blocks.iter_mut().filter(|block| block.pool == pool);
-        for block in blocks.take(live) {
+        self.state.blocks.change_all_of(pool, |block| {
             block.graphs = false;
             (block.lent, block.adopted) = (None, false);
             if matches!(block.origin, Origin::Graph) {
                 block.origin = Origin::Past;
             }
-        }
+        });
     }
 }

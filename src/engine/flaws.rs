@@ -23,6 +23,10 @@ pub enum Flaw {
     OutsideUses,
     /// A block in use when another capture of its pool began may be reused as if it had not.
     NestedCapture,
+    /// A live block is not listed among those of its pool.
+    Unlisted,
+    /// A capture is handed out the place of a block that lives.
+    Alias,
     /// What a capture leaves behind is free for captures that were under way beside it.
     Hold,
     /// A freed block's memory from before the capture is free at once.

@@ -57,9 +57,7 @@ impl State {
     /// Takes a block that is in the tables no more out of the figures.
     #[inline]
     pub(super) fn discount(&mut self, block: &LiveBlock, config: &Config) {
-        if let Some(pool) = self.pools.get_mut(block.pool) {
-            pool.remove_block();
-        }
+        self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
         let sizes = (block.bytes, block.requested);
         self.count_out((block.pool, block.heap), sizes, config.statistics);
         if block.lent.is_some() || block.adopted && !config.lacks(Flaw::LentAdoptedWork) {
@@ -201,7 +199,9 @@ impl<D: Driver> Locked<'_, D> {
         });
         let Some((slot, mark)) = found else { return };
         if !self.config.lacks(Flaw::InputWork) && !self.state.timelines.is_reached(mark) {
-            self.poll_deferred(usize::MAX);
+            self.with_listed(block, |locked| {
+                locked.poll_deferred(usize::MAX);
+            });
             if !self.state.timelines.is_reached(mark) {
                 return;
             }
@@ -233,10 +233,21 @@ impl<D: Driver> Locked<'_, D> {
     #[cold]
     fn free_in_ruined(&mut self, mut block: LiveBlock, ruined: StreamHandle) {
         block.roll_back();
-        self.abandon_invalidated(ruined);
+        self.with_listed(&mut block, |locked| locked.abandon_invalidated(ruined));
         let pool = block.pool;
         self.free_outside(block);
         self.forget_graphs(pool);
+    }
+
+    /// Does what may let another capture begin to use a block's pool, while the block is freed: its record is to tell
+    /// of the block.
+    fn with_listed(&mut self, block: &mut LiveBlock, then: impl FnOnce(&mut Self)) {
+        let id = self.state.blocks.insert_left(block.clone());
+        then(self);
+        if let Some(changed) = self.state.blocks.remove(id) {
+            *block = changed;
+        }
+        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
     }
 
     /// Frees a block that no capture under way allocated.
@@ -264,9 +275,7 @@ impl<D: Driver> Locked<'_, D> {
         block.requested = lease.requested;
         block.frames = lease.frames;
         block.uses = lease.uses.iter().map(|&stream| Use { stream, last: None }).collect();
-        if let Some(pool) = self.state.pools.get_mut(block.pool) {
-            pool.remove_block();
-        }
+        self.state.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
         self.free_counted(block);
         Ok(())
     }

@@ -116,11 +116,12 @@ impl<D: Driver> Locked<'_, D> {
         let ordered: usize =
             heaps.iter().map(|&heap| self.state.pools.heap(heap).stream_ordered_ranges()).sum();
         let waiting = waiting + ordered + usize::from(self.state.is_settling(id));
+        let blocks = self.state.blocks.count_of(id);
         let pool = self.state.pool(id, "destroy_pool")?;
-        if pool.blocks() + pool.captures() + pool.graphs() + waiting > 0 {
+        if blocks + pool.captures() + pool.graphs() + waiting > 0 {
             return Err(Error::PoolInUse {
                 pool: pool.label(),
-                blocks: pool.blocks(),
+                blocks,
                 captures: pool.captures(),
                 graphs: pool.graphs(),
                 waiting,
@@ -136,6 +137,7 @@ impl<D: Driver> Locked<'_, D> {
             result = result.and(heap.close(self.driver));
         }
         result = result.and(planned.map_or(Ok(()), |heap| heap.close(self.driver)));
+        self.state.blocks.forget_pool(id);
         self.state.forget_figures(id);
         Ok(result?)
     }

@@ -1,5 +1,6 @@
 //! Live blocks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -7,6 +8,7 @@ use smallvec::SmallVec;
 use super::history::Frames;
 use super::lending::Lent;
 use super::names::{BlockId, PoolId, NO_CACHE};
+use super::pools::Pools;
 use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::StreamHandle;
@@ -142,7 +144,32 @@ pub(super) struct CachedBlock {
 #[derive(Debug)]
 struct Row {
     number: u64,
+    listing: Listing,
     block: Option<LiveBlock>,
+}
+
+/// Where a row stands among those of its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    /// Nowhere: it has no block, or a test has left it out.
+    Nowhere,
+    /// Among those that came last, at this place.
+    Recent(u32),
+    /// Among those by address.
+    At(u64),
+}
+
+/// The rows of a pool's live blocks: each is in one of the two lists.
+#[derive(Debug, Default)]
+struct PoolBlocks {
+    /// Those that came since a capture last began to use the pool.
+    recent: Vec<u32>,
+    /// By address: their ends and rows.
+    by_address: BTreeMap<u64, (u64, u32)>,
+    /// What they occupy in the heaps of small and large blocks, in bytes.
+    bytes: u64,
+    /// Whether two of them were found to overlap.
+    overlap: bool,
 }
 
 /// The table of live blocks.
@@ -152,12 +179,14 @@ pub(super) struct Blocks {
     engine: u32,
     rows: Vec<Row>,
     vacant: Vec<u32>,
+    /// By the rows of the pools.
+    by_pool: Vec<PoolBlocks>,
     next: u64,
 }
 
 impl Blocks {
     pub(super) fn new(engine: u32) -> Self {
-        Self { engine, rows: Vec::new(), vacant: Vec::new(), next: 0 }
+        Self { engine, rows: Vec::new(), vacant: Vec::new(), by_pool: Vec::new(), next: 0 }
     }
 
     /// A number that no block has had.
@@ -166,17 +195,131 @@ impl Blocks {
         BlockNumber(self.next - 1)
     }
 
+    /// The number that the next block will have.
+    pub(super) fn next_number(&self) -> BlockNumber {
+        BlockNumber(self.next)
+    }
+
     #[inline(always)]
     pub(super) fn insert(&mut self, block: LiveBlock) -> BlockId {
         let number = block.number.0;
         let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(Row { number, block: None });
+            self.rows.push(Row { number, listing: Listing::Nowhere, block: None });
             u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 live blocks")
         });
+        let pool = block.pool.row();
+        if self.by_pool.len() <= pool {
+            self.by_pool.resize_with(pool + 1, PoolBlocks::default);
+        }
+        let of_pool = &mut self.by_pool[pool];
         let row = &mut self.rows[slot as usize];
+        row.listing = Listing::Recent(of_pool.recent.len() as u32);
+        of_pool.recent.push(slot);
+        of_pool.bytes += listed_bytes(block.heap, block.bytes);
         row.number = number;
         row.block = Some(block);
         BlockId { engine: self.engine, cache: NO_CACHE, slot, number }
+    }
+
+    /// Takes a row whose block is gone out of the lists.
+    #[inline]
+    fn unlist(&mut self, slot: u32, pool: PoolId, listed_bytes: u64) {
+        let listing = std::mem::replace(&mut self.rows[slot as usize].listing, Listing::Nowhere);
+        let of_pool = &mut self.by_pool[pool.row()];
+        match listing {
+            Listing::Nowhere => return,
+            Listing::Recent(place) => {
+                of_pool.recent.swap_remove(place as usize);
+                if let Some(&moved) = of_pool.recent.get(place as usize) {
+                    self.rows[moved as usize].listing = listing;
+                }
+            }
+            Listing::At(address) => drop(of_pool.by_address.remove(&address)),
+        }
+        of_pool.bytes -= listed_bytes;
+    }
+
+    /// Leaves a block out of the lists: never, outside tests.
+    pub(super) fn forget_listing(&mut self, id: BlockId) {
+        let Some(&LiveBlock { pool, heap, bytes, .. }) = self.get(id) else { return };
+        self.unlist(id.slot, pool, listed_bytes(heap, bytes));
+    }
+
+    /// Forgets a pool that is gone: its row will be another's.
+    pub(super) fn forget_pool(&mut self, pool: PoolId) {
+        if let Some(of_pool) = self.by_pool.get_mut(pool.row()) {
+            *of_pool = PoolBlocks::default();
+        }
+    }
+
+    /// How many live blocks a pool has, leased ones included.
+    pub(super) fn count_of(&self, pool: PoolId) -> usize {
+        let of_pool = self.by_pool.get(pool.row());
+        of_pool.map_or(0, |it| it.recent.len() + it.by_address.len())
+    }
+
+    /// What the live blocks of a pool occupy in its heaps of small and large blocks, in bytes. The most there is
+    /// where two of them overlap.
+    pub(super) fn bytes_of(&self, pool: PoolId) -> u64 {
+        let of_pool = self.by_pool.get(pool.row());
+        of_pool.map_or(0, |it| if it.overlap { u64::MAX } else { it.bytes })
+    }
+
+    /// The rows of a pool's live blocks.
+    fn rows_of(&self, pool: PoolId) -> impl Iterator<Item = u32> + '_ {
+        let of_pool = self.by_pool.get(pool.row()).into_iter();
+        of_pool.flat_map(|it| {
+            it.by_address.values().map(|&(_, row)| row).chain(it.recent.iter().copied())
+        })
+    }
+
+    /// The live blocks of a pool.
+    pub(super) fn of(&self, pool: PoolId) -> impl Iterator<Item = &LiveBlock> {
+        self.rows_of(pool).filter_map(|row| self.rows[row as usize].block.as_ref())
+    }
+
+    /// Changes the live blocks of a pool.
+    pub(super) fn change_all_of(&mut self, pool: PoolId, change: impl Fn(&mut LiveBlock)) {
+        for row in self.rows_of(pool).collect::<Vec<u32>>() {
+            self.rows[row as usize].block.iter_mut().for_each(&change);
+        }
+    }
+
+    /// Sorts the live blocks of a pool by address, for [`Blocks::over`]; `extent` says where one lies, and what
+    /// it occupies in bytes. Costs the logarithm of their number for each that came since it was last called.
+    pub(super) fn sort(&mut self, pool: PoolId, extent: impl Fn(&LiveBlock) -> (u64, u64)) {
+        let Some(of_pool) = self.by_pool.get_mut(pool.row()) else { return };
+        let PoolBlocks { recent, by_address, overlap, .. } = of_pool;
+        for slot in std::mem::take(recent) {
+            let row = &mut self.rows[slot as usize];
+            let Some((address, bytes)) = row.block.as_ref().map(&extent) else { continue };
+            let end = address + bytes;
+            if by_address.range(..end).next_back().is_some_and(|(_, &(below, _))| below > address) {
+                // It stays where it is known of. No capture into the pool is accepted any more.
+                *overlap = true;
+                row.listing = Listing::Recent(recent.len() as u32);
+                recent.push(slot);
+                continue;
+            }
+            row.listing = Listing::At(address);
+            by_address.insert(address, (end, slot));
+        }
+    }
+
+    /// The live blocks of a pool over which a place lies, among those that are sorted: where they begin and end.
+    #[inline]
+    pub(super) fn over(
+        &self,
+        pool: PoolId,
+        (address, end): (u64, u64),
+    ) -> impl Iterator<Item = (&LiveBlock, u64, u64)> {
+        let sorted = self.by_pool.get(pool.row()).filter(|it| !it.by_address.is_empty());
+        let below = sorted.into_iter().flat_map(move |it| it.by_address.range(..end).rev());
+        // None of them overlap.
+        let here = below.take_while(move |(_, (block_end, _))| *block_end > address);
+        here.filter_map(|(&start, &(end, row))| {
+            Some((self.rows[row as usize].block.as_ref()?, start, end))
+        })
     }
 
     /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
@@ -218,9 +361,10 @@ impl Blocks {
     /// Takes back what a stream cache had cached.
     pub(super) fn end_cached(&mut self, row: u32) -> Option<CachedBlock> {
         let block = &mut self.rows.get_mut(row as usize)?.block;
-        let &LiveBlock { number, pool, heap, range, stream, .. } = block.as_ref()?;
+        let &LiveBlock { number, pool, heap, range, stream, bytes, .. } = block.as_ref()?;
         // A copy of the whole block would cost more than the rest.
         *block = None;
+        self.unlist(row, pool, listed_bytes(heap, bytes));
         self.vacant.push(row);
         Some(CachedBlock { number, pool, heap, range, stream })
     }
@@ -228,6 +372,7 @@ impl Blocks {
     /// Takes back what a stream cache had on lease.
     pub(super) fn end_lease(&mut self, row: u32) -> Option<LiveBlock> {
         let block = self.rows.get_mut(row as usize)?.block.take()?;
+        self.unlist(row, block.pool, listed_bytes(block.heap, block.bytes));
         self.vacant.push(row);
         Some(block)
     }
@@ -238,6 +383,7 @@ impl Blocks {
         let row = self.rows.get_mut(id.slot as usize)?;
         let named = mine && row.number == id.number;
         let block = row.block.take_if(|_| named)?;
+        self.unlist(id.slot, block.pool, listed_bytes(block.heap, block.bytes));
         self.vacant.push(id.slot);
         Some(block)
     }
@@ -258,5 +404,15 @@ impl Blocks {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LiveBlock> {
         self.rows.iter_mut().filter_map(|row| row.block.as_mut())
+    }
+}
+
+/// What a block adds to [`Blocks::bytes_of`].
+#[inline]
+fn listed_bytes(heap: u32, bytes: u64) -> u64 {
+    if Pools::is_planned(heap) {
+        0
+    } else {
+        bytes
     }
 }

@@ -222,7 +222,9 @@ impl<D: Driver> Engine<D> {
     /// # Errors
     /// [`Error::UnknownPool`], [`Error::Poisoned`].
     pub fn has_blocks(&self, pool: PoolId) -> Result<bool, Error> {
-        Ok(self.lock()?.pool(pool, "has_blocks")?.blocks() > 0)
+        let mut state = self.lock()?;
+        state.pool(pool, "has_blocks")?;
+        Ok(state.blocks.count_of(pool) > 0)
     }
 
     /// Figures of a pool, in short.

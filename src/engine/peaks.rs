@@ -171,13 +171,16 @@ impl<C: Counts> Counters<C> {
         if ask(self.change(row), peaks) {
             return true;
         }
+        /// To settle a counter costs more than to take back what it has left over.
+        const FEW: usize = 8;
         // One class may be allowed too much where the other lacks something: after blocks of one size come
         // blocks of another, for instance. What is settled here is not met again before it changes.
         let Self { rows, changed } = self;
+        let few = changed.len() <= FEW;
         changed.retain(|&row| {
             let row = row as usize;
             let (counter, changed) = &mut rows[row];
-            *changed = !counter.is_within();
+            *changed = few || !counter.is_within();
             match *changed {
                 true => counter.with_counter(|counter| peaks.take_surplus(row, counter)),
                 false => counter.settle(peaks, row),

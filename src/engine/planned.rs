@@ -13,6 +13,7 @@ use super::capture_state::Planning;
 use super::config::Config;
 use super::flaws::Flaw;
 use super::layout::{Following, Why};
+use super::live_blocks::Origin;
 use super::names::PoolId;
 use super::oom::{Attempt, Need, Purpose};
 use super::state::{Locked, State};
@@ -235,6 +236,18 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
+    /// Has a capture's record tell of all live blocks in a heap of blocks that get their memory later: the plan may
+    /// bring the capture's to where theirs is.
+    fn tell_all_in(&mut self, slot: CaptureSlot, heap: u32) {
+        let State { pools, captures, blocks, .. } = &mut *self.state;
+        let pool = pools.pool_of(heap);
+        let own = |origin| matches!(origin, Origin::Capture(home) if home.slot == slot);
+        for block in blocks.of(pool).filter(|it| it.heap == heap && !own(it.origin)) {
+            let (address, bytes) = pools.extent(heap, block.range);
+            captures.get_mut(slot).tell(pool, (block.number, address, bytes));
+        }
+    }
+
     /// Makes the plans of a capture that ends, and writes what they put where into its record, for the
     /// checker.
     pub(super) fn prepare_plans(&mut self, slot: CaptureSlot) -> Vec<Ready> {
@@ -244,6 +257,7 @@ impl<D: Driver> Locked<'_, D> {
         let plans = self.plans(slot);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
         for (heap, (sharable, plan)) in plans {
+            self.tell_all_in(slot, heap);
             let row = self.state.pools.planned_mut(heap);
             let prepared = row.prepare(plan, &sharable);
             let Others { live, written, freed } = row.others(id);

@@ -63,8 +63,6 @@ pub(super) struct Pool {
     graphs: usize,
     /// Captures under way that use it.
     captures: usize,
-    /// Places that are in blocks, leased ones included.
-    blocks: usize,
     /// Where captures lay that followed a layout.
     arena: Option<Arena>,
     /// Who may have what is free here.
@@ -308,19 +306,6 @@ impl Pool {
         asks.store(false, Ordering::Relaxed);
         self.lending = Lending { asks, ..Lending::default() };
     }
-
-    /// Places that are in blocks, leased ones included.
-    pub(super) fn blocks(&self) -> usize {
-        self.blocks
-    }
-
-    pub(super) fn add_block(&mut self) {
-        self.blocks += 1;
-    }
-
-    pub(super) fn remove_block(&mut self) {
-        self.blocks -= 1;
-    }
 }
 
 /// The pools of an engine.
@@ -358,6 +343,18 @@ impl Pools {
         heap as usize % HEAPS == SMALL
     }
 
+    /// Whether a heap is its pool's of blocks that get their memory later.
+    #[inline]
+    pub(super) fn is_planned(heap: u32) -> bool {
+        heap as usize % HEAPS == PLANNED
+    }
+
+    /// What a pool's heaps of small and large blocks hold in live blocks, in bytes.
+    pub(super) fn bytes_in_blocks(&self, id: PoolId) -> u64 {
+        let heaps = self.get(id).map(Pool::heaps).into_iter().flatten();
+        heaps.map(|heap| self.heap(heap).bytes_in_blocks()).sum()
+    }
+
     /// Adds a pool whose heaps get their memory as planned.
     pub(super) fn add(&mut self, config: PoolConfig, small: Plan, large: Plan) -> PoolId {
         let row = self.vacant.pop().unwrap_or_else(|| {
@@ -375,7 +372,6 @@ impl Pools {
             grows_in_place: matches!(large.supply, Supply::Growing { .. }),
             graphs: 0,
             captures: 0,
-            blocks: 0,
             arena: None,
             spare: Spare::default(),
             settling: SmallVec::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::history::Action;
+use super::live_blocks::{CachedBlock, Origin};
 use super::names::PoolId;
 use super::report::Emptied;
 use super::state::{Locked, State};
@@ -91,9 +92,8 @@ impl<D: Driver> Locked<'_, D> {
         let any = !leases.is_empty();
         for lease in leases {
             let Some(block) = self.state.blocks.end_cached(lease.row) else { continue };
-            if let Some(pool) = self.state.pools.get_mut(block.pool) {
-                pool.remove_block();
-            }
+            let CachedBlock { number, pool, heap, range, .. } = block;
+            self.state.tell_gone(number, (pool, heap, range), Origin::Outside);
             self.free_cached(block);
         }
         any

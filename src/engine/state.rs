@@ -19,7 +19,7 @@ use super::verdicts::Verdicts;
 use super::Error;
 use crate::capture::{Capture, Foresight, StreamIndex};
 use crate::driver::{CaptureId, CaptureStatus, Dependency, Driver, ErrorKind, StreamHandle};
-use crate::heap::{CaptureSlot, TimelineId};
+use crate::heap::{CaptureSlot, RangeId, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
 use crate::settings::Settings;
@@ -134,30 +134,39 @@ impl State {
         Some(capture_state)
     }
 
-    /// Writes into a capture's record what lies in a pool and is not its own.
-    fn journal_present_blocks(&mut self, slot: CaptureSlot, pool: PoolId) {
+    /// Has a capture's record tell of a pool from now on: of what waits there at once, of live blocks where the
+    /// capture meets them ([`State::tell_met`], [`State::tell_gone`]).
+    fn journal_pool(&mut self, slot: CaptureSlot, pool: PoolId) {
         if self.capture(slot).journal.is_none() {
             return;
         }
-        for (block, address, bytes) in self.present_blocks(pool) {
+        let Self { pools, blocks, .. } = self;
+        blocks.sort(pool, |block| pools.extent(block.heap, block.range));
+        let next = blocks.next_number();
+        self.capture(slot).tell_from(pool, next);
+        self.journal_count(slot, pool);
+        for (block, address, bytes) in self.waiting_blocks(pool) {
             self.capture(slot).write_journal(Entry::Standing { block, address, bytes });
         }
     }
 
-    /// Everything in a pool that is not free for every stream: number, address and size.
-    fn present_blocks(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
+    /// Writes into a capture's record what a pool holds in live blocks, by its heaps and by their list.
+    pub(super) fn journal_count(&mut self, slot: CaptureSlot, pool: PoolId) {
+        let Self { pools, blocks, captures, .. } = self;
+        let (held, listed) = (pools.bytes_in_blocks(pool), blocks.bytes_of(pool));
+        let entry = Entry::Pool { next: blocks.next_number(), held, listed };
+        captures.get_mut(slot).write_journal(entry);
+    }
+
+    /// What was given back in a pool and is not free for every stream: number, address and size.
+    fn waiting_blocks(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
         let heaps_of_pool = row.all_heaps();
-        // The pool counts its blocks, so the search ends at the last one.
-        let live = blocks.iter().filter(|block| block.pool == pool).take(row.blocks());
-        let live = live.map(|block| (block.number, block.heap, block.range));
         let held = captures.held().map(|held| (held.block, held.heap, held.range));
         let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
-        let mut present_blocks: Vec<_> = live
-            .chain(held)
-            .chain(waiting)
-            .filter(|(_, heap, _)| heaps_of_pool.contains(heap))
+        let waiting = held.chain(waiting).filter(|(_, heap, _)| heaps_of_pool.contains(heap));
+        let mut waiting_blocks: Vec<_> = waiting
             .map(|(number, heap, range)| {
                 let (address, bytes) = pools.extent(heap, range);
                 (number, address, bytes)
@@ -166,10 +175,48 @@ impl State {
         for heap in row.heaps() {
             let heap = pools.heap(heap);
             for (address, bytes) in heap.given_back() {
-                present_blocks.push((blocks.number(), address, bytes));
+                waiting_blocks.push((blocks.number(), address, bytes));
             }
         }
-        present_blocks
+        waiting_blocks
+    }
+
+    /// Has a capture's record tell of the live blocks in whose place one of the capture's is handed out: none, if
+    /// the engine makes no mistake.
+    #[inline]
+    pub(super) fn tell_met(
+        &mut self,
+        slot: CaptureSlot,
+        pool: PoolId,
+        (address, bytes): (u64, u64),
+    ) {
+        let Self { blocks, captures, .. } = self;
+        for (block, start, end) in blocks.over(pool, (address, address + bytes)) {
+            // The checker knows the capture's own.
+            if !matches!(block.origin, Origin::Capture(home) if home.slot == slot) {
+                captures.get_mut(slot).tell(pool, (block.number, start, end - start));
+            }
+        }
+    }
+
+    /// Has the records of captures that use its pool tell of a block that is live no more, and that may be in use:
+    /// all but that of its own capture.
+    #[inline]
+    pub(super) fn tell_gone(
+        &mut self,
+        number: BlockNumber,
+        (pool, heap, range): (PoolId, u32, RangeId),
+        origin: Origin,
+    ) {
+        let own = match origin {
+            Origin::Capture(home) => Some(home.slot),
+            Origin::Outside | Origin::Past | Origin::Graph => None,
+        };
+        let captures = self.pools.get(pool).map_or(0, Pool::captures);
+        if captures > usize::from(own.is_some()) {
+            let (address, bytes) = self.pools.extent(heap, range);
+            self.captures.tell_all(pool, own, (number, address, bytes));
+        }
     }
 
     /// The timeline of a stream that the calling thread has named, which is this thread's from now on.
@@ -370,7 +417,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         self.state.capture(slot).journal = Some(Journal::new());
         for pool in pools {
-            self.state.journal_present_blocks(slot, pool);
+            self.state.journal_pool(slot, pool);
         }
         let CaptureState { proof, journal, .. } = self.state.capture(slot);
         if let Some(journal) = journal {
@@ -391,7 +438,7 @@ impl<D: Driver> Locked<'_, D> {
             // What is planned is planned from the record; without one it has its memory at once.
             self.begin_journal(slot);
         }
-        self.state.journal_present_blocks(slot, pool);
+        self.state.journal_pool(slot, pool);
         self.state.capture(slot).pools.push(pool);
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.add_capture();

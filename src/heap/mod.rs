@@ -333,6 +333,11 @@ impl Heap {
         )
     }
 
+    /// What is in blocks that were not given back, in bytes.
+    pub(crate) fn bytes_in_blocks(&self) -> u64 {
+        self.in_blocks
+    }
+
     /// Address and size of every range that a capture under way gave back.
     pub(crate) fn given_back(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let given = self.free_ids().filter(|&id| matches!(self.state(id), State::Pending { .. }));

@@ -50,6 +50,44 @@ fn proof() {
     });
 }
 
+/// A block that no list of its pool has would never be told to the checker: the sums of bytes differ.
+#[test]
+fn unlisted() {
+    caught(Flaw::Unlisted, |b| {
+        let [s, t] = b.streams();
+        b.allocate(t);
+        let capture = b.begin(s);
+        b.allocate(s);
+        b.launch(s);
+        (s, capture)
+    });
+    // One that comes while the capture is under way.
+    caught(Flaw::Unlisted, |b| {
+        let [s, t] = b.streams();
+        let capture = b.begin(s);
+        b.allocate(t);
+        b.allocate(s);
+        b.launch(s);
+        (s, capture)
+    });
+}
+
+/// What an earlier capture has left is told where a later one is handed its place.
+#[test]
+fn alias() {
+    caught(Flaw::Alias, |b| {
+        let [s] = b.streams();
+        let before = b.begin(s);
+        b.allocate(s);
+        b.launch(s);
+        b.finish(s, before);
+        let capture = b.begin(s);
+        b.allocate(s);
+        b.launch(s);
+        (s, capture)
+    });
+}
+
 #[test]
 fn own_marker() {
     caught(Flaw::OwnMarker, |b| {

@@ -16,6 +16,8 @@
 //! The journal:
 //! - every block is introduced once, freed at most once, and used only while it is live;
 //! - a block from before that the capture took for its own stood before the first look at any stream;
+//! - all that a pool of the capture holds in live blocks is in blocks that the journal would tell of, to the byte,
+//!   when the capture comes to use the pool and when it ends;
 //! - every life of a block rests on looks: at its own stream before it begins, unless it stood before, at
 //!   each user's stream before its uses end;
 //! - every node that it names is in the finished graph.
@@ -79,6 +81,8 @@
 //!   memory), and parameters that are changed after the capture.
 //! - That bytes of one memory that lie at two addresses at the same time keep what is written through each: only
 //!   bytes that blocks have in common are judged.
+//! - That of the blocks which stand in its pools the journal tells each over which a block is handed out
+//!   (`design/safety.md` has why it does); that numbers of blocks rise.
 //! - That the journal's bindings are what was mapped, and that they stay, and which blocks were outputs and
 //!   when they were freed; that the memory of two numbers is two memories.
 //! - That the driver answers truly, and that the graph is not edited after the check.

@@ -58,6 +58,8 @@ struct Reader<'a> {
     /// The stream of the last entry that named one, which the next one is likely to name.
     recent: Option<(StreamHandle, u32)>,
     blocks: Numbers,
+    /// Where the capture came to use pools: the entry, and the number that no block had by then.
+    pools: SmallVec<[(u32, u64); 2]>,
 }
 
 impl History {
@@ -70,6 +72,7 @@ impl History {
             streams: Numbers::with_capacity(0),
             recent: None,
             blocks: Numbers::with_capacity(0),
+            pools: SmallVec::new(),
         };
         for (index, entry) in journal.iter().enumerate() {
             reader.read(index, entry)?;
@@ -182,9 +185,15 @@ impl Reader<'_> {
                 self.history.standing.push(StandingHistory {
                     place: Place { block, stream: None, address, bytes },
                     end,
-                    entered: at,
+                    entered: self.stands_since(block).unwrap_or(at),
                     settled: NEVER,
                 });
+            }
+            Entry::Pool { next, held, listed } => {
+                if held != listed {
+                    return Err(Violation::Unlisted { entry: index, held, listed });
+                }
+                self.pools.push((at, next.0));
             }
             Entry::Input { block, stream } => self.take(index, block, stream)?,
             Entry::Settled { block } => match self.known(block) {
@@ -229,6 +238,13 @@ impl Reader<'_> {
         });
         self.recent = Some((handle, number));
         number
+    }
+
+    /// The entry by which a block was there that is told of only now: the first that names a number which
+    /// the block's lies below.
+    fn stands_since(&self, block: BlockNumber) -> Option<u32> {
+        let mut pools = self.pools.iter();
+        pools.find(|&&(_, next)| block.0 < next).map(|&(entry, _)| entry)
     }
 
     fn known(&self, block: BlockNumber) -> Option<Known> {

@@ -238,6 +238,19 @@ pub enum Violation {
         /// What is wrong with it.
         flaw: Flaw,
     },
+    /// Of the blocks that live in a pool of the capture not all are known by which it is judged.
+    #[error(
+        "entry {entry} of the journal: a pool of the capture holds {held} bytes in live blocks, and blocks of \
+         {listed} bytes are known there"
+    )]
+    Unlisted {
+        /// The entry's place in the journal.
+        entry: usize,
+        /// What the pool's memory holds in live blocks, in bytes.
+        held: u64,
+        /// What those occupy that are known, in bytes.
+        listed: u64,
+    },
     /// The same physical memory lies at two addresses of one block.
     #[error(
         "{block} has {common} at two of its addresses, so that a write to one changes the other; \

@@ -157,7 +157,8 @@ impl<'a> Writer<'a> {
                     self.operations.push(Operation::Free { id });
                 }
             }
-            Entry::Standing { .. }
+            Entry::Pool { .. }
+            | Entry::Standing { .. }
             | Entry::Input { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }

@@ -206,6 +206,12 @@ impl Scene {
         self
     }
 
+    fn pool(&mut self, next: u64) -> &mut Self {
+        let (held, listed) = (1 << 20, 1 << 20);
+        self.journal.push(Entry::Pool { next: BlockNumber(next), held, listed });
+        self
+    }
+
     fn settled(&mut self, block: u64) -> &mut Self {
         self.journal.push(Entry::Settled { block: BlockNumber(block) });
         self
@@ -444,6 +450,14 @@ fn journals_must_not_contradict_themselves() {
     };
     input().input(9, 0).free(9).legal(0);
     flaw(input().input(5, 0), Flaw::Unknown);
+    // Told of only when it is freed, by a number below those that no block had when the pool came to be used.
+    let told_late = |next| {
+        let mut scene = Scene::new();
+        scene.pool(next).look(0, &[]).standing_at(9, 0x50000, 1);
+        scene
+    };
+    told_late(10).input(9, 0).free(9).legal(0);
+    flaw(told_late(9).input(9, 0), Flaw::Late);
     flaw(input().settled(9).input(9, 0), Flaw::Settled);
     flaw(input().input(9, 0).input(9, 0), Flaw::NotStanding);
     flaw(input().input(9, 0).settled(9), Flaw::NotStanding);
@@ -874,6 +888,8 @@ fn journals_give_back_what_they_were_given() {
         Entry::Free { block: last },
         Entry::Standing { block: last, address: 1, bytes: u64::MAX },
         Entry::Settled { block: BlockNumber(1) },
+        Entry::Pool { next: last, held: 0, listed: u64::MAX },
+        Entry::Pool { next: BlockNumber(0), held: u64::MAX, listed: 1 },
         Entry::Bound { address: 1, bytes: 2, memory: 3, offset: u64::MAX },
         Entry::Bound { address: u64::MAX, bytes: 0, memory: last.0, offset: 0 },
         Entry::Shared { memory: wide.0, bytes: 5, graph: CaptureId(7) },
@@ -1181,7 +1197,10 @@ mod naive {
                     let found = standing.iter_mut().find(|(number, ..)| *number == block.0);
                     found.expect("well-formed").3 = Some(at);
                 }
-                Entry::Bound { .. } | Entry::Shared { .. } | Entry::OutputFreed { .. } => {}
+                Entry::Pool { .. }
+                | Entry::Bound { .. }
+                | Entry::Shared { .. }
+                | Entry::OutputFreed { .. } => {}
             }
         }
 

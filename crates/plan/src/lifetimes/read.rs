@@ -174,7 +174,8 @@ impl<'a> Reader<'a> {
                     self.free(at, live);
                 }
             }
-            Entry::Standing { .. }
+            Entry::Pool { .. }
+            | Entry::Standing { .. }
             | Entry::Input { .. }
             | Entry::Settled { .. }
             | Entry::Bound { .. }

@@ -14,7 +14,7 @@ pub use nodes::Nodes;
 use regraph_driver::{CaptureId, NodeHandle, StreamHandle};
 use words::Words;
 
-/// A block's number, unique while its engine lives.
+/// A block's number, unique while its engine lives. A block that came later has a higher one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockNumber(pub u64);
 
@@ -76,8 +76,20 @@ pub enum Entry<'a> {
         /// The block.
         block: BlockNumber,
     },
+    /// The capture uses a pool from now on, or ends in it now. Of the blocks with lower numbers than `next` that
+    /// stand there, those that the capture meets are told of later, by [`Entry::Standing`]: before a block of the
+    /// capture is handed out over one, and when one is live no more but may be in use.
+    Pool {
+        /// No block has this number or a higher one yet.
+        next: BlockNumber,
+        /// What the pool's memory holds in live blocks, in bytes.
+        held: u64,
+        /// What the live blocks occupy that such an entry can tell of, in bytes.
+        listed: u64,
+    },
     /// A block that this capture did not allocate lies here: from before the capture, from outside
-    /// it, or from another capture.
+    /// it, or from another capture. One with a lower number than an earlier [`Entry::Pool`] names has lain
+    /// here since then.
     Standing {
         /// The block.
         block: BlockNumber,

@@ -23,6 +23,7 @@ const BOUND: u32 = 9;
 const SHARED: u32 = 10;
 const OUTPUT_FREED: u32 = 11;
 const INPUT: u32 = 12;
+const POOL: u32 = 13;
 /// Beside the kind: numbers and handles are written out.
 const WIDE: u32 = 16;
 
@@ -91,6 +92,9 @@ impl Words {
             Entry::Settled { block } => self.put_number(SETTLED, block),
             Entry::Standing { block, address, bytes } => {
                 self.put_wide(STANDING, 0, [block.0, address, bytes]);
+            }
+            Entry::Pool { next, held, listed } => {
+                self.put_wide(POOL, 0, [next.0, held, listed]);
             }
             Entry::Bound { address, bytes, memory, offset } => {
                 self.put_wide(BOUND, 0, [memory, address, bytes, offset]);
@@ -400,6 +404,7 @@ impl<'a> Entries<'a> {
             INPUT => Entry::Input { block, stream: stream(self.of) },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
+            POOL => Entry::Pool { next: block, held: self.wide(), listed: self.wide() },
             STANDING => Entry::Standing { block, address: self.wide(), bytes: self.wide() },
             BOUND => Entry::Bound {
                 memory: number,
