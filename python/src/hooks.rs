@@ -62,6 +62,11 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
                 as unsafe extern "C-unwind" fn(usize, c_int, *mut c_void) -> *mut c_void
                 as usize,
         ),
+        (
+            "allocate_at",
+            allocate_at as extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void) -> bool
+                as usize,
+        ),
         ("free", free as extern "C" fn(*mut c_void) as usize),
         ("memory_fraction_now", memory_fraction_now as extern "C" fn(c_int) -> f64 as usize),
         (
@@ -97,6 +102,22 @@ pub unsafe extern "C-unwind" fn regraph_torch_allocate(
         Ok(address) => address as *mut c_void,
         Err(failure) => shim::throw(failure.memory, failure.message),
     }
+}
+
+/// Hands out memory at an address; false where it is not free there.
+extern "C-unwind" fn allocate_at(
+    bytes: usize,
+    device: c_int,
+    stream: *mut c_void,
+    address: *mut c_void,
+) -> bool {
+    let stream = StreamHandle::from_raw(stream);
+    or_throw(guarded(|| {
+        let (allocator, address) = (allocator()?, address as u64);
+        Ok(stacks::remembering(|| {
+            allocator.allocate_at(bytes as u64, number(device), stream, address)
+        })?)
+    }))
 }
 
 /// Takes memory back.

@@ -42,7 +42,6 @@ LEFT = {
     "getMemoryInfo": "asks the driver",
     "markCaptureBegin": "regraph asks the driver which capture a stream is in",
     "markCaptureEnd": "regraph asks the driver which capture a stream is in",
-    "allocateWithAddress": "not served; PyTorch's own error says so",
 }
 
 #: What the library needs of PyTorch that no version promises to keep: C++ functions and objects, by their names

@@ -34,6 +34,9 @@ const CALL: &str = "allocate";
 /// costs.
 pub(super) const POLLED: usize = 32;
 
+/// Blocks begin and end at multiples of this, in bytes.
+const UNIT: u64 = 512;
+
 /// No request is larger, in bytes: sums of a few cannot overflow.
 pub(super) const LARGEST: u64 = 1 << 60;
 
@@ -142,6 +145,27 @@ impl<D: Driver> Locked<'_, D> {
         let (slot, stream) = self.look_into(stream, capture, pool, Some(bytes), CALL)?;
         let share = self.config.settings.reuse == Reuse::CrossStream;
         Ok(Requester::Capture { capture: slot, stream, share })
+    }
+
+    /// A block at an address, outside captures.
+    fn allocate_at(&mut self, request: &Request, address: u64) -> Result<Option<Block>, Error> {
+        let &Request { pool, stream, bytes, requested, .. } = request;
+        self.state.must_be_awake(pool, CALL)?;
+        let capture = self.capture_of(stream, CALL)?;
+        if capture.is_some() || requested > LARGEST || !address.is_multiple_of(UNIT) {
+            return Ok(None);
+        }
+        let requester = self.requester(pool, stream, None, bytes)?;
+        let heap = self.state.pool(pool, CALL)?.homes(bytes, requester).first;
+        self.drop_premapped_for_eager(pool)?;
+        self.take_back_own((pool, stream), is_small(bytes));
+        self.poll_deferred(usize::MAX);
+        self.free_completed(Some(pool));
+        self.state.touch(heap);
+        let placed = self.with_proof(requester, |pools, proof| {
+            pools.heap_mut(heap).place_at(address, bytes, requester, proof)
+        });
+        Ok(placed.map(|placed| self.hand_out(request, heap, requester, placed)))
     }
 
     /// A place among what is free, or among what has become free, or in new memory.
@@ -405,6 +429,24 @@ impl<D: Driver> Engine<D> {
     ) -> Result<Block, Error> {
         let stream = stream.as_stream();
         self.allocate_as(pool, bytes, stream, false, last_resort)
+    }
+
+    /// Like [`Engine::allocate`], outside captures and for an address of the host's choice: `None`, and nothing handed
+    /// out, where the stream captures, and where the pool has no memory there, or other than free memory that
+    /// `stream` may have at once. Never asks the driver for memory, and waits for no work. Costs a look at each free
+    /// range of the pool below the address.
+    ///
+    /// # Errors
+    /// Those of [`Engine::allocate`] but [`Error::OutOfMemory`].
+    pub fn allocate_at(
+        &self,
+        pool: PoolId,
+        bytes: u64,
+        stream: impl AsStream,
+        address: u64,
+    ) -> Result<Option<Block>, Error> {
+        let request = self.ask(pool, bytes, stream.as_stream())?;
+        self.change(|locked| locked.allocate_at(&request, address))
     }
 
     /// Hands a block out, with `fixed` on memory of its own where memory may be shared or moved.

@@ -20,7 +20,12 @@ impl Heap {
         if self.is_uncached() || self.presence().is_shut() || self.plan.whole {
             return None;
         }
-        let Requester::Capture { .. } = requester else { return None };
+        match requester {
+            Requester::Capture { .. } => {}
+            // Of what is never split a request has all.
+            Requester::Outside { .. } if self.may_split(bytes) => {}
+            _ => return None,
+        }
         let holds = |range: &Range| range.address <= address && address < range.end();
         let first = self.free_ids().find(|&id| holds(&self.ranges[id]))?;
         let end = address + bytes;

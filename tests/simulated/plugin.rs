@@ -11,6 +11,7 @@ use regraph::driver::{
 use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
+use regraph::snapshot::Action;
 use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
@@ -567,6 +568,24 @@ fn captures_that_nobody_claims_keep_off_eager_memory() {
     let again = h.allocate(s);
     assert_ne!(again, stray, "its graph may be launched at any time");
     assert!(!h.plugin.engine(0).unwrap().is_recording());
+}
+
+#[test]
+fn memory_at_an_address_is_a_block_as_any_other() {
+    let h = host();
+    let s = h.stream();
+    let address = h.allocate(s);
+    assert!(!h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap(), "it is live");
+    h.free(address);
+    assert!(h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap());
+    assert_ne!(h.allocate(s), address);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    h.free(address);
+    h.plugin.watch(Arc::new(move |it| hears.lock().unwrap().push((it.action, it.address))));
+    assert!(h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap());
+    assert_eq!(heard.lock().unwrap().last(), Some(&(Action::Alloc, address)));
+    h.free(address);
 }
 
 fn told(h: &Host) -> Vec<(CaptureId, bool)> {

@@ -150,6 +150,21 @@ impl<D: Transfer> Device<D> {
         Ok(block.address)
     }
 
+    /// A block at an address; false where there is none to be had.
+    pub(super) fn allocate_at(
+        &self,
+        bytes: u64,
+        stream: StreamHandle,
+        address: u64,
+    ) -> Result<bool, Error> {
+        let Target { pool, .. } = self.target_of(stream)?;
+        let block = match self.watch.is_on() {
+            true => return self.allocate_at_watched(pool, (bytes, stream), address),
+            false => self.engine.allocate_at(pool, bytes, stream, address)?,
+        };
+        Ok(block.map(|block| self.blocks.insert(block.address, block.id)).is_some())
+    }
+
     /// A block for a stream that is in no capture, or in an announced one: the engine learns which from
     /// the driver anyway, and the host's filters need not ask it once more.
     #[inline]

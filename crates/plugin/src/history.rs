@@ -1,7 +1,7 @@
 //! What a plug-in's history keeps, and what happens to blocks as it is told to those who watch.
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Figure, HistoryOptions};
+use regraph::engine::{Figure, HistoryOptions, PoolId};
 use regraph::snapshot::Action;
 
 use super::device::{Device, Target};
@@ -120,6 +120,23 @@ impl<D: Transfer> Device<D> {
         let action = Action::Alloc;
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });
         Ok(address)
+    }
+
+    /// Hands out a block at an address while someone watches; false where there is none to be had.
+    #[cold]
+    pub(super) fn allocate_at_watched(
+        &self,
+        pool: PoolId,
+        (bytes, stream): (u64, StreamHandle),
+        address: u64,
+    ) -> Result<bool, Error> {
+        let key = self.pools().key_of(u64::from(pool.number()));
+        let place = || Ok::<_, Error>(self.engine.allocate_at(pool, bytes, stream, address)?);
+        let Some(block) = self.watch.asking(key, stream, place)? else { return Ok(false) };
+        self.blocks.insert(block.address, block.id);
+        let (device, action) = (self.number, Action::Alloc);
+        self.watch.tell(&Happening { action, device, address, bytes, stream, key });
+        Ok(true)
     }
 
     /// Tells of a block that is about to be freed: another thread may have its address right after.

@@ -153,6 +153,21 @@ impl<D: Transfer> Plugin<D> {
         self.device(device)?.allocate(bytes, stream)
     }
 
+    /// As [`Plugin::allocate`], outside captures and for an address of the host's choice; false where what lies there is
+    /// not free for the stream. See [`Engine::allocate_at`].
+    ///
+    /// # Errors
+    /// Those of [`Engine::allocate_at`]; [`Error::Driver`] where a device cannot be had.
+    pub fn allocate_at(
+        &self,
+        bytes: u64,
+        device: u32,
+        stream: StreamHandle,
+        address: u64,
+    ) -> Result<bool, Error> {
+        self.device(device)?.allocate_at(bytes, stream, address)
+    }
+
     /// Takes memory back. See [`Engine::free`].
     ///
     /// # Errors

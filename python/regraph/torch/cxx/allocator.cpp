@@ -84,6 +84,25 @@ c10::DataPtr Allocator::allocate(std::size_t bytes) {
   return {address, address, &free_block, c10::Device(c10::kCUDA, device)};
 }
 
+#if REGRAPH_TORCH >= 213
+c10::DataPtr Allocator::allocateWithAddress(std::size_t bytes, void* address) {
+  const DeviceIndex device = current_device();
+  TORCH_CHECK(bytes != 0, "allocateWithAddress needs a size");
+  const Origin origin(Origin::Of::Allocation);
+  const bool there =
+      hooks.allocate_at(bytes, device, c10::cuda::getCurrentCUDAStream(device), address);
+  TORCH_CHECK(there, "allocateWithAddress: the ", bytes, " bytes at ", address,
+              " are not free for the current stream");
+  if (C10_UNLIKELY(observer_failed())) {
+    hooks.free(address);
+    throw_of_observer();
+  }
+  tell_allocation(address);
+  trace_allocation(address);
+  return {address, address, &free_block, c10::Device(c10::kCUDA, device)};
+}
+#endif
+
 c10::DeleterFnPtr Allocator::raw_deleter() const { return &free_block; }
 
 void* Allocator::raw_alloc(std::size_t bytes) {

@@ -30,6 +30,9 @@ class __attribute__((visibility("default"))) Allocator final : public native::CU
 
   // Blocks.
   c10::DataPtr allocate(std::size_t bytes) override;
+#if REGRAPH_TORCH >= 213
+  c10::DataPtr allocateWithAddress(std::size_t bytes, void* address) override;
+#endif
   c10::DeleterFnPtr raw_deleter() const override;
   void* raw_alloc(std::size_t bytes) override;
   void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override;

@@ -114,6 +114,8 @@ struct PoolSource {
 #define REGRAPH_HOOKS(HOOK)                                                                   \
   /* Memory of a device for what a stream submits next; throws. `bytes` is not 0. */          \
   HOOK(void*, allocate, (std::size_t bytes, int device, void* stream))                        \
+  /* The same at an address; false where it is not free there. `bytes` is not 0; throws. */     \
+  HOOK(bool, allocate_at, (std::size_t bytes, int device, void* stream, void* address))       \
   /* Takes back what `allocate` gave, of any device. */                                       \
   HOOK(void, free, (void* address))                                                           \
   /* A stream uses the block at an address; nothing where no block is there. */               \
