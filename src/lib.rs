@@ -72,7 +72,7 @@ pub use regraph_plan::plan;
 /// What captures are told of with: the parts of [`CaptureReport`] and of a refusal ([`Violation`]).
 pub mod reports {
     #[doc(inline)]
-    pub use regraph_check::uses::{LateUse, Marker, MOST};
+    pub use regraph_check::uses::{EarlyRead, Filled, LateUse, Marker, MOST};
     #[doc(inline)]
     pub use regraph_check::{Common, Flaw, Misplaced, NamedNode, Place, Violation};
     #[doc(inline)]

@@ -21,7 +21,7 @@ use crate::driver::{CaptureId, CaptureStatus, Driver, DriverError, GraphHandle};
 use crate::heap::CaptureSlot;
 use crate::logging;
 use crate::policy::Programmatic;
-use crate::uses::{self, LateUse};
+use crate::uses::{self, EarlyRead, Found, Search};
 
 /// A capture whose streams were looked at for the last time.
 struct Looked {
@@ -45,7 +45,7 @@ struct Prepared {
 struct Judged {
     prepared: Prepared,
     verdict: Result<(), Error>,
-    late_uses: Vec<LateUse>,
+    found: Found,
 }
 
 /// A capture whose blocks have their memory, if it was accepted.
@@ -147,7 +147,7 @@ impl<D: Driver> Locked<'_, D> {
         let programmatic = self.config.settings.programmatic;
         let trusted = matches!(programmatic, Programmatic::Lag | Programmatic::Trust);
         let may_wait = !*unbound
-            && !self.config.find_late_uses
+            && self.search() == Search::default()
             && finished.as_ref().is_some_and(|finished| {
                 // A capture that is likely to be refused is judged while its kernels can be named.
                 finished.as_ref().is_ok_and(|graph| {
@@ -181,11 +181,19 @@ impl<D: Driver> Locked<'_, D> {
             (None, None) if graph.is_none() => self.judge_record(slot),
             (None, None) => Ok(()),
         };
-        let recorded = recorded.filter(|_| self.config.find_late_uses && verdict.is_ok());
+        let search = self.search();
+        let recorded = recorded.filter(|_| search != Search::default() && verdict.is_ok());
         // What the checker could not read either, it has refused.
-        let found =
-            recorded.and_then(|(journal, graph)| uses::find(journal, self.driver, graph).ok());
-        Judged { prepared, verdict, late_uses: found.unwrap_or_default() }
+        let found = recorded
+            .and_then(|(journal, graph)| uses::find(journal, self.driver, graph, search).ok());
+        Judged { prepared, verdict, found: found.unwrap_or_default() }
+    }
+
+    /// What each graph's parameters are searched for.
+    fn search(&self) -> Search {
+        let (late_uses, early_reads) =
+            (self.config.find_late_uses, self.config.settings.early_reads);
+        Search { late_uses, early_reads }
     }
 
     /// Judges a capture whose graph cannot be read by what was seen of it, where programmatic launches were
@@ -206,7 +214,7 @@ impl<D: Driver> Locked<'_, D> {
         let Prepared { looked: Looked { slot, .. }, plans, unbound, .. } = &mut judged.prepared;
         // One that has lost memory is rolled back, and its pool may be suspended.
         let lost = self.state.capture(*slot).lost.is_some();
-        let late = self.config.refuse_late_uses && !judged.late_uses.is_empty();
+        let late = self.config.refuse_late_uses && !judged.found.late_uses.is_empty();
         let mut plan = None;
         if judged.verdict.is_ok() && !late && *unbound && !lost {
             match self.bind_plans(*slot, std::mem::take(plans)) {
@@ -219,7 +227,7 @@ impl<D: Driver> Locked<'_, D> {
 
     /// Hands the memory to a graph, or rolls the capture back.
     fn conclude(&mut self, Bound { judged, plan }: Bound) -> Result<CaptureReport, Error> {
-        let Judged { prepared, verdict, late_uses } = judged;
+        let Judged { prepared, verdict, found: Found { late_uses, early_reads } } = judged;
         let Looked { id, slot, graph } = prepared.looked;
         let refused = self.config.refuse_late_uses && !late_uses.is_empty();
         if let (Ok(()), false) = (&verdict, refused) {
@@ -235,6 +243,15 @@ impl<D: Driver> Locked<'_, D> {
                 logging::warn_list(&headline, &late_uses);
             }
             report.late_uses = late_uses;
+            let likely: Vec<&EarlyRead> = early_reads.iter().filter(|it| it.is_likely()).collect();
+            if !likely.is_empty() {
+                let (count, id) = (likely.len(), id.0);
+                let headline = format!(
+                    "capture {id}: {count} reads of what nothing in the graph wrote before:"
+                );
+                logging::warn_list(&headline, &likely);
+            }
+            report.early_reads = early_reads;
             return Ok(report);
         }
         if let Err(Error::CaptureAgain(_)) = &verdict {
@@ -273,6 +290,7 @@ impl<D: Driver> Locked<'_, D> {
             verified,
             dependency_queries,
             late_uses: Vec::new(),
+            early_reads: Vec::new(),
             record: None,
             layout,
             plan: None,

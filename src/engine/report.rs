@@ -10,7 +10,7 @@ use crate::journal::Journal;
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
 use crate::policy::Programmatic;
-use crate::uses::LateUse;
+use crate::uses::{EarlyRead, LateUse};
 
 use super::planned::PlanReport;
 
@@ -63,6 +63,10 @@ pub struct CaptureReport {
     /// [`reports::MOST`](crate::reports::MOST). Empty unless
     /// [`Config::find_late_uses`](super::Config::find_late_uses) is set and a journal was kept.
     pub late_uses: Vec<LateUse>,
+    /// Nodes that read a block which nothing in the graph wrote before, or may, as far as their parameters show it; at
+    /// most [`reports::MOST`](crate::reports::MOST). Empty unless
+    /// [`Settings::early_reads`](crate::settings::Settings::early_reads) is set and a journal was kept.
+    pub early_reads: Vec<EarlyRead>,
     /// How far its blocks lie by the layout that it was given
     /// ([`Engine::follow_layout`](super::Engine::follow_layout)); `None` without one.
     pub layout: Option<Followed>,

@@ -132,7 +132,8 @@ impl<D: Driver> Engine<D> {
     /// - captures of few nodes ([`Config::judge_aside`](super::Config::judge_aside));
     /// - captures whose memory is mapped at their end;
     /// - captures that are searched for late uses
-    ///   ([`Config::find_late_uses`](super::Config::find_late_uses));
+    ///   ([`Config::find_late_uses`](super::Config::find_late_uses)) or for early reads
+    ///   ([`Settings::early_reads`](crate::settings::Settings::early_reads));
     /// - with the setting `programmatic` `auto` or `deny`, captures with a programmatic launch.
     ///
     /// # Errors

@@ -137,6 +137,13 @@ impl Settings {
         self
     }
 
+    /// Sets whether graphs are searched for reads of what nothing in them wrote before.
+    #[must_use]
+    pub fn early_reads(mut self, search: bool) -> Self {
+        self.early_reads = search;
+        self
+    }
+
     /// Sets how many events the history keeps; 0 turns it off.
     #[must_use]
     pub fn history(mut self, events: usize) -> Self {

@@ -25,6 +25,7 @@
 //! | `programmatic` | `auto` | What programmatic edges prove: `auto`, `deny`, `lag` or `trust` ([`Programmatic`]). |
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
+//! | `early_reads` | `False` | Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). |
 //! | `history` | 0 | How many events the history keeps; 0 turns it off. |
 //! | `stacks` | `False` | Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. |
 //! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
@@ -142,6 +143,13 @@ pub struct Settings {
     pub reuse: Reuse,
     /// `check`. Default: yes.
     pub check: bool,
+    /// `early_reads`. Default: no.
+    ///
+    /// What is found is in the capture's report
+    /// ([`CaptureReport::early_reads`](crate::CaptureReport::early_reads)), and all but bare guesses is logged as a
+    /// warning. Only where captures keep a journal: with `check`, or
+    /// [`Config::journal`](crate::Config::journal).
+    pub early_reads: bool,
     /// `history`: the most events kept; 0 means off.
     pub history: usize,
     /// `stacks`. Default: no.
@@ -172,6 +180,7 @@ impl Default for Settings {
             programmatic: Programmatic::default(),
             reuse: Reuse::default(),
             check: true,
+            early_reads: false,
             history: 0,
             stacks: false,
             caching: true,

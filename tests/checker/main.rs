@@ -7,6 +7,7 @@ mod cases;
 mod common;
 
 mod check;
+mod early_reads;
 // Only builds with debug assertions can leave rules out.
 #[cfg(debug_assertions)]
 mod flaws;

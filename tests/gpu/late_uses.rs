@@ -6,7 +6,8 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::device::gpu::turn;
 use regraph::driver::{
-    CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, NodeHandle, NodeKind, StreamHandle,
+    Access, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, NodeHandle, NodeKind,
+    NodePointer, StreamHandle,
 };
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph_tagged::CudaProgram;
@@ -145,9 +146,17 @@ impl Gpu {
     }
 
     fn pointers(&self, node: NodeHandle) -> Vec<u64> {
-        let mut values = Vec::new();
-        self.driver.pointers(node, &mut values).unwrap();
-        values
+        self.told(node).iter().map(|pointer| pointer.address).collect()
+    }
+
+    fn does(&self, node: NodeHandle) -> Vec<Access> {
+        self.told(node).iter().map(|pointer| pointer.access).collect()
+    }
+
+    fn told(&self, node: NodeHandle) -> Vec<NodePointer> {
+        let mut pointers = Vec::new();
+        self.driver.pointers(node, &mut pointers).unwrap();
+        pointers
     }
 }
 
@@ -172,6 +181,9 @@ fn addresses_among_parameters_are_told() {
         let judge = || {
             assert_eq!(gpu.pointers(fill), [memory + 512]);
             assert_eq!(gpu.pointers(copy), [memory + 2048, memory + 1024]);
+            assert_eq!(gpu.does(fill), [Access::Writes]);
+            assert_eq!(gpu.does(copy), [Access::Reads, Access::Writes]);
+            assert!(gpu.does(kernel).iter().all(|&it| it == Access::Unknown));
             expect(gpu.pointers(kernel), &[memory + 4096, memory + 8192]);
             expect(gpu.pointers(buffer), &[memory + 4608, memory + 8704]);
             assert_eq!(driver.kernel_name(kernel).as_deref(), Some("regraph_parameters"));
@@ -192,7 +204,9 @@ fn addresses_among_parameters_are_told() {
         };
         assert_eq!(code, 0);
         let all = [512, 1024, 2048, 4096, 8192, 4608, 8704].map(|offset| memory + offset);
-        expect(gpu.pointers(NodeHandle::from_raw(child)), &all);
+        let child = NodeHandle::from_raw(child);
+        expect(gpu.pointers(child), &all);
+        assert!(gpu.does(child).iter().all(|&it| it == Access::Unknown));
 
         driver.destroy_graph(outer).unwrap();
         driver.destroy_graph(graph).unwrap();

@@ -300,9 +300,9 @@ fn compaction() {
     // As few pieces as can be, which fit one graph and not the next.
     settings.plan_max_mappings = Some(1);
     let h = Host::new(settings);
-    let capture = |body: &dyn Fn(&Capture<Sim>) -> Result<Vec<Memory<Sim>>, Error>| {
-        h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap()
-    };
+    type Body<'a> = dyn Fn(&Capture<Sim>) -> Result<Vec<Memory<Sim>>, Error> + 'a;
+    let capture =
+        |body: &Body<'_>| h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
     let temporary = |pages: &[u64]| {
         let places = RefCell::default();
         let (graph, _) = capture(&|capture| {

@@ -40,7 +40,7 @@ macro_rules! forward_driver {
             dependencies(node: $crate::NodeHandle, dependencies: &mut Vec<$crate::Dependency>) -> $crate::Result<()>;
             nodes(graph: $crate::GraphHandle, nodes: &mut Vec<$crate::NodeHandle>) -> $crate::Result<()>;
             node_kind(node: $crate::NodeHandle) -> $crate::Result<$crate::NodeKind>;
-            pointers(node: $crate::NodeHandle, values: &mut Vec<u64>) -> $crate::Result<()>;
+            pointers(node: $crate::NodeHandle, pointers: &mut Vec<$crate::NodePointer>) -> $crate::Result<()>;
             kernel_name(node: $crate::NodeHandle) -> Option<String>;
             memory_support() -> $crate::MemorySupport;
             memory_info() -> $crate::Result<$crate::MemoryInfo>;

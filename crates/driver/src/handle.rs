@@ -202,6 +202,26 @@ impl NodeKind {
     pub const CONDITIONAL: Self = Self(13);
 }
 
+/// What a node does with an address among its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It reads there, and writes nothing: a copy's source.
+    Reads,
+    /// It writes there, and reads nothing: a copy's destination, what is filled.
+    Writes,
+    /// Anything: a kernel's parameters do not tell, nor whether the value is an address at all.
+    Unknown,
+}
+
+/// A value among a node's parameters that may be a device address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePointer {
+    /// The value.
+    pub address: u64,
+    /// What the node does there, if it is an address.
+    pub access: Access,
+}
+
 /// How a device gives out memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemorySupport {

@@ -18,9 +18,9 @@ pub mod cuda;
 
 pub use error::{DriverError, ErrorKind};
 pub use handle::{
-    AllocationName, AsStream, CaptureId, CaptureStatus, Dependency, Descriptor, EdgeData,
+    Access, AllocationName, AsStream, CaptureId, CaptureStatus, Dependency, Descriptor, EdgeData,
     EventHandle, GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind,
-    StreamHandle,
+    NodePointer, StreamHandle,
 };
 pub use host::{CaptureMode, ExecutableHandle, HostApi};
 pub use source::Source;
@@ -103,16 +103,17 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind>;
 
-    /// Adds to `values` what among a node's parameters may be a device address: every aligned
-    /// eight-byte value of a kernel's parameters, the ends of a copy, the start of a fill, and all
-    /// of these of a child graph's nodes. Most are none, and an address that a kernel finds in
+    /// Adds to `pointers` what among a node's parameters may be a device address: every aligned
+    /// eight-byte value of a kernel's parameters, the source and then the destination of a copy, the start of a fill,
+    /// and all of these of a child graph's nodes, which count as [`Access::Unknown`], for nothing tells what comes first
+    /// there. Most of a kernel's are none, and an address that a kernel finds in
     /// memory is not among them. Nothing for nodes whose parameters cannot be had; so does the
     /// default.
     ///
     /// # Errors
     /// What the driver answers. Then some values may have been added.
-    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
-        let _ = (node, values);
+    fn pointers(&self, node: NodeHandle, pointers: &mut Vec<NodePointer>) -> Result<()> {
+        let _ = (node, pointers);
         Ok(())
     }
 

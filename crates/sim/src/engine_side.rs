@@ -8,7 +8,8 @@ use super::{slots, SimDriver};
 use regraph::driver::Descriptor;
 use regraph::driver::{
     AllocationName, CaptureStatus, Dependency, Driver, ErrorKind, EventHandle, GraphHandle,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer, Result,
+    StreamHandle,
 };
 
 impl Driver for SimDriver {
@@ -70,14 +71,18 @@ impl Driver for SimDriver {
 
     #[inline]
     fn node_kind(&self, node: NodeHandle) -> Result<NodeKind> {
-        self.call(Call::NodeKind, |state| state.graphs.kind(node))
+        self.call(Call::NodeKind, |state| {
+            let kind = state.graphs.kind(node)?;
+            let work = state.graphs.work(node)?.filter(|_| kind == NodeKind::KERNEL);
+            Ok(work.map_or(kind, |work| state.graphs.kernel(work).1.kind()))
+        })
     }
 
-    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+    fn pointers(&self, node: NodeHandle, pointers: &mut Vec<NodePointer>) -> Result<()> {
         self.call(Call::Pointers, |state| {
             let Some(work) = state.graphs.work(node)? else { return Ok(()) };
             let (_, kernel) = state.graphs.kernel(work);
-            values.extend(kernel.ranges().into_iter().map(|(address, _)| address));
+            pointers.extend(kernel.pointers());
             Ok(())
         })
     }

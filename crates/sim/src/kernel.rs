@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::contents::Contents;
 use super::memory::{Memory, Stretch};
+use regraph::driver::{Access, NodeKind, NodePointer};
 
 /// What a simulated kernel does.
 ///
@@ -14,6 +15,17 @@ pub trait Kernel: fmt::Debug + Send + Sync {
     /// The device memory that stands in its parameters, each range as its address and its length in
     /// bytes.
     fn ranges(&self) -> Vec<(u64, u64)>;
+
+    /// The type that its nodes have. One that stands for a copy or a fill is launched and ordered like any other.
+    fn kind(&self) -> NodeKind {
+        NodeKind::KERNEL
+    }
+
+    /// What the driver tells of its parameters: by default where its ranges begin, as of a kernel's.
+    fn pointers(&self) -> Vec<NodePointer> {
+        let unknown = |(address, _)| NodePointer { address, access: Access::Unknown };
+        self.ranges().into_iter().map(unknown).collect()
+    }
 
     /// What it does first.
     fn start(&self, memory: &mut KernelMemory<'_>);

@@ -7,7 +7,9 @@ use super::kernel::{Kernel, KernelMemory, Launch};
 use super::memory::GRANULE;
 use super::refusal::Fallible;
 use super::{SimDriver, State};
-use regraph::driver::{ErrorKind, HostPlace, Result, StreamHandle, Transfer};
+use regraph::driver::{
+    Access, ErrorKind, HostPlace, NodeKind, NodePointer, Result, StreamHandle, Transfer,
+};
 use regraph::sync::{Mutex, Rank};
 
 const FIRST: usize = 0x6000_0000_0000;
@@ -77,6 +79,15 @@ struct Copy {
 impl Kernel for Copy {
     fn ranges(&self) -> Vec<(u64, u64)> {
         vec![self.device]
+    }
+
+    fn kind(&self) -> NodeKind {
+        NodeKind::COPY
+    }
+
+    fn pointers(&self) -> Vec<NodePointer> {
+        let access = if self.to_host { Access::Reads } else { Access::Writes };
+        vec![NodePointer { address: self.device.0, access }]
     }
 
     fn start(&self, _: &mut KernelMemory<'_>) {}

@@ -61,14 +61,15 @@ impl<'a> Judge<'a> {
 
     /// The touches that come too late, each with its block.
     pub fn late(&self, touches: &Touches) -> Vec<Late> {
-        let live: Vec<Touch> = touches.all.iter().copied().filter(|touch| touch.live).collect();
+        let all = || touches.all.iter().copied().filter(|touch| !touch.end);
+        let live: Vec<Touch> = all().filter(|touch| touch.live).collect();
         let pairs: Vec<_> = live.iter().map(|touch| (touch.node, touch.block)).collect();
         let mut users = self.come_after(&pairs);
         users.intersect_with(&self.come_before(&pairs));
         let strange = live.into_iter().enumerate().filter(|&(row, _)| !users.contains(row));
         let strange = strange.map(|(_, touch)| touch);
         let strange = strange.filter(|touch| !self.is_unreliable(touch.block));
-        let gone = touches.all.iter().copied().filter(|touch| !touch.live);
+        let gone = all().filter(|touch| !touch.live);
         let mut open: Vec<Touch> = strange.chain(gone).collect();
         open.sort_by_key(|touch| (touch.node, touch.address));
 

@@ -42,17 +42,27 @@ pub struct LateUse {
     pub markers: Vec<Marker>,
 }
 
+/// A node, for people.
+pub(super) fn write_node(
+    f: &mut fmt::Formatter<'_>,
+    node: NodeHandle,
+    kind: Option<NodeKind>,
+    kernel: Option<&str>,
+) -> fmt::Result {
+    write!(f, "node {:#x}", node.bits())?;
+    match (kernel, kind) {
+        (Some(kernel), _) => write!(f, " (kernel {kernel})"),
+        (None, Some(NodeKind::KERNEL)) => write!(f, " (a kernel)"),
+        (None, Some(NodeKind::COPY)) => write!(f, " (a copy)"),
+        (None, Some(NodeKind::FILL)) => write!(f, " (a fill)"),
+        (None, Some(kind)) => write!(f, " (of type {})", kind.0),
+        (None, None) => Ok(()),
+    }
+}
+
 impl fmt::Display for LateUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {:#x}", self.node.bits())?;
-        match (&self.kernel, self.kind) {
-            (Some(kernel), _) => write!(f, " (kernel {kernel})")?,
-            (None, Some(NodeKind::KERNEL)) => write!(f, " (a kernel)")?,
-            (None, Some(NodeKind::COPY)) => write!(f, " (a copy)")?,
-            (None, Some(NodeKind::FILL)) => write!(f, " (a fill)")?,
-            (None, Some(kind)) => write!(f, " (of type {})", kind.0)?,
-            (None, None) => {}
-        }
+        write_node(f, self.node, self.kind, self.kernel.as_deref())?;
         write!(
             f,
             " has address {:#x} among its parameters, {} bytes into {}",

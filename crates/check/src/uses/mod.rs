@@ -1,4 +1,7 @@
-//! Finds nodes that use a block later than was recorded, where their parameters show it.
+//! Finds nodes that use a block later than was recorded, or read it before anything in the graph has written
+//! it, where their parameters show it.
+//!
+//! # Late uses
 //!
 //! A block's possible users end at its free markers: the terminals of its streams at the free, or
 //! at the last use that `regraph::Engine::record_use` declared. A kernel that
@@ -27,11 +30,19 @@
 //!   older one: a stream that the host did not name is looked at late, if ever, so no look saw its node
 //!   launched before the younger block's allocation. If the younger block's uses cover the node too,
 //!   nothing is told.
+//!
+//! # Early reads
+//!
+//! A graph that reads a block which no node of it wrote finds what was there before its launch: what the run
+//! of its capture wrote by work that was not captured, or an earlier launch. A copy is known to read its source; a
+//! kernel that is the first to have an address in a block is told of as a guess ([`EarlyRead`]).
 
+mod early;
 mod judge;
 mod late;
 mod touches;
 
+pub use early::{EarlyRead, Filled};
 pub use late::{LateUse, Marker};
 
 use crate::reading::{first_sights, Graph, History};
@@ -45,7 +56,25 @@ use touches::Touches;
 /// The most findings that one call tells.
 pub const MOST: usize = 100;
 
-/// Finds later uses of a capture's blocks than its journal has, at most [`MOST`].
+/// What is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Uses of blocks later than was recorded.
+    pub late_uses: bool,
+    /// Reads of blocks that nothing in the graph wrote before.
+    pub early_reads: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Later uses of the capture's blocks than its journal has, at most [`MOST`].
+    pub late_uses: Vec<LateUse>,
+    /// Reads of the capture's blocks that nothing in the graph wrote before, at most [`MOST`].
+    pub early_reads: Vec<EarlyRead>,
+}
+
+/// Searches the parameters of a graph's nodes.
 ///
 /// # Errors
 /// [`Violation`] where the journal contradicts itself or the graph cannot be read. A node whose
@@ -54,18 +83,26 @@ pub fn find<D: Driver + ?Sized>(
     journal: &Journal,
     driver: &D,
     graph: GraphHandle,
-) -> Result<Vec<LateUse>, Violation> {
+    search: Search,
+) -> Result<Found, Violation> {
     // Edges of every kind count here, also those that prove nothing.
     let finished = FinishedGraph::read(driver, graph)?;
     let graph = Graph::read(journal, Programmatic::Deny, &finished)?;
     let history = History::read(journal, &graph)?;
+    let mut found = Found::default();
     // Edges that were put in again the other way round leave no order to go by.
     if history.blocks.is_empty() || !graph.any_ordered {
-        return Ok(Vec::new());
+        return Ok(found);
     }
     let seen = first_sights(&graph, &history);
     let touches = Touches::read(journal, &history, &graph, &seen, driver);
-    let judge = Judge::new(&graph, &history);
-    let late = judge.late(&touches);
-    Ok(late.into_iter().map(|late| judge.tell(driver, late)).collect())
+    if search.late_uses {
+        let judge = Judge::new(&graph, &history);
+        let late = judge.late(&touches);
+        found.late_uses = late.into_iter().map(|late| judge.tell(driver, late)).collect();
+    }
+    if search.early_reads {
+        found.early_reads = early::find(&graph, &history, &touches, driver);
+    }
+    Ok(found)
 }

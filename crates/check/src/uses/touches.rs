@@ -4,7 +4,7 @@ use ahash::AHashMap;
 use smallvec::SmallVec;
 
 use crate::reading::{BlockHistory, Graph, History, RangeMap, NEVER};
-use regraph_driver::Driver;
+use regraph_driver::{Access, Driver, NodePointer};
 use regraph_record::journal::{BlockNumber, Entry, Journal};
 
 /// An address in a node's parameters.
@@ -16,6 +16,32 @@ pub(super) struct Touch {
     pub block: u32,
     /// Whether it had not been freed by then.
     pub live: bool,
+    /// What the node does in the block, at any address.
+    pub does: Does,
+    /// Whether all that it has of the block is where another one ends that it has an address in: mostly an
+    /// iterator's end.
+    pub end: bool,
+}
+
+/// What a node does in a block, as far as its parameters tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Does {
+    /// It reads there.
+    pub reads: bool,
+    /// It writes there.
+    pub writes: bool,
+    /// It may do either.
+    pub unknown: bool,
+}
+
+impl Does {
+    fn add(&mut self, access: Access) {
+        match access {
+            Access::Reads => self.reads = true,
+            Access::Writes => self.writes = true,
+            Access::Unknown => self.unknown = true,
+        }
+    }
 }
 
 /// All of them, and which blocks lay at an address before one another.
@@ -52,13 +78,12 @@ impl Touches {
             Map { live: RangeMap::new(), last: RangeMap::new(), standing: RangeMap::new() };
         let mut ours: AHashMap<BlockNumber, u32> = AHashMap::new();
         let mut others: AHashMap<BlockNumber, (u64, u64)> = AHashMap::new();
-        let mut values = Vec::new();
+        let mut pointers = Vec::new();
         let mut take = |touches: &mut Self, map: &Map, node: u32| {
-            values.clear();
-            if driver.pointers(graph.handle(node), &mut values).is_ok() {
-                values.sort_unstable();
-                values.dedup();
-                touches.take(map, &history.blocks, node, &values);
+            pointers.clear();
+            if driver.pointers(graph.handle(node), &mut pointers).is_ok() {
+                pointers.sort_unstable_by_key(|it: &NodePointer| it.address);
+                touches.take(map, &history.blocks, node, &pointers);
             }
         };
         for (number, input) in (0..).zip(&history.blocks[..history.inputs]) {
@@ -114,23 +139,31 @@ impl Touches {
     }
 
     /// Enters what the sorted values of a node point to, each block once.
-    fn take(&mut self, map: &Map, blocks: &[BlockHistory], node: u32, values: &[u64]) {
+    fn take(&mut self, map: &Map, blocks: &[BlockHistory], node: u32, pointers: &[NodePointer]) {
         let first = self.all.len();
         let mut end = None;
-        for &address in values {
+        for &NodePointer { address, access } in pointers {
             let behind = address.saturating_add(1);
             if map.standing.overlapping(address, behind).any(|&here| here > 0) {
                 continue;
             }
             let Some(&block) = map.last.overlapping(address, behind).next() else { continue };
-            let known =
-                self.all.len() > first && self.all.last().is_some_and(|it| it.block == block);
-            if known || end == Some(address) {
+            let known = self.all[first..].last_mut().filter(|it| it.block == block);
+            let at_end = end == Some(address) && access == Access::Unknown;
+            if let Some(known) = known {
+                known.does.add(access);
+                if known.end && !at_end {
+                    (known.address, known.end) = (address, false);
+                }
                 continue;
             }
-            end = Some(blocks[block as usize].end);
+            if !at_end {
+                end = Some(blocks[block as usize].end);
+            }
             let live = map.live.overlapping(address, behind).next() == Some(&block);
-            self.all.push(Touch { node, address, block, live });
+            let mut does = Does::default();
+            does.add(access);
+            self.all.push(Touch { node, address, block, live, does, end: at_end });
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use regraph::engine::{Config, Followed, PlanReport};
 use regraph::settings::{PlanShare, Programmatic, Reuse};
-use regraph_cli::replay::{replay, Options, Placement, Plan, Replayed};
+use regraph_cli::replay::{replay, Finding, Options, Placement, Plan, Replayed};
 use regraph_tagged::Program;
 use regraph_trace::certify::Certificate;
 use regraph_trace::minimum;
@@ -66,6 +66,11 @@ pub struct Arguments {
     /// Let the nodes write and check tags in the blocks, and launch the graphs.
     #[arg(long)]
     tags: bool,
+    /// Search the graphs for later uses of blocks than the trace records, and for reads of what nothing in a graph
+    /// wrote before, by the blocks that the trace says its kernels touch. A kernel that is the first to touch a block
+    /// counts as a guess.
+    #[arg(long, conflicts_with = "tags")]
+    lint: bool,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -115,6 +120,9 @@ struct Summary {
     /// How far each capture lies by its layout.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     layouts: Vec<LayoutSummary>,
+    /// What was found in the graphs; none without `--lint`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<Vec<Finding>>,
 }
 
 /// What became of one layout.
@@ -152,6 +160,7 @@ impl Job for Run<'_> {
             delay: if arguments.tags { TAG_DELAY } else { 0 },
             launches: if arguments.tags { TAG_LAUNCHES } else { arguments.launches },
             plan: arguments.plan,
+            lint: arguments.lint,
             ..Options::default()
         };
         let operations = self.trace.operations().len();
@@ -213,6 +222,7 @@ impl Run<'_> {
             instantiate_ns: replayed.instantiate_ns,
             plans: replayed.plans.clone(),
             layouts: replayed.layouts.iter().map(LayoutSummary::new).collect(),
+            findings: self.arguments.lint.then(|| replayed.findings.clone()),
         }
     }
 }
@@ -275,6 +285,9 @@ impl Summary {
                 Some(why) => writeln!(output, "layout     {planned:.1} MiB, not followed: {why}")?,
             }
         }
+        if let Some(findings) = &self.findings {
+            print_findings(findings, output)?;
+        }
         writeln!(
             output,
             "host time  {:.3} ms capture, {} ns per alloc, {} ns per free",
@@ -283,6 +296,21 @@ impl Summary {
             self.free_ns
         )
     }
+}
+
+/// All but bare guesses, which are counted.
+fn print_findings(findings: &[Finding], output: &mut impl Write) -> io::Result<()> {
+    let guesses = findings.iter().filter(|finding| finding.guess).count();
+    writeln!(
+        output,
+        "lint       {} findings; {guesses} bare guesses (kernels that are the first to touch a block)",
+        findings.len() - guesses
+    )?;
+    for Finding { capture, block, text, .. } in findings.iter().filter(|it| !it.guess) {
+        let block = block.map_or(String::new(), |block| format!(", block {block} of the trace"));
+        writeln!(output, "  capture {capture}{block}: {text}")?;
+    }
+    Ok(())
 }
 
 fn write_certificates(path: &Path, certificates: &[Certificate]) -> io::Result<()> {

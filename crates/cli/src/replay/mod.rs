@@ -70,6 +70,10 @@ pub struct Options {
     pub launches: u32,
     /// How a capture's blocks get their places.
     pub plan: Plan,
+    /// Whether kernels have the blocks among their parameters that the trace says they touch, and each graph is
+    /// searched for later uses than the trace records and for reads of what nothing in it wrote before. Not with
+    /// tags, whose kernels have blocks of their own choice.
+    pub lint: bool,
 }
 
 /// What a trace came to.
@@ -109,6 +113,8 @@ pub struct Replayed {
     pub layouts: Vec<Followed>,
     /// Where the blocks were placed, in order of allocation.
     pub placements: Vec<Placement>,
+    /// What was found in the graphs; empty without [`Options::lint`].
+    pub findings: Vec<Finding>,
     /// The tags left in blocks that were never freed; empty unless tags were on.
     pub outputs: Vec<Output>,
 }
@@ -122,6 +128,19 @@ pub struct Placement {
     pub address: u64,
     /// Its size, as asked for.
     pub bytes: u64,
+}
+
+/// Something found in a captured graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The capture, counted from 1.
+    pub capture: usize,
+    /// The block, by the trace's number.
+    pub block: Option<BlockIndex>,
+    /// Whether it is a bare guess: a kernel is the first to have an address in the block.
+    pub guess: bool,
+    /// In words, with the engine's number of the block.
+    pub text: String,
 }
 
 /// What lies in a block that was never freed, after the last launch.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::clock::{nanoseconds, Clock};
 use super::sample::Sampler;
 use super::tags::{self, Touches};
-use super::{Options, Output, Placement, Plan, ReplayError, Replayed};
+use super::{Finding, Options, Output, Placement, Plan, ReplayError, Replayed};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Dependency, DriverError, EdgeData, ExecutableHandle,
     GraphHandle, HostApi, NodeHandle, StreamHandle,
@@ -37,6 +37,9 @@ pub(super) struct Runner<'a, P: Program> {
     pub(super) pool: PoolIndex,
     pub(super) blocks: BTreeMap<BlockIndex, Block>,
     tagged: BTreeSet<BlockIndex>,
+    /// Every block that there was; empty without [`Options::lint`].
+    placed: BTreeMap<BlockIndex, Block>,
+    findings: Vec<Finding>,
     pub(super) capture: Option<Capture>,
     pub(super) graphs: Vec<Graph>,
     verified: bool,
@@ -128,6 +131,10 @@ impl<'a, P: Program> Runner<'a, P> {
             _ => None,
         });
         let mut config = options.config.clone();
+        if options.lint {
+            config = config.find_late_uses(true);
+            config.settings.early_reads = true;
+        }
         if matches!(options.plan, Plan::Exact | Plan::Twice) {
             config.settings.plan = PlanChoice::Exact;
             config.settings.plan_pool_graphs.get_or_insert_with(|| most_captures(trace));
@@ -142,6 +149,8 @@ impl<'a, P: Program> Runner<'a, P> {
             pool: first_pool.unwrap_or(0),
             blocks: BTreeMap::new(),
             tagged: BTreeSet::new(),
+            placed: BTreeMap::new(),
+            findings: Vec::new(),
             capture: None,
             graphs: Vec::new(),
             verified: true,
@@ -235,6 +244,7 @@ impl<'a, P: Program> Runner<'a, P> {
             instantiate_ns: self.instantiation.map(nanoseconds),
             layouts: std::mem::take(&mut self.layouts),
             placements: std::mem::take(&mut self.placements),
+            findings: std::mem::take(&mut self.findings),
             outputs: self.outputs()?,
         })
     }
@@ -340,6 +350,9 @@ impl<'a, P: Program> Runner<'a, P> {
         self.capture = None;
         let ended = self.driver.end_capture(origin);
         self.verified &= report.as_ref().is_some_and(|report| report.verified);
+        if let Some(report) = report.as_ref().filter(|_| self.options.lint) {
+            self.find(report);
+        }
         self.plans.extend(report.as_ref().and_then(|report| report.plan));
         self.layouts.extend(report.as_ref().and_then(|report| report.layout.clone()));
         let id = report.map(|report| report.graph);
@@ -358,12 +371,33 @@ impl<'a, P: Program> Runner<'a, P> {
         }
     }
 
+    /// Notes what was found in a capture's graph.
+    fn find(&mut self, report: &engine::CaptureReport) {
+        let capture = self.graphs.len() + 1;
+        let numbers: BTreeMap<_, _> =
+            self.placed.iter().map(|(&id, block)| (block.id.number(), id)).collect();
+        let finding = |block, guess, text| Finding {
+            capture,
+            block: numbers.get(&block).copied(),
+            guess,
+            text,
+        };
+        let late = report.late_uses.iter();
+        let late = late.map(|it| finding(it.block.block, false, it.to_string()));
+        let early = report.early_reads.iter();
+        let early = early.map(|it| finding(it.block.block, !it.is_likely(), it.to_string()));
+        self.findings.extend(late.chain(early));
+    }
+
     pub(super) fn step(&mut self, operation: &Operation) -> Result<()> {
         for stream in operation.streams() {
             self.enter(stream)?;
         }
         match *operation {
-            Operation::Kernel { stream, programmatic, .. } => self.kernel(stream, programmatic),
+            Operation::Kernel { stream, programmatic, ref uses } => {
+                self.prepare(uses);
+                self.kernel(stream, programmatic)
+            }
             Operation::Wait { stream, on } => {
                 let waits =
                     self.capture.as_mut().is_some_and(|capture| capture.members.waits(stream, on));
@@ -374,7 +408,10 @@ impl<'a, P: Program> Runner<'a, P> {
                     .wait(self.streams[&stream], self.streams[&on])
                     .map_err(|e| self.driver_failed(e))
             }
-            Operation::Node { ref after, ref programmatic, .. } => self.node(after, programmatic),
+            Operation::Node { ref after, ref programmatic, ref uses, .. } => {
+                self.prepare(uses);
+                self.node(after, programmatic)
+            }
             Operation::Terminals { stream, ref nodes } => {
                 let Some(capture) = &self.capture else {
                     return Ok(());
@@ -417,7 +454,6 @@ impl<'a, P: Program> Runner<'a, P> {
     }
 
     fn kernel(&mut self, stream: StreamIndex, programmatic: bool) -> Result<()> {
-        self.prepare();
         let handle = self.streams[&stream];
         self.driver
             .launch(handle, self.work.get(), programmatic)
@@ -439,7 +475,6 @@ impl<'a, P: Program> Runner<'a, P> {
     }
 
     fn node(&mut self, after: &[NodeIndex], programmatic: &[NodeIndex]) -> Result<()> {
-        self.prepare();
         let Some(capture) = &mut self.capture else {
             return Ok(());
         };
@@ -455,10 +490,16 @@ impl<'a, P: Program> Runner<'a, P> {
         }
     }
 
-    /// Fills the work of the next node.
-    fn prepare(&mut self) {
+    /// Fills the work of the next node, which is known to touch some blocks.
+    fn prepare(&mut self, uses: &[BlockIndex]) {
         self.work.inputs.clear();
         self.work.outputs.clear();
+        if self.options.lint && !self.options.tags {
+            let seed = self.options.seed;
+            let placed = uses.iter().filter_map(|id| Some((*id, self.placed.get(id)?)));
+            self.work.outputs.extend(placed.map(|(id, block)| tagged(id, block, seed)));
+            return;
+        }
         let Some(capture) = &self.capture else {
             return;
         };
@@ -479,6 +520,9 @@ impl<'a, P: Program> Runner<'a, P> {
         let block = self.alloc.time(|| self.engine.allocate(pool, bytes, stream));
         let block = block.map_err(|e| self.engine_failed(e))?;
         self.blocks.insert(id, block);
+        if self.options.lint {
+            self.placed.insert(id, block);
+        }
         self.placements.push(Placement { id, address: block.address, bytes });
         Ok(())
     }

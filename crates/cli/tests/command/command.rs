@@ -553,3 +553,61 @@ fn a_problem_that_cannot_be_read_is_status_2() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("expected another file"), "{}", stderr(&output));
 }
+
+/// A capture with a block that something outside it uses too and with a kernel behind a free, and one whose kernels keep
+/// to what is recorded.
+#[test]
+fn lints_are_told_of_bad_graphs_and_not_of_good_ones() {
+    let line = |text: &str| format!("{}\n", text.replace('\'', "\""));
+    let bad = [
+        "{'op':'begin','stream':0,'pool':0}",
+        "{'op':'alloc','id':1,'bytes':4096,'stream':0}",
+        "{'op':'use','id':1,'stream':1}",
+        "{'op':'kernel','stream':0,'uses':[1]}",
+        "{'op':'free','id':1}",
+        "{'op':'alloc','id':2,'bytes':4096,'stream':0}",
+        "{'op':'kernel','stream':0,'uses':[2]}",
+        "{'op':'free','id':2}",
+        "{'op':'kernel','stream':0,'uses':[2]}",
+        "{'op':'end'}",
+    ];
+    let good = [
+        "{'op':'begin','stream':0,'pool':0}",
+        "{'op':'alloc','id':1,'bytes':4096,'stream':0}",
+        "{'op':'kernel','stream':0,'uses':[1]}",
+        "{'op':'kernel','stream':0,'uses':[1]}",
+        "{'op':'free','id':1}",
+        "{'op':'end'}",
+    ];
+    let file = |name: &str, lines: &[&str]| {
+        scratch(name, &lines.iter().map(|text| line(text)).collect::<String>())
+    };
+    let bad = file("lint_bad.jsonl", &bad);
+    let output = replay_sim(&[bad.to_str().unwrap(), "--lint"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(text.contains("lint       2 findings; 1 bare guesses"), "{text}");
+    for part in [
+        "capture 1, block 1 of the trace: node",
+        "which nothing in the graph writes before; something outside the capture uses the block (a guess",
+        "and is not before the end of its recorded uses",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let json = replay_sim(&[bad.to_str().unwrap(), "--lint", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let findings = json["findings"].as_array().unwrap();
+    let told: Vec<_> =
+        findings.iter().map(|it| (it["block"].as_u64(), it["guess"].as_bool())).collect();
+    let expected = [(Some(2), Some(false)), (Some(1), Some(false)), (Some(2), Some(true))];
+    assert_eq!(told, expected, "{findings:?}");
+
+    let good = file("lint_good.jsonl", &good);
+    let output = replay_sim(&[good.to_str().unwrap(), "--lint"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("lint       0 findings; 1 bare guesses"), "{text}");
+    let silent = replay_sim(&[bad.to_str().unwrap()]);
+    assert!(!String::from_utf8(silent.stdout).unwrap().contains("\nlint "));
+    let both = replay_sim(&[good.to_str().unwrap(), "--lint", "--tags"]);
+    assert_eq!(both.status.code(), Some(2));
+}

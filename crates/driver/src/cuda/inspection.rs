@@ -90,6 +90,7 @@ impl Inspection {
                     unsafe { self.kernel_values(&params, values) };
                 }
             }
+            // The source first.
             Inspected::Copy => {
                 let Some(ask) = self.copy_params else { return Ok(()) };
                 let mut params = CopyNodeParams::default();

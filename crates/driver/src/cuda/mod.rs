@@ -47,8 +47,8 @@ use ::cudarc::driver::CudaContext;
 use super::Descriptor;
 use super::{
     AllocationName, CaptureId, CaptureStatus, Dependency, Driver, DriverError, EventHandle,
-    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result,
-    StreamHandle,
+    GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer,
+    Result, StreamHandle,
 };
 use devices::Neighbours;
 use error::{failure, nonsense};
@@ -454,9 +454,9 @@ impl Driver for CudaDriver {
         Ok(NodeKind(kind))
     }
 
-    fn pointers(&self, node: NodeHandle, values: &mut Vec<u64>) -> Result<()> {
+    fn pointers(&self, node: NodeHandle, pointers: &mut Vec<NodePointer>) -> Result<()> {
         let _relaxed = self.enter()?;
-        self.push_pointers(node, 0, values)
+        self.push_pointers(node, 0, pointers)
     }
 
     fn kernel_name(&self, node: NodeHandle) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Addresses among a node's parameters, by the node's kind.
 
-use super::super::{Driver, GraphHandle, NodeHandle, NodeKind, Result};
+use super::super::{Access, Driver, GraphHandle, NodeHandle, NodeKind, NodePointer, Result};
 use super::error::failure;
 use super::inspection::Inspected;
 use super::CudaDriver;
@@ -15,27 +15,38 @@ impl CudaDriver {
         &self,
         node: NodeHandle,
         depth: usize,
-        values: &mut Vec<u64>,
+        pointers: &mut Vec<NodePointer>,
     ) -> Result<()> {
-        let kind = match self.node_kind(node)? {
-            NodeKind::KERNEL => Inspected::Kernel,
-            NodeKind::COPY => Inspected::Copy,
-            NodeKind::FILL => Inspected::Fill,
+        let (kind, does): (_, &[Access]) = match self.node_kind(node)? {
+            NodeKind::KERNEL => (Inspected::Kernel, &[]),
+            // As `Inspection::values` has them.
+            NodeKind::COPY => (Inspected::Copy, &[Access::Reads, Access::Writes]),
+            NodeKind::FILL => (Inspected::Fill, &[Access::Writes]),
             NodeKind::CHILD_GRAPH if depth < DEEPEST => {
-                return self.push_child(node, depth + 1, values);
+                return self.push_child(node, depth + 1, pointers);
             }
             _ => return Ok(()),
         };
-        let pushed = self.inspection.values(node.as_raw(), kind, values);
+        let mut values = Vec::new();
+        let pushed = self.inspection.values(node.as_raw(), kind, &mut values);
+        let does = if depth == 0 { does } else { &[] };
+        let does = does.iter().copied().chain(std::iter::repeat(Access::Unknown));
+        let found = values.into_iter().zip(does);
+        pointers.extend(found.map(|(address, access)| NodePointer { address, access }));
         pushed.map_err(|(call, code)| failure(&self.symbols, call, code))
     }
 
-    fn push_child(&self, node: NodeHandle, depth: usize, values: &mut Vec<u64>) -> Result<()> {
+    fn push_child(
+        &self,
+        node: NodeHandle,
+        depth: usize,
+        pointers: &mut Vec<NodePointer>,
+    ) -> Result<()> {
         let graph = self.inspection.child(node.as_raw());
         let graph = graph.map_err(|(call, code)| failure(&self.symbols, call, code))?;
         let Some(graph) = graph else { return Ok(()) };
         let mut nodes = Vec::new();
         self.nodes(GraphHandle::from_raw(graph), &mut nodes)?;
-        nodes.into_iter().try_for_each(|node| self.push_pointers(node, depth, values))
+        nodes.into_iter().try_for_each(|node| self.push_pointers(node, depth, pointers))
     }
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Descriptor, Driver, EventHandle, GraphHandle, HostApi,
-    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result, StreamHandle,
+    MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, NodePointer, Result,
+    StreamHandle,
 };
 use regraph_sim::SimDriver;
 
@@ -102,7 +103,7 @@ impl Driver for Renamed {
         dependencies(node: NodeHandle, dependencies: &mut Vec<Dependency>) -> Result<()>;
         nodes(graph: GraphHandle, nodes: &mut Vec<NodeHandle>) -> Result<()>;
         node_kind(node: NodeHandle) -> Result<NodeKind>;
-        pointers(node: NodeHandle, values: &mut Vec<u64>) -> Result<()>;
+        pointers(node: NodeHandle, pointers: &mut Vec<NodePointer>) -> Result<()>;
         memory_support() -> MemorySupport;
         memory_info() -> Result<MemoryInfo>;
         reserve(bytes: u64) -> Result<u64>;
