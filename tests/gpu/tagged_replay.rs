@@ -85,7 +85,15 @@ fn plans_change_no_output<P: Program>(driver: &Arc<P>, seed: u64, operations: u3
             let config = Config::default().programmatic(programmatic);
             let with = |plan| {
                 let config = config.clone();
-                let options = Options { config, tags: true, seed, delay: 5_000, launches: 3, plan };
+                let options = Options {
+                    config,
+                    tags: true,
+                    seed,
+                    delay: 5_000,
+                    launches: 3,
+                    plan,
+                    lint: false,
+                };
                 replay(driver, &trace, &options).unwrap_or_else(|error| panic!("{seed}: {error}"))
             };
             let planned = with(Plan::Exact);
