@@ -334,8 +334,15 @@ fn a_longer_search_takes_less() {
 }
 
 fn all_tags_hold<P: Program>(driver: &Arc<P>, operations: u32) {
-    let tags =
-        |plan, seed, config| Options { config, tags: true, seed, delay: 2_000, launches: 3, plan };
+    let tags = |plan, seed, config| Options {
+        config,
+        tags: true,
+        seed,
+        delay: 2_000,
+        launches: 3,
+        plan,
+        ..Options::default()
+    };
     for name in ["decoder_s1", "moe_s6", "googlenet_s4", "pipeline_s5"] {
         let options = tags(Plan::Learned, 1, Config::default());
         assert!(replay(driver, &trace(name), &options).unwrap().verified);

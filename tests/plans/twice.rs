@@ -261,8 +261,15 @@ pub(crate) fn trace(name: &str) -> Trace {
 }
 
 fn tags_hold<P: Program>(driver: &Arc<P>, trace: &Trace, seed: u64, config: Config) {
-    let options =
-        Options { config, tags: true, seed, delay: 2_000, launches: 3, plan: Plan::Twice };
+    let options = Options {
+        config,
+        tags: true,
+        seed,
+        delay: 2_000,
+        launches: 3,
+        plan: Plan::Twice,
+        ..Options::default()
+    };
     let replayed = replay(driver, trace, &options).unwrap();
     assert!(replayed.verified);
     for layout in &replayed.layouts {

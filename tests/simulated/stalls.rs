@@ -59,7 +59,7 @@ impl Driver for Device {
         dependencies(node: driver::NodeHandle, dependencies: &mut Vec<driver::Dependency>) -> driver::Result<()>;
         nodes(graph: driver::GraphHandle, nodes: &mut Vec<driver::NodeHandle>) -> driver::Result<()>;
         node_kind(node: driver::NodeHandle) -> driver::Result<driver::NodeKind>;
-        pointers(node: driver::NodeHandle, values: &mut Vec<u64>) -> driver::Result<()>;
+        pointers(node: driver::NodeHandle, pointers: &mut Vec<driver::NodePointer>) -> driver::Result<()>;
         memory_support() -> MemorySupport;
         memory_info() -> driver::Result<driver::MemoryInfo>;
         create(bytes: u64) -> driver::Result<driver::MemoryHandle>;
