@@ -109,6 +109,7 @@ impl<D: Driver> Locked<'_, D> {
         let heap = self.state.pools.planned_heap(pool);
         let limit = self.state.room(pool);
         self.state.touch(heap);
+        let exportable = self.state.settings.exportable;
         let (driver, lacks_proof) = (self.driver, self.config.lacks(Flaw::Proof));
         let State { pools, captures, .. } = &mut *self.state;
         let order = &captures.get(slot).proof;
@@ -116,7 +117,7 @@ impl<D: Driver> Locked<'_, D> {
         let asker = Asker { stream, shares: share, proof, order, beside };
         let heap_row = pools.planned_mut(heap);
         let mut placed = match foreseen {
-            _ if fixed => heap_row.place_fixed(driver, capture, bytes, limit),
+            _ if fixed => heap_row.place_fixed(driver, capture, (bytes, exportable), limit),
             Some(Ok(spot)) => heap_row.place_laid(driver, capture, asker, (spot, bytes), limit),
             _ => Ok(None),
         };

@@ -89,7 +89,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::NotKept`] where the memory comes at a capture's end, and is exchanged by later captures and by
-    /// [`Engine::compact_pool`], or where there is none now; [`Error::ZeroBytes`].
+    /// [`Engine::compact_pool`] ([`Engine::allocate_fixed`] gives such captures memory that stays), or where there is none now; [`Error::ZeroBytes`].
     pub fn keep_exported(&self, address: u64, bytes: u64) -> Result<bool, Error> {
         self.change(|locked| locked.keep_exported((address, bytes)))
     }
@@ -170,9 +170,11 @@ impl<D: Driver> Locked<'_, D> {
             return Err(Error::ZeroBytes { call: "keep_exported" });
         }
         let not_kept = |why| Error::NotKept { address, why };
-        let pools = &self.state.pools;
-        if pools.iter_planned().any(|heap| heap.owns(address)) {
-            return Err(not_kept(WhyNotShared::Planned));
+        let pools = &mut self.state.pools;
+        let mut heaps = pools.planned_heaps(None).into_iter();
+        if let Some(heap) = heaps.find(|&heap| pools.planned(heap).owns(address)) {
+            let kept = pools.planned_mut(heap).keep_exported((address, bytes));
+            return if kept { Ok(true) } else { Err(not_kept(WhyNotShared::Planned)) };
         }
         let mut heaps = pools.heaps_of(None).into_iter();
         let Some(heap) = heaps.find(|&heap| pools.heap(heap).owns(address)) else {

@@ -19,7 +19,7 @@ use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
-use crate::heap::{unit, Care, Heap, Keeper, NothingKept, Presence};
+use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 
@@ -580,8 +580,7 @@ impl<D: Driver> Locked<'_, D> {
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
             return Err(Error::CannotSuspend { call, pool: self.state.pools.label(pool) });
         }
-        let exported =
-            |&heap: &u32| self.state.pools.find_heap(heap).is_some_and(Heap::has_exported);
+        let exported = |&heap: &u32| with_heap!(self.state.pools, heap, |heap| heap.has_exported());
         if heaps.iter().any(exported) {
             return Err(Error::PoolExported { call, pool: self.state.pools.label(pool) });
         }

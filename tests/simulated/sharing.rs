@@ -422,6 +422,28 @@ fn planned_memory_is_not_kept_for_others() {
         b.engine.end_capture(capture, graph).unwrap();
         refused();
         b.driver.synchronize().unwrap();
+        // A block that has its memory at once, made for others to map, keeps it; also through a suspension before.
+        let capture = b.begin(s);
+        let fixed = b.engine.allocate_fixed(b.pool, 4 * MIB, s).unwrap();
+        b.launch(s);
+        b.engine.free(fixed.id).unwrap();
+        let graph = b.driver.end_capture(s).unwrap();
+        let graph = b.engine.end_capture(capture, graph).unwrap().graph;
+        assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
+        let error = b.engine.keep_exported(fixed.address, fixed.bytes).unwrap_err();
+        assert!(matches!(error, Error::NotKept { .. }), "{error}");
+        b.engine.resume_pool(b.pool).unwrap();
+        let before = b.driver.behind(fixed.address, fixed.bytes);
+        assert!(before.is_some() && b.driver.is_exportable(fixed.address));
+        assert!(b.engine.keep_exported(fixed.address, fixed.bytes).unwrap());
+        assert!(is_exported(&b.engine.suspend_pool_discarding(b.pool).unwrap_err()));
+        b.engine.compact_pool(b.pool).unwrap();
+        assert_eq!(b.driver.behind(fixed.address, fixed.bytes), before);
+        // With its graph it goes.
+        b.engine.release_graph(graph).unwrap();
+        b.driver.synchronize().unwrap();
+        b.engine.empty_cache().unwrap();
+        assert_eq!(b.driver.behind(fixed.address, fixed.bytes), None);
         assert!(b.engine.suspend_pool_discarding(b.pool).unwrap() > 0);
     }
 }

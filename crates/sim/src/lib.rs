@@ -404,6 +404,11 @@ impl SimDriver {
         self.lock().memory.origin(address)
     }
 
+    /// Whether the physical memory behind an address was made for other processes to map. No call of the engine's.
+    pub fn is_exportable(&self, address: u64) -> bool {
+        self.lock().memory.is_exportable(address)
+    }
+
     /// The stream whose launch made a node; `None` for a node that was added raw.
     pub fn launched(&self, node: NodeHandle) -> Option<StreamHandle> {
         let stream = self.lock().graphs.launched(node)?;

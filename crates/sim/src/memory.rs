@@ -415,11 +415,21 @@ impl Memory {
 
     /// The machine and the number there of the memory behind an address.
     pub(super) fn origin(&self, address: u64) -> Option<(u64, u64)> {
+        let (number, physical) = self.physical_at(address)?;
+        let own = (self.identity, number as u64);
+        Some(physical.origin.map_or(own, |origin| (origin.machine, origin.slot)))
+    }
+
+    /// Whether the memory behind an address was made to be exported.
+    pub(super) fn is_exportable(&self, address: u64) -> bool {
+        self.physical_at(address).is_some_and(|(_, physical)| physical.exportable)
+    }
+
+    fn physical_at(&self, address: u64) -> Option<(usize, &Physical)> {
         let (start, mapping) = self.mappings.range(..=address).next_back()?;
         let there = address - start < mapping.bytes;
         let physical = self.physical.get(mapping.physical).filter(|_| there)?;
-        let own = (self.identity, mapping.physical as u64);
-        Some(physical.origin.map_or(own, |origin| (origin.machine, origin.slot)))
+        Some((mapping.physical, physical))
     }
 
     /// Whether memory of some device lies behind all of a range now, accessible or not.

@@ -92,7 +92,7 @@ impl PlannedHeap {
             }
         }
         for (row, piece) in bindings.pieces.iter().enumerate() {
-            let wanted = |it: &&Physical| !it.fixed && !lasts[row] && stays[row];
+            let wanted = |it: &&Physical| it.fixed.is_none() && !lasts[row] && stays[row];
             let Some(piece) = piece.as_ref().filter(wanted) else {
                 continue;
             };
@@ -169,7 +169,7 @@ impl PlannedHeap {
                 Some(row) => *row,
                 None => match driver.create(piece.bytes) {
                     Ok(memory) => {
-                        let row = self.enter_piece(piece.bytes, memory, false);
+                        let row = self.enter_piece(piece.bytes, memory, None);
                         new.push(row);
                         row
                     }

@@ -86,7 +86,7 @@ impl PlannedHeap {
         let every = 0..bindings.pieces.len();
         let mut unused: Vec<bool> = every.clone().map(|row| there(row).is_some()).collect();
         let mut goes: Vec<bool> =
-            every.clone().map(|row| there(row).is_some_and(|it| !it.fixed)).collect();
+            every.clone().map(|row| there(row).is_some_and(|it| it.fixed.is_none())).collect();
         for planned in &bindings.captures {
             let moves = planned.owner == Owner::Graph && !planned.beside;
             for bound in &planned.bound {
@@ -143,7 +143,7 @@ impl PlannedHeap {
                 memory: number(bound.piece),
             };
             let fixed = |bound: &&Bound| {
-                bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed)
+                bindings.pieces[bound.piece].as_ref().is_some_and(|piece| piece.fixed.is_some())
             };
             let bound = planned.bound.iter();
             kept.extend(bound.clone().filter(fixed).map(|it| (it.address, it.bytes)));
@@ -231,7 +231,7 @@ impl PlannedHeap {
                 bindings.pieces.resize_with(row + 1, || None);
             }
             bindings.pieces[row] =
-                Some(Physical { number, bytes, memory, mappings: 0, fixed: false });
+                Some(Physical { number, bytes, memory, mappings: 0, fixed: None });
             rows.push(row);
         }
         for Movable { capture, parts } in &exchange.graphs {

@@ -4,12 +4,12 @@
 //! its own there, or in the gap at the end of the page before.
 
 use super::space::Asker;
-use super::{Bound, Live, Physical, PlannedCapture, PlannedHeap, Run};
+use super::{Bound, Fixed, Live, Physical, PlannedCapture, PlannedHeap, Run};
 use crate::capture::{Markers, StreamIndex};
 use crate::driver::{CaptureId, Driver, DriverError};
 use crate::heap::place::Placed;
 use crate::heap::range::{SegmentId, State};
-use crate::heap::segment::{unit, Segment, Shape};
+use crate::heap::segment::{create, unit, Segment, Shape};
 
 /// Addresses that a capture reserves at once, in bytes.
 const RESERVE: u64 = 64 << 30;
@@ -53,7 +53,7 @@ impl PlannedHeap {
     }
 
     /// The same on memory of its own, which is there at once and stays until no graph's addresses lie
-    /// on it.
+    /// on it; made for other processes to map where that is asked for.
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved.
@@ -61,7 +61,7 @@ impl PlannedHeap {
         &mut self,
         driver: &D,
         capture: CaptureId,
-        bytes: u64,
+        (bytes, exportable): (u64, bool),
         limit: u64,
     ) -> Result<Option<Placed>, DriverError> {
         let unit = unit(driver.memory_support());
@@ -72,7 +72,7 @@ impl PlannedHeap {
         self.enter_capture(capture, unit);
         let address = self.next_address(driver, capture, size)?;
         self.capture_of(capture).taken += size;
-        let memory = driver.create(size)?;
+        let memory = create(driver, exportable, size)?;
         let mapped = driver.map(address, size, memory);
         let mapped = mapped.and_then(|()| {
             driver.set_access(address, size).inspect_err(|_| {
@@ -86,7 +86,8 @@ impl PlannedHeap {
             }
             return Err(error);
         }
-        let piece = self.enter_piece(size, memory, true);
+        let fixed = Some(Fixed { exportable, exported: false });
+        let piece = self.enter_piece(size, memory, fixed);
         self.bindings.piece(piece).mappings = 1;
         self.enter_capture(capture, unit).bound.push(Bound {
             address,
@@ -114,11 +115,32 @@ impl PlannedHeap {
         self.bindings.capture_mut(capture).expect("entered before")
     }
 
+    /// Has the memory at a place stay behind its addresses, where it is fixed. False where it is not: then it is
+    /// exchanged for other memory.
+    pub(crate) fn keep_exported(&mut self, (address, bytes): (u64, u64)) -> bool {
+        let bindings = &mut self.bindings;
+        let here = |bound: &&Bound| {
+            let offset = address.checked_sub(bound.address);
+            bound.open && offset.is_some_and(|offset| bytes <= bound.bytes.saturating_sub(offset))
+        };
+        let mut bound = bindings.captures.iter().flat_map(|planned| &planned.bound);
+        let row = bound.find(here).map(|bound| bound.piece);
+        let piece = row.and_then(|row| bindings.pieces[row].as_mut());
+        let fixed = piece.and_then(|piece| piece.fixed.as_mut());
+        fixed.map(|fixed| fixed.exported = true).is_some()
+    }
+
+    /// Whether any of its memory has to stay behind its addresses.
+    pub(crate) fn has_exported(&self) -> bool {
+        let mut pieces = self.bindings.pieces.iter().flatten();
+        pieces.any(|piece| piece.fixed.is_some_and(|fixed| fixed.exported))
+    }
+
     pub(super) fn enter_piece(
         &mut self,
         bytes: u64,
         memory: crate::driver::MemoryHandle,
-        fixed: bool,
+        fixed: Option<Fixed>,
     ) -> usize {
         self.reserved += bytes;
         self.handles += 1;

@@ -88,8 +88,17 @@ struct Physical {
     memory: Option<MemoryHandle>,
     /// How often it is mapped.
     mappings: usize,
-    /// Whether it is one block's alone for as long as it is mapped.
-    fixed: bool,
+    /// Of one that is one block's alone for as long as it is mapped.
+    fixed: Option<Fixed>,
+}
+
+/// Memory that a block has at once and for good.
+#[derive(Clone, Copy, Debug)]
+struct Fixed {
+    /// Whether it is made for other processes to map.
+    exportable: bool,
+    /// Whether it stays behind its addresses, since others have it by handles of their own.
+    exported: bool,
 }
 
 /// What keeps a planned capture's memory.

@@ -57,7 +57,7 @@ impl PlannedHeap {
         let mut rows = Vec::new();
         let all = std::mem::take(&mut planned.bound);
         let kept = all.into_iter().filter(|&Bound { address, bytes, piece, there, .. }| {
-            let fixed = bindings.pieces[piece].as_ref().is_some_and(|piece| piece.fixed);
+            let fixed = bindings.pieces[piece].as_ref().is_some_and(|piece| piece.fixed.is_some());
             // Nodes of a capture that may still stand use what is fixed, freed or not.
             let kept = if is_over { planned.is_live((address, bytes)) } else { fixed };
             if kept || (there && driver.unmap(address, bytes).is_err()) {

@@ -5,6 +5,7 @@
 
 use super::{Bound, PlannedHeap};
 use crate::driver::{Driver, DriverError};
+use crate::heap::segment::create;
 use crate::heap::suspend::{Keeper, Presence};
 
 impl PlannedHeap {
@@ -73,7 +74,8 @@ impl PlannedHeap {
     ) -> Result<(), DriverError> {
         let bindings = &mut self.bindings;
         for piece in bindings.pieces.iter_mut().flatten().filter(|piece| piece.memory.is_none()) {
-            piece.memory = Some(driver.create(piece.bytes)?);
+            let exportable = piece.fixed.is_some_and(|fixed| fixed.exportable);
+            piece.memory = Some(create(driver, exportable, piece.bytes)?);
             self.reserved += piece.bytes;
             self.suspended -= piece.bytes;
             self.handles += 1;
