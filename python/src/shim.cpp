@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <typeinfo>
 #include <utility>
-#include <vector>
 
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -130,13 +130,14 @@ std::string member_name(const void* function) {
 // Whether two tables of virtual functions name the same functions in the same order, as far as both name them. An entry
 // that a table has twice says nothing: the linker may have found that two functions do the same.
 bool same_order(const void* const* ours, const void* const* theirs, std::size_t count) {
-  std::vector<std::string> known;
-  for (std::size_t row = 0; row < count; ++row) known.push_back(member_name(ours[row]));
+  // No std::vector: without optimization it needs a newer C++ library than the wheel may.
+  const std::unique_ptr<std::string[]> known(new std::string[count]);
+  for (std::size_t row = 0; row < count; ++row) known[row] = member_name(ours[row]);
   for (std::size_t row = 0; row < count; ++row) {
     const std::string name = member_name(theirs[row]);
     const bool once = std::count(theirs, theirs + count, theirs[row]) == 1 &&
                       std::count(ours, ours + count, ours[row]) == 1;
-    const bool member = std::find(known.begin(), known.end(), name) != known.end();
+    const bool member = std::find(known.get(), known.get() + count, name) != known.get() + count;
     if (once && member && !name.empty() && !known[row].empty() && name != known[row]) return false;
   }
   return true;
