@@ -137,6 +137,39 @@ impl<D: Driver> Engine<D> {
         state.pools.get(pool).map_or_else(poisoned, |row| Arc::clone(row.lends()))
     }
 
+    /// Fills what the graphs of a pool do not keep between launches, by a stream that comes after their launches so
+    /// far and after all work on what was lent. False where a capture uses the pool: nothing is filled then.
+    ///
+    /// # Errors
+    /// The driver's; [`Error::Poisoned`].
+    pub(crate) fn poison(&self, pool: PoolId, stream: StreamHandle) -> Result<bool, Error>
+    where
+        D: HostApi,
+    {
+        /// Not a number, and a negative one.
+        const BYTE: u8 = 0xff;
+        if self.driver.device_of_stream(stream)? != self.driver.device() {
+            return Ok(true);
+        }
+        // Under the lock: no request gets any of it meanwhile.
+        self.change(|locked| {
+            if !locked.may_lend(pool)? {
+                return Ok(false);
+            }
+            for heap in locked.state.pools.heaps_of(Some(pool)) {
+                for (address, bytes) in locked.state.pools.heap(heap).temporary_places() {
+                    self.driver.fill(address, bytes, BYTE, stream)?;
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Whether graphs' memory is filled before their first launches.
+    pub(crate) fn poisons(&self) -> bool {
+        self.config.settings.poison
+    }
+
     /// Whether a safety rule is left out: never, outside tests.
     pub(crate) fn lacks(&self, flaw: Flaw) -> bool {
         self.config.lacks(flaw)

@@ -12,7 +12,7 @@ use super::retired::{Claim, Retired};
 use super::Error;
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, Flaw, GraphId};
-use crate::sync::MutexGuard;
+use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
 /// through it has finished, that goes to no work but the graphs of the same pools.
@@ -23,12 +23,15 @@ pub struct Lease<D: HostApi> {
     pools: Accepted<D>,
     handles: Option<(GraphHandle, ExecutableHandle)>,
     kept: Vec<Box<dyn Any + Send + Sync>>,
+    /// Whether memory is to be filled before the next launch ([`Settings::poison`](crate::Settings::poison)).
+    poison: AtomicBool,
 }
 
 impl<D: HostApi> Lease<D> {
     pub(super) fn new(mut pools: Accepted<D>, kept: Vec<Box<dyn Any + Send + Sync>>) -> Self {
         pools.sort_by_key(|(pool, _)| Arc::as_ptr(pool) as usize);
-        Self { pools, handles: None, kept }
+        let poison = pools.iter().any(|(pool, _)| pool.engine().poisons());
+        Self { pools, handles: None, kept, poison: AtomicBool::new(poison) }
     }
 
     /// Takes over a graph that [`Engine::end_capture`] reported: its launches are ordered among those
@@ -94,7 +97,10 @@ impl<D: HostApi> Lease<D> {
             }
         }
         let mut marks = Marks { lease: self, orders, launched, pending: true };
-        let result = launch(stream);
+        let result = match self.poison.load(Ordering::Relaxed) {
+            true => self.poison(stream).map_err(E::from).and_then(|()| launch(stream)),
+            false => launch(stream),
+        };
         let marked = marks.set();
         let finished: SmallVec<[_; 1]> =
             marks.orders.iter_mut().flat_map(|order| order.finished()).collect();
@@ -103,6 +109,19 @@ impl<D: HostApi> Lease<D> {
         finished.into_iter().for_each(Retired::release);
         result?;
         Ok(marked.map_err(Error::from)?)
+    }
+}
+
+impl<D: HostApi> Lease<D> {
+    /// Fills what the graphs of the pools do not keep, with the locks of the pools' orders held, and the stream behind
+    /// all launches.
+    fn poison(&self, stream: StreamHandle) -> Result<(), Error> {
+        let mut filled = true;
+        for pool in self.pools().filter(|pool| pool.engine().poisons()) {
+            filled &= pool.engine().poison(pool.id(), stream)?;
+        }
+        self.poison.store(!filled, Ordering::Relaxed);
+        Ok(())
     }
 }
 

@@ -60,6 +60,15 @@ impl Heap {
         self.kept.0.iter().map(|(&start, &end)| (start, end - start))
     }
 
+    /// Free memory of graphs in which they keep nothing between launches: addresses and sizes in bytes.
+    pub(crate) fn temporary_places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let temporary = |&id: &RangeId| {
+            matches!(self.ranges[id].state, State::Idle { graphs: true, kept: false, .. })
+        };
+        let ids = self.free_ids().filter(temporary);
+        ids.map(|id| (self.ranges[id].address, self.ranges[id].bytes))
+    }
+
     /// Nothing is kept: the pool has no graph.
     pub(super) fn forget_kept(&mut self) {
         self.kept.0.clear();

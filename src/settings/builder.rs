@@ -144,6 +144,13 @@ impl Settings {
         self
     }
 
+    /// Sets whether graphs' memory is filled before their first launches.
+    #[must_use]
+    pub fn poison(mut self, poison: bool) -> Self {
+        self.poison = poison;
+        self
+    }
+
     /// Sets how many events the history keeps; 0 turns it off.
     #[must_use]
     pub fn history(mut self, events: usize) -> Self {

@@ -134,6 +134,7 @@ pub(super) const KEYS: &[Key] = &[
     key!("reuse", Name, reuse, "cross_stream, own_stream or deferred"),
     key!("check", Boolean, check, BOOLEAN),
     key!("early_reads", Boolean, early_reads, BOOLEAN),
+    key!("poison", Boolean, poison, BOOLEAN),
     key!("history", Number, history, "a whole number of events; 0 turns the history off"),
     key!("stacks", Boolean, stacks, BOOLEAN),
     key!("caching", Boolean, caching, BOOLEAN),

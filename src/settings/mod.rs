@@ -26,6 +26,7 @@
 //! | `reuse` | `cross_stream` | Who may take a free block in a capture: `cross_stream`, `own_stream` or `deferred` ([`Reuse`]). |
 //! | `check` | `True` | Whether the checker judges each capture at its end. |
 //! | `early_reads` | `False` | Whether each capture's graph is searched, at its end, for reads of what nothing in it wrote before: exact for copies, guesses for kernels ([`EarlyRead`](crate::reports::EarlyRead)). |
+//! | `poison` | `False` | For debugging: before the first launch of each graph, what graphs of its pools do not keep between launches is filled with bytes of 0xFF, so that no launch finds what only the run of a capture wrote there. |
 //! | `history` | 0 | How many events the history keeps; 0 turns it off. |
 //! | `stacks` | `False` | Whether events of the history carry the host's stack frames; those of Rust and C callers need the feature `stacks`. |
 //! | `caching` | `True` | `False`: every block is a driver allocation of its own, for debugging. |
@@ -150,6 +151,15 @@ pub struct Settings {
     /// warning. Only where captures keep a journal: with `check`, or
     /// [`Config::journal`](crate::Config::journal).
     pub early_reads: bool,
+    /// `poison`. Default: no.
+    ///
+    /// Bytes of 0xFF are not a number as floating-point numbers, and negative as integers. Filled is what
+    /// [`Lent::Temporary`](crate::engine::Lent::Temporary) names, in all pools of the graph on the stream's
+    /// device, by the stream of the launch and before it; where a capture into one is under way, before the next
+    /// launch. Only for graphs that are launched through [`Graph`](crate::Graph) or
+    /// [`graphs::Lease`](crate::graphs::Lease). Memory that captures get at their end, as planned, is not filled:
+    /// it never holds what the run of the capture wrote.
+    pub poison: bool,
     /// `history`: the most events kept; 0 means off.
     pub history: usize,
     /// `stacks`. Default: no.
@@ -181,6 +191,7 @@ impl Default for Settings {
             reuse: Reuse::default(),
             check: true,
             early_reads: false,
+            poison: false,
             history: 0,
             stacks: false,
             caching: true,

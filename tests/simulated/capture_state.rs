@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use crate::common::MIB;
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, Error, PoolConfig};
 use regraph::graphs::{Capture, Graph, Memory, Pool};
 use regraph::regions::Regions;
@@ -362,4 +362,70 @@ fn checkpoints() {
     assert!(!h.holds_at(live, BYTES));
     assert!(!h.launch(&made.graph));
     h.engine.free(restored.live[0].id).unwrap();
+}
+
+fn poisoning() -> Host {
+    Host::new(Settings::parse("poison:True").unwrap())
+}
+
+/// What no launch may rely on is not there even at the first one.
+#[test]
+fn poison_before_the_first_launch() {
+    let h = poisoning();
+    let made = h.capture();
+    assert_eq!(h.holds(&made), ALL);
+    assert!(!h.launch(&made.graph));
+    assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
+    let tags = h.driver.read_tags(made.temporary, BYTES).unwrap();
+    assert!(tags.iter().all(|&tag| tag == u64::MAX), "bytes of 0xFF");
+    // Once for each graph.
+    h.fill(made.temporary);
+    assert!(h.launch(&made.graph));
+    let other = h.capture();
+    h.fill(made.temporary);
+    h.launch(&other.graph);
+    assert!(!h.holds_at(made.temporary, BYTES));
+}
+
+/// Graphs that write what they read are the same with it, on several streams.
+#[test]
+fn poison_changes_nothing_of_sound_graphs() {
+    let h = poisoning();
+    let body = |capture: &Capture<Sim>| {
+        let temporary = capture.allocate(BYTES, h.stream)?;
+        h.write(h.stream, temporary.address(), STATE);
+        h.read(temporary.address());
+        let output = capture.allocate(BYTES, h.stream)?;
+        h.write(h.stream, output.address(), STATE);
+        Ok::<_, Error>(output)
+    };
+    let capture = || h.engine.capture(h.stream, &h.pool, CaptureMode::Relaxed, body).unwrap();
+    let (first, output) = capture();
+    assert!(h.launch(&first));
+    let (second, other) = capture();
+    for _ in 0..2 {
+        first.launch(h.eager).unwrap();
+        second.launch(h.stream).unwrap();
+    }
+    h.driver.synchronize().unwrap();
+    assert_eq!(h.driver.take_wrong_tags().unwrap(), 0);
+    assert!([&output, &other].into_iter().all(|block| h.holds_at(block.address(), BYTES)));
+}
+
+/// While a capture uses the pool nothing is filled, and a launch that fails before its fill is done is poisoned next.
+#[test]
+fn poison_that_has_to_wait() {
+    let h = poisoning();
+    let made = h.capture();
+    let under_way = Capture::begin(&h.pool, h.stream, CaptureMode::Relaxed).unwrap();
+    made.graph.launch(h.eager).unwrap();
+    h.driver.complete(h.eager).unwrap();
+    assert!(h.holds_at(made.temporary, BYTES));
+    drop(under_way);
+    // Of the host's calls in this launch: the stream's number, its wait for the launch before, and the fill.
+    h.driver.fail_host_nth(2, ErrorKind::InvalidValue);
+    made.graph.launch(h.stream).unwrap_err();
+    h.driver.forget_failures();
+    assert!(!h.launch(&made.graph));
+    assert!(!h.holds_at(made.temporary, BYTES));
 }

@@ -67,7 +67,7 @@ fn every_key_is_read_and_written() {
                 exportable:True,per_process_memory_fraction:0.5,memory_limit_mb:40960,growth_step_mb:0,\
                 plan:exact,plan_max_mappings:500,plan_max_piece_mb:2,plan_max_share_percent:10,\
                 plan_pool_graphs:35,plan_search:16,plan_share:bytes,\
-                programmatic:lag,reuse:own_stream,check:False,early_reads:True,history:100000,stacks:True,caching:False";
+                programmatic:lag,reuse:own_stream,check:False,early_reads:True,poison:True,history:100000,stacks:True,caching:False";
     let settings = parse(text);
     let rounding =
         Rounding::from_divisions([1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]).unwrap();
@@ -92,6 +92,7 @@ fn every_key_is_read_and_written() {
         .reuse(Reuse::OwnStream)
         .check(false)
         .early_reads(true)
+        .poison(true)
         .history(100_000)
         .stacks(true)
         .caching(false);
@@ -236,7 +237,7 @@ fn unknown_keys_suggest_the_nearest_and_list_all() {
     }
     let message = message("max_split_size:64");
     assert!(message.contains("did you mean `max_split_size_mb`?"), "{message}");
-    assert_eq!(keys().len(), 23, "{message}");
+    assert_eq!(keys().len(), 24, "{message}");
 }
 
 #[test]
@@ -520,7 +521,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         prop::sample::select(PlanShare::ALL),
         1..=usize::MAX,
     );
-    let all = (sizes, shares, names, plans, any::<[bool; 6]>());
+    let all = (sizes, shares, names, plans, any::<[bool; 7]>());
     all.prop_map(|(sizes, shares, names, plans, flags)| {
         Settings::default()
             .max_split_bytes(sizes.0.map(|size| size * MB))
@@ -545,6 +546,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             .caching(flags[3])
             .exportable(flags[4])
             .early_reads(flags[5])
+            .poison(flags[6])
     })
 }
 

@@ -79,6 +79,7 @@ macro_rules! forward_host_api {
             instantiate(graph: $crate::GraphHandle) -> $crate::Result<$crate::ExecutableHandle>;
             upload(executable: $crate::ExecutableHandle, stream: $crate::StreamHandle) -> $crate::Result<()>;
             replay(executable: $crate::ExecutableHandle, stream: $crate::StreamHandle) -> $crate::Result<()>;
+            fill(address: u64, bytes: u64, value: u8, stream: $crate::StreamHandle) -> $crate::Result<()>;
             destroy_executable(executable: $crate::ExecutableHandle) -> $crate::Result<()>;
             synchronize() -> $crate::Result<()>;
             is_idle() -> $crate::Result<bool>;

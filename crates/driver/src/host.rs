@@ -90,6 +90,13 @@ pub trait HostApi: Driver + 'static {
     /// What the driver answers.
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()>;
 
+    /// Fills `bytes` bytes of the device's memory at `address` with `value`, behind what `stream` holds. Does not
+    /// wait.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()>;
+
     /// Destroys an executable graph.
     ///
     /// # Errors

@@ -4,13 +4,40 @@ use std::sync::Arc;
 
 use super::execute::Executable;
 use super::graph::NewNode;
-use super::kernel::{Kernel, Launch};
+use super::kernel::{Kernel, KernelMemory, Launch};
 use super::refusal::{Fallible, Refusal};
 use super::{slots, InWaits, SimDriver, State};
 use regraph::driver::{
-    CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle, HostApi,
-    NodeHandle, NodeKind, Result, StreamHandle,
+    Access, CaptureMode, Dependency, ErrorKind, EventHandle, ExecutableHandle, GraphHandle,
+    HostApi, NodeHandle, NodeKind, NodePointer, Result, StreamHandle,
 };
+
+/// A fill, which happens at its end.
+#[derive(Debug)]
+struct Fill {
+    range: (u64, u64),
+    number: u64,
+}
+
+impl Kernel for Fill {
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        vec![self.range]
+    }
+
+    fn kind(&self) -> NodeKind {
+        NodeKind::FILL
+    }
+
+    fn pointers(&self) -> Vec<NodePointer> {
+        vec![NodePointer { address: self.range.0, access: Access::Writes }]
+    }
+
+    fn start(&self, _: &mut KernelMemory<'_>) {}
+
+    fn end(&self, memory: &mut KernelMemory<'_>) {
+        memory.fill(self.range.0, self.range.1, self.number);
+    }
+}
 
 impl State {
     fn add_node(
@@ -180,6 +207,14 @@ impl HostApi for SimDriver {
 
     fn replay(&self, executable: ExecutableHandle, stream: StreamHandle) -> Result<()> {
         self.program("cuGraphLaunch", |state| state.replay(executable, stream))
+    }
+
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
+        self.program("cuMemsetD8Async", |state| {
+            let number = u64::from_ne_bytes([value; 8]);
+            let kernel: Arc<dyn Kernel> = Arc::new(Fill { range: (address, bytes), number });
+            state.launch(stream, self.device, Launch { kernel: Some(kernel), programmatic: false })
+        })
     }
 
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {

@@ -11,13 +11,15 @@
 //! * [`captures`]: how captures end, well or not;
 //! * [`launches`]: graphs of one pool, launched on many streams;
 //! * [`lending`]: work outside captures in what graphs do not keep between launches;
-//! * [`lives`]: outputs, graphs and pools that go while work runs.
+//! * [`lives`]: outputs, graphs and pools that go while work runs;
+//! * [`state`]: what only the run of a capture wrote.
 
 mod callables;
 mod captures;
 mod launches;
 mod lending;
 mod lives;
+mod state;
 
 use std::sync::Arc;
 

@@ -101,6 +101,12 @@ impl HostApi for CudaDriver {
         unsafe { self.symbols.graph_launch(executable.0 as Pointer, stream.as_raw()) }
     }
 
+    fn fill(&self, address: u64, bytes: u64, value: u8, stream: StreamHandle) -> Result<()> {
+        let _current = self.bind()?;
+        // SAFETY: the memory and the stream are the caller's and stay until the fill is done.
+        unsafe { self.symbols.fill(address, value, bytes as usize, stream.as_raw()) }
+    }
+
     fn destroy_executable(&self, executable: ExecutableHandle) -> Result<()> {
         let _relaxed = self.enter()?;
         // SAFETY: the handle is the caller's, who gives it up.
