@@ -70,6 +70,16 @@
 #define REGRAPH_NO_LIMIT UINT64_MAX
 
 /**
+ * A message of something that failed.
+ */
+#define REGRAPH_LOG_ERROR 1
+
+/**
+ * A message of something that a program should know.
+ */
+#define REGRAPH_LOG_WARNING 2
+
+/**
  * The first attempt, of a program that captures again after REGRAPH_ERROR_CAPTURE_AGAIN.
  */
 #define REGRAPH_ATTEMPT_FIRST 0
@@ -470,6 +480,11 @@ typedef struct CUstream_st CUstream_st;
 typedef struct regraph_config regraph_config;
 
 /**
+ * The CUDA devices at one time, in the order of their ordinals.
+ */
+typedef struct regraph_device_list regraph_device_list;
+
+/**
  * An allocator on one device.
  *
  * All calls on it may come from several threads at once, except regraph_engine_destroy(). Calls
@@ -494,9 +509,42 @@ typedef struct regraph_explanation regraph_explanation;
 typedef struct regraph_leak_list regraph_leak_list;
 
 /**
+ * The pools at one time, in the order in which they were created.
+ */
+typedef struct regraph_pool_list regraph_pool_list;
+
+/**
  * The regions at one time, in the order of their tags.
  */
 typedef struct regraph_region_list regraph_region_list;
+
+/**
+ * A CUDA device. Later versions may add fields at the end.
+ */
+typedef struct regraph_device {
+    /**
+     * Its name, which lives as long as the list.
+     */
+    const char *name;
+    /**
+     * Its memory, in bytes.
+     */
+    uint64_t total_bytes;
+    /**
+     * What regraph_engine_create_cuda() makes an engine on it by.
+     */
+    uint32_t ordinal;
+} regraph_device;
+
+/**
+ * Called for every message of the library, one at a time, on the thread that the message comes from.
+ * `level` is one of the REGRAPH_LOG constants; later versions may add some. `message` lives as long as the
+ * call and may have several lines.
+ *
+ * The callback must not call the library, which may hold locks. It must return: no longjmp, no C++
+ * exception (which ends the program).
+ */
+typedef void (*regraph_log_callback)(int32_t level, const char *message, void *user_data);
 
 /**
  * The id of a pool. No id is given twice in a process: calls reject the id of a pool that was
@@ -882,6 +930,36 @@ typedef struct regraph_statistics {
 } regraph_statistics;
 
 /**
+ * A pool in short. Later versions may add fields at the end.
+ */
+typedef struct regraph_pool_info {
+    /**
+     * The pool.
+     */
+    struct regraph_pool pool;
+    /**
+     * Its name, or NULL where it has none. Lives as long as the list.
+     */
+    const char *name;
+    /**
+     * The tag of its region, or NULL where it belongs to none. Lives as long as the list.
+     */
+    const char *tag;
+    /**
+     * Held from the driver, in bytes.
+     */
+    uint64_t reserved_bytes;
+    /**
+     * In blocks that have not been freed, in bytes.
+     */
+    uint64_t allocated_bytes;
+    /**
+     * Blocks that have not been freed.
+     */
+    uint64_t blocks;
+} regraph_pool_info;
+
+/**
  * The result of regraph_empty_cache() and regraph_trim(), in bytes.
  */
 typedef struct regraph_emptied {
@@ -1108,7 +1186,7 @@ regraph_error regraph_config_set_journal(struct regraph_config *config, bool jou
 
 /**
  * Whether the end of a capture searches the parameters of the graph's nodes for uses of blocks
- * later than was recorded, counts them in its report and writes them to standard error. Needs a
+ * later than was recorded, counts them in its report and tells them in a message. Needs a
  * journal. Default: yes in debug builds of the library, no in others.
  *
  * Errors: REGRAPH_ERROR_NULL.
@@ -1133,12 +1211,60 @@ regraph_error regraph_config_set_refuse_late_uses(struct regraph_config *config,
 regraph_error regraph_config_set_statistics(struct regraph_config *config, bool statistics);
 
 /**
- * Whether blocks that were never freed are written to standard error when the engine is destroyed.
+ * Whether a message names blocks that were never freed when the engine is destroyed.
  * Default: yes.
  *
  * Errors: REGRAPH_ERROR_NULL.
  */
 regraph_error regraph_config_set_report_leaks(struct regraph_config *config, bool report);
+
+/**
+ * Lists the CUDA devices that the process can use (CUDA_VISIBLE_DEVICES); none where the machine has
+ * none. `devices` gets a list to be destroyed with regraph_device_list_destroy(). Makes no context.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER;
+ * REGRAPH_ERROR_NOT_SUPPORTED where the library was built without CUDA; REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_get_devices(struct regraph_device_list **devices);
+
+/**
+ * The number of devices of a list; 0 for NULL.
+ *
+ * Threads: any.
+ */
+size_t regraph_device_list_count(const struct regraph_device_list *devices);
+
+/**
+ * One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
+ * beyond the end.
+ *
+ * Threads: any.
+ */
+const struct regraph_device *regraph_device_list_get(const struct regraph_device_list *devices,
+                                                     size_t index);
+
+/**
+ * Destroys a list. Does nothing for NULL.
+ *
+ * Threads: any, while no other call uses the list.
+ */
+void regraph_device_list_destroy(struct regraph_device_list *devices);
+
+/**
+ * Sends all messages of the library, of all engines of the process, to a callback: blocks that were never
+ * freed, uses later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback`
+ * sends them to standard error again, where they go until the first call. When this returns, no callback
+ * of an earlier call runs or will be called. Failures of calls are no messages: see
+ * regraph_last_error_message().
+ *
+ * Threads: any, but not from a callback.
+ *
+ * Errors: none but REGRAPH_ERROR_PANIC.
+ */
+regraph_error regraph_set_log_callback(regraph_log_callback callback,
+                                       void *user_data);
 
 /**
  * Creates an engine on a CUDA device and retains that device's primary context. libcuda is opened
@@ -1173,8 +1299,8 @@ regraph_error regraph_engine_create_sim(uint64_t total_bytes,
 /**
  * Destroys an engine, after a wait for the graphs that the library instantiated, which are
  * destroyed. The memory of pools that a live block, a capture, another graph or running work uses
- * is not given back before the process ends. Blocks that were never freed are written to standard
- * error, unless the config says otherwise. Does nothing for NULL.
+ * is not given back before the process ends. A message names blocks that were never freed
+ * (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL.
  *
  * Threads: any, while no other call on the engine runs, and none comes later.
  */
@@ -1205,6 +1331,18 @@ regraph_error regraph_pool_create_named(const struct regraph_engine *engine,
                                         const char *name,
                                         uint64_t max_bytes,
                                         struct regraph_pool *pool);
+
+/**
+ * Gives a pool a name in place of the one that it has. `name` is UTF-8 and is copied; NULL takes the name
+ * away, so that the pool's number stands in messages.
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+ */
+regraph_error regraph_pool_set_name(const struct regraph_engine *engine,
+                                    struct regraph_pool pool,
+                                    const char *name);
 
 /**
  * Creates a pool that belongs to the region `tag`, whose memory sleeps and wakes as one
@@ -2141,6 +2279,40 @@ regraph_error regraph_reset_peaks(const struct regraph_engine *engine);
  * Errors: REGRAPH_ERROR_POISONED.
  */
 regraph_error regraph_reset_accumulated(const struct regraph_engine *engine);
+
+/**
+ * Lists all pools of an engine, with those that regraph_pool_release() gave up and whose memory is still in
+ * use. `pools` gets a list to be destroyed with regraph_pool_list_destroy().
+ *
+ * Threads: any.
+ *
+ * Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+ */
+regraph_error regraph_get_pools(const struct regraph_engine *engine,
+                                struct regraph_pool_list **pools);
+
+/**
+ * The number of pools of a list; 0 for NULL.
+ *
+ * Threads: any.
+ */
+size_t regraph_pool_list_count(const struct regraph_pool_list *pools);
+
+/**
+ * One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond
+ * the end.
+ *
+ * Threads: any.
+ */
+const struct regraph_pool_info *regraph_pool_list_get(const struct regraph_pool_list *pools,
+                                                      size_t index);
+
+/**
+ * Destroys a list. Does nothing for NULL.
+ *
+ * Threads: any, while no other call uses the list.
+ */
+void regraph_pool_list_destroy(struct regraph_pool_list *pools);
 
 /**
  * Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the

@@ -110,6 +110,12 @@ extern "C" inline void regraph_hpp_out_of_memory(const regraph_out_of_memory *re
     (*static_cast<out_of_memory_observer *>(observer))(*report);
 }
 
+using log_observer = std::function<void(std::int32_t, const char *)>;
+
+extern "C" inline void regraph_hpp_log(std::int32_t level, const char *message, void *observer) noexcept {
+    (*static_cast<log_observer *>(observer))(level, message);
+}
+
 }  // namespace detail
 
 /// The configuration of an engine. See the calls regraph_config_set_... of regraph.h.
@@ -154,6 +160,31 @@ private:
     std::unique_ptr<regraph_config, destroy> raw_;
 };
 
+/// Calls `each(const regraph_device &)` for every CUDA device that the process can use, in the order of their
+/// ordinals. Throws REGRAPH_ERROR_NO_DRIVER, REGRAPH_ERROR_DRIVER_TOO_OLD, REGRAPH_ERROR_DRIVER,
+/// REGRAPH_ERROR_NOT_SUPPORTED.
+template <class Each> void devices(Each &&each) {
+    regraph_device_list *found = nullptr;
+    detail::check(regraph_get_devices(&found));
+    const std::unique_ptr<regraph_device_list, void (*)(regraph_device_list *)> owned(
+        found, regraph_device_list_destroy);
+    for (std::size_t row = 0; row < regraph_device_list_count(found); ++row) {
+        each(*regraph_device_list_get(found, row));
+    }
+}
+
+/// Sends all messages of the library to `observer(level, message)`, and to standard error again without one:
+/// see regraph_set_log_callback(). The observer must not throw and must not call the library. Call this on one
+/// thread at a time.
+inline void observe_log(detail::log_observer observer) {
+    static detail::log_observer kept;
+    detail::check(regraph_set_log_callback(nullptr, nullptr));  // The one that is there runs no more.
+    kept = std::move(observer);
+    if (kept) {
+        detail::check(regraph_set_log_callback(detail::regraph_hpp_log, &kept));
+    }
+}
+
 /// An allocator on one device. Copies name the same engine. It is destroyed with the last copy, or
 /// after that with its last pool.
 class engine {
@@ -179,6 +210,17 @@ public:
         regraph_statistics found{};
         detail::check(regraph_get_statistics(raw(), &found));
         return found;
+    }
+
+    /// Calls `each(const regraph_pool_info &)` for every pool, in the order in which they were created.
+    template <class Each> void pools(Each &&each) const {
+        regraph_pool_list *found = nullptr;
+        detail::check(regraph_get_pools(raw(), &found));
+        const std::unique_ptr<regraph_pool_list, void (*)(regraph_pool_list *)> owned(
+            found, regraph_pool_list_destroy);
+        for (std::size_t row = 0; row < regraph_pool_list_count(found); ++row) {
+            each(*regraph_pool_list_get(found, row));
+        }
     }
 
     /// Gives unused memory back to the driver until no more than `keep` bytes are held.
@@ -662,6 +704,11 @@ public:
         std::uint64_t bytes = 0;
         detail::check(regraph_pool_get_excess_bytes(state_->engine->raw, state_->raw, &bytes));
         return bytes;
+    }
+
+    /// Gives the pool a name in place of the one that it has; nullptr takes it away.
+    void set_name(const char *name) const {
+        detail::check(regraph_pool_set_name(state_->engine->raw, state_->raw, name));
     }
 
     /// The pool's statistics.

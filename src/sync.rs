@@ -140,6 +140,8 @@ ranks! {
     Driver: Alone, Called;
     /// What a piece of the simulated host's memory holds.
     HostNumbers: Alone, NotCalled;
+    /// Where the C library's messages go, while one is told.
+    Messages: Alone, NotCalled;
 }
 
 /// A lock. What it guards is whole after every step that is taken with it, so it serves on after a panic; but see

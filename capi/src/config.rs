@@ -110,7 +110,7 @@ pub unsafe extern "C" fn regraph_config_set_journal(
 }
 
 /// Whether the end of a capture searches the parameters of the graph's nodes for uses of blocks
-/// later than was recorded, counts them in its report and writes them to standard error. Needs a
+/// later than was recorded, counts them in its report and tells them in a message. Needs a
 /// journal. Default: yes in debug builds of the library, no in others.
 ///
 /// Errors: REGRAPH_ERROR_NULL.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn regraph_config_set_statistics(
     unsafe { choose(config, |config| Ok(config.statistics(statistics))) }
 }
 
-/// Whether blocks that were never freed are written to standard error when the engine is destroyed.
+/// Whether a message names blocks that were never freed when the engine is destroyed.
 /// Default: yes.
 ///
 /// Errors: REGRAPH_ERROR_NULL.

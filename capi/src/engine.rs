@@ -47,9 +47,8 @@ const _: () = {
     shared_by_threads::<regraph_engine>();
 };
 
-/// A new engine. A C program has no logger of Rust's, so messages go to standard error.
 fn created(device: Device) -> *mut regraph_engine {
-    regraph::log_to_stderr();
+    crate::log::start();
     give(regraph_engine { device })
 }
 
@@ -145,8 +144,8 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
 
 /// Destroys an engine, after a wait for the graphs that the library instantiated, which are
 /// destroyed. The memory of pools that a live block, a capture, another graph or running work uses
-/// is not given back before the process ends. Blocks that were never freed are written to standard
-/// error, unless the config says otherwise. Does nothing for NULL.
+/// is not given back before the process ends. A message names blocks that were never freed
+/// (regraph_set_log_callback()), unless the config says otherwise. Does nothing for NULL.
 ///
 /// Threads: any, while no other call on the engine runs, and none comes later.
 #[no_mangle]

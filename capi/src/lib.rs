@@ -9,6 +9,7 @@
 //!   the objects that callers name by id.
 //! * `pools`, `blocks`, `captures`, `learning`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
 //!   `observe`, `snapshot`: the calls on them.
+//! * `devices`, `log`: the machine's devices, and the library's messages.
 //! * `sim`: the driver calls of a host, on the simulated device; `version`.
 //!
 //! # Safety
@@ -24,6 +25,7 @@ mod arguments;
 mod blocks;
 mod captures;
 mod config;
+mod devices;
 mod error;
 mod explain;
 mod failure;
@@ -32,6 +34,7 @@ mod handles;
 mod host;
 mod leaks;
 mod learning;
+mod log;
 mod memory;
 mod observe;
 mod pools;
@@ -44,6 +47,7 @@ mod version;
 pub use blocks::*;
 pub use captures::*;
 pub use config::*;
+pub use devices::*;
 pub use engine::*;
 pub use error::*;
 pub use explain::*;
@@ -51,6 +55,7 @@ pub use graphs::*;
 pub use handles::*;
 pub use leaks::*;
 pub use learning::*;
+pub use log::*;
 pub use memory::*;
 pub use observe::*;
 pub use pools::*;

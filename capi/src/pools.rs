@@ -47,6 +47,30 @@ pub unsafe extern "C" fn regraph_pool_create_named(
     unsafe { regraph_pool_create_in_region(engine, null(), name, max_bytes, pool) }
 }
 
+/// Gives a pool a name in place of the one that it has. `name` is UTF-8 and is copied; NULL takes the name
+/// away, so that the pool's number stands in messages.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_UNKNOWN_POOL, REGRAPH_ERROR_INVALID_TEXT, REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_set_name(
+    engine: *const regraph_engine,
+    pool: regraph_pool,
+    name: *const c_char,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let engine = unsafe { regraph_engine::read(engine) }?;
+        let name = match name.is_null() {
+            true => None,
+            // SAFETY: the contract of all calls.
+            false => Some(unsafe { text(name, "name") }?),
+        };
+        Ok(on!(engine, engine => engine.set_pool_name(pool.into(), name))?)
+    })
+}
+
 /// Creates a pool that belongs to the region `tag`, whose memory sleeps and wakes as one
 /// (regraph_regions_sleep()). `tag` and `name` are UTF-8 and are copied; NULL means none.
 ///

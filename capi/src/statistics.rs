@@ -1,11 +1,14 @@
 //! Statistics.
 
+use std::ffi::{c_char, CString};
+use std::sync::Arc;
+
 use regraph::engine::{Counts, Figure, Figures, Statistics};
 
-use crate::arguments::Out;
+use crate::arguments::{give, take_back, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::guard;
+use crate::failure::{c_text, guard, or_default};
 use crate::handles::regraph_pool;
 
 /// One statistic over time.
@@ -199,4 +202,108 @@ pub unsafe extern "C" fn regraph_reset_accumulated(engine: *const regraph_engine
         let engine = unsafe { regraph_engine::read(engine) }?;
         Ok(on!(engine, engine => engine.reset_accumulated())?)
     })
+}
+
+/// A pool in short. Later versions may add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct regraph_pool_info {
+    /// The pool.
+    pub pool: regraph_pool,
+    /// Its name, or NULL where it has none. Lives as long as the list.
+    pub name: *const c_char,
+    /// The tag of its region, or NULL where it belongs to none. Lives as long as the list.
+    pub tag: *const c_char,
+    /// Held from the driver, in bytes.
+    pub reserved_bytes: u64,
+    /// In blocks that have not been freed, in bytes.
+    pub allocated_bytes: u64,
+    /// Blocks that have not been freed.
+    pub blocks: u64,
+}
+
+/// The pools at one time, in the order in which they were created.
+#[derive(Debug)]
+pub struct regraph_pool_list {
+    pools: Vec<regraph_pool_info>,
+    /// The names and tags that the pools point to.
+    _texts: Vec<CString>,
+}
+
+/// Lists all pools of an engine, with those that regraph_pool_release() gave up and whose memory is still in
+/// use. `pools` gets a list to be destroyed with regraph_pool_list_destroy().
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_get_pools(
+    engine: *const regraph_engine,
+    pools: *mut *mut regraph_pool_list,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let (engine, out) =
+            unsafe { (regraph_engine::read(engine)?, Out::needed(pools, "pools")?) };
+        let mut list = regraph_pool_list { pools: Vec::new(), _texts: Vec::new() };
+        for label in on!(engine, engine => engine.pools())? {
+            let figures = match on!(engine, engine => engine.pool_statistics(label.id)) {
+                // Another thread has destroyed it just now.
+                Err(regraph::Error::UnknownPool { .. }) => continue,
+                known => known?,
+            };
+            let mut text = |text: Option<Arc<str>>| {
+                text.map_or(std::ptr::null(), |text| {
+                    let text = c_text(text.to_string());
+                    // The text stays where it is when the list of texts grows.
+                    let found = text.as_ptr();
+                    list._texts.push(text);
+                    found
+                })
+            };
+            let (name, tag) = (text(label.name), text(label.tag));
+            list.pools.push(regraph_pool_info {
+                pool: label.id.into(),
+                name,
+                tag,
+                reserved_bytes: figures.reserved,
+                allocated_bytes: figures.allocated,
+                blocks: figures.blocks as u64,
+            });
+        }
+        out.put(give(list));
+        Ok(())
+    })
+}
+
+/// The number of pools of a list; 0 for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_list_count(pools: *const regraph_pool_list) -> usize {
+    // SAFETY: the contract of all calls.
+    unsafe { pools.as_ref() }.map_or(0, |pools| pools.pools.len())
+}
+
+/// One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond
+/// the end.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_list_get(
+    pools: *const regraph_pool_list,
+    index: usize,
+) -> *const regraph_pool_info {
+    // SAFETY: the contract of all calls.
+    let pool = unsafe { pools.as_ref() }.and_then(|pools| pools.pools.get(index));
+    pool.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// Destroys a list. Does nothing for NULL.
+///
+/// Threads: any, while no other call uses the list.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_pool_list_destroy(pools: *mut regraph_pool_list) {
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { take_back(pools) });
 }

@@ -259,6 +259,9 @@ def compact(device: int, pool: tuple[int, int] | None = None) -> int:
     Waits for the device; raises where something captures there. No graph is launched meanwhile.
     """
 
+def set_pool_name(device: int, pool: tuple[int, int], name: str | None) -> None:
+    """Calls a pool by a text in messages and reports; `None` takes it away."""
+
 def excess_bytes(device: int, pool: tuple[int, int] | None = None) -> int:
     """How many bytes `compact` would give back."""
 
@@ -342,7 +345,7 @@ def memory_fraction(device: int) -> float:
     """The share of the device's memory that may be held."""
 
 def pools(device: int) -> list[dict[str, Any]]:
-    """The pools: id (two numbers; zeros for pools of eager work), region, reserved, allocated, graphs."""
+    """The pools: id (two numbers; zeros for eager work's), name, region, reserved, allocated, graphs."""
 
 def snapshot(device: int | None) -> str:
     """Memory and history as JSON, laid out as `torch.cuda.memory._snapshot()` is."""

@@ -58,13 +58,14 @@ fn memory_fraction(device: u32) -> f64 {
     fraction(device)
 }
 
-/// The pools: id (two numbers; zeros for pools of eager work), region, reserved, allocated, graphs.
+/// The pools: id (two numbers; zeros for pools of eager work), name, region, reserved, allocated, graphs.
 #[pyfunction]
 fn pools(py: Python<'_>, device: u32) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let pools = py.detach(|| allocator()?.pools(device).map_err(raised))?;
     let row = |pool: regraph_plugin::PoolReport| {
         let row = PyDict::new(py);
         row.set_item("id", pool.key)?;
+        row.set_item("name", pool.name.as_deref())?;
         row.set_item("region", pool.region.as_deref())?;
         row.set_item("reserved", pool.reserved)?;
         row.set_item("allocated", pool.allocated)?;

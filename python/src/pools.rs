@@ -54,6 +54,7 @@ pub(crate) fn addresses() -> BTreeMap<&'static str, usize> {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(compact, module)?)?;
     module.add_function(wrap_pyfunction!(excess_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(set_pool_name, module)?)?;
     module.add_function(wrap_pyfunction!(has_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(begin_borrowing, module)?)?;
     module.add_function(wrap_pyfunction!(launches_elsewhere, module)?)?;
@@ -135,6 +136,17 @@ fn lent_bytes(py: Python<'_>, device: u32, pool: (u64, u64)) -> PyResult<u64> {
 #[pyo3(signature = (device, pool=None))]
 fn compact(py: Python<'_>, device: u32, pool: Option<(u64, u64)>) -> PyResult<u64> {
     py.detach(|| allocator()?.compact(device, pool).map_err(raised))
+}
+
+/// Calls a pool by a text in messages and reports; `None` takes it away.
+#[pyfunction]
+fn set_pool_name(
+    py: Python<'_>,
+    device: u32,
+    pool: (u64, u64),
+    name: Option<String>,
+) -> PyResult<()> {
+    py.detach(|| allocator()?.set_pool_name(device, pool, name.as_deref()).map_err(raised))
 }
 
 /// How many bytes that would be.

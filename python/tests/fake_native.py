@@ -262,6 +262,7 @@ class FakeNative(types.ModuleType):
         self._answer("learned", 3)
         self._answer("compact", 7)
         self._answer("excess_bytes", 9)
+        self._answer("set_pool_name", None)
         self._answer("sleep", 5)
         self._answer("try_sleep", 6)
         self._answer("wake", 4)

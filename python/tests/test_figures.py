@@ -100,9 +100,23 @@ def test_an_observer_is_attached(enabled, native):
     assert native.calls == [("out_of_memory_observer", print)]
 
 
+def test_a_pool_has_a_name(enabled, native, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    regraph.torch.set_pool_name((0, 1), "decoder", device=0)
+    regraph.torch.set_pool_name((0, 1), None, device=0)
+    assert native.calls == [("set_pool_name", 0, (0, 1), "decoder"), ("set_pool_name", 0, (0, 1), None)]
+    row = {"id": (0, 1), "name": "decoder", "region": None, "graphs": 2}
+    native.answers["pools"] = [{**row, "allocated": 0, "reserved": 0}]
+    table = regraph.torch.memory_summary(0, abbreviated=True)
+    assert any(cells(line)[0] == "decoder" for line in table.splitlines())
+
+
 def test_the_table_is_torchs_with_rows_of_our_own(enabled, native):
     native.answers["pools"] = [
-        {"id": (0, 1), "region": "a", "allocated": 3 << 20, "reserved": 20 << 20, "graphs": 2}
+        {
+            **{"id": (0, 1), "name": None, "region": "a", "graphs": 2},
+            **{"allocated": 3 << 20, "reserved": 20 << 20},
+        }
     ]
     theirs = torch.cuda.memory_summary(0, abbreviated=True)
     table = regraph.torch.memory_summary(0, abbreviated=True)

@@ -9,6 +9,7 @@ use super::history::{Frames, HostFrame};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId, PoolLabel, NO_CACHE};
 use super::oom::{OutOfMemory, Size};
+use super::pools::Pool;
 use super::report::{Emptied, PoolStatistics};
 use super::state::{Locked, State};
 use super::statistics::Statistics;
@@ -244,6 +245,29 @@ impl<D: Driver> Engine<D> {
             blocks: all.allocation.current as usize,
             lent,
         })
+    }
+
+    /// All pools, in the order in which they were created, with the names and tags that messages show. Takes time
+    /// for each pool.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn pools(&self) -> Result<Vec<PoolLabel>, Error> {
+        let mut pools: Vec<_> = self.lock()?.pools.iter().map(Pool::label).collect();
+        pools.sort_unstable_by_key(|pool| pool.id);
+        Ok(pools)
+    }
+
+    /// Gives a pool a name, in place of the one that [`PoolConfig::name`](super::PoolConfig::name) gave it; none
+    /// takes it away. It stands in messages from now on.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`].
+    pub fn set_pool_name(&self, pool: PoolId, name: Option<&str>) -> Result<(), Error> {
+        let mut state = self.lock()?;
+        state.pool(pool, "set_pool_name")?;
+        state.pools.set_name(pool, name.map(Into::into));
+        Ok(())
     }
 
     /// Resets peaks to current values.

@@ -440,6 +440,12 @@ impl Pools {
         self.iter().map(|pool| pool.id).collect()
     }
 
+    pub(super) fn set_name(&mut self, id: PoolId, name: Option<Arc<str>>) {
+        if let Some(pool) = self.get_mut(id) {
+            pool.config.name = name;
+        }
+    }
+
     /// Who keeps what the live blocks of a pool hold while its memory is away, by number.
     pub(super) fn keeper_of(&self, id: PoolId) -> Option<u64> {
         self.get(id)?.asleep

@@ -87,6 +87,8 @@ fn without_libcuda_there_is_an_error_and_no_panic() {
             return;
         }
     }
+    let error = regraph::driver::cuda::devices().unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
     let error = CudaProgram::new(0).unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NoDriver(_)), "{error}");
     let text = error.to_string();
@@ -97,6 +99,10 @@ fn without_libcuda_there_is_an_error_and_no_panic() {
 #[ignore = "needs an NVIDIA GPU"]
 fn the_device_says_what_it_is() {
     let gpu = gpu();
+    let devices = regraph::driver::cuda::devices().unwrap();
+    let first = &devices[0];
+    assert_eq!((first.ordinal, &first.name), (0, &gpu.device_name().unwrap()));
+    assert!(first.total_bytes >= gpu.memory_info().unwrap().total);
     let name = gpu.device_name().unwrap();
     println!("{name}, driver {}", gpu.driver_version().unwrap());
     assert!(!name.is_empty());

@@ -785,3 +785,26 @@ fn what_pools_held_is_told_by_name_until_it_is_reset() {
     assert_eq!(of(POOL), None);
     assert_eq!(of(OTHER).unwrap(), [0; 4]);
 }
+
+#[test]
+fn a_pool_is_called_by_a_text() {
+    let host = host("");
+    host.make(POOL);
+    let names = || -> Vec<Option<String>> {
+        let pools = host.plugin.pools(0).unwrap().into_iter();
+        pools
+            .filter(|pool| pool.key == POOL)
+            .map(|pool| pool.name.map(|it| it.to_string()))
+            .collect()
+    };
+    assert_eq!(names(), [None]);
+    host.plugin.set_pool_name(0, POOL, Some("decoder")).unwrap();
+    assert_eq!(names(), [Some("decoder".to_owned())]);
+    host.plugin.set_pool_name(0, POOL, None).unwrap();
+    assert_eq!(names(), [None]);
+    let unknown = host.plugin.set_pool_name(0, OTHER, Some("it")).unwrap_err();
+    assert!(
+        matches!(unknown, Error::UnknownPool { call: "set_pool_name", key: OTHER }),
+        "{unknown}"
+    );
+}

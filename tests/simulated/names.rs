@@ -358,3 +358,35 @@ fn errors_show_pools_by_their_names() {
     let error = b.engine.allocate(b.pool, 1 << 50, s).unwrap_err();
     assert!(error.to_string().contains("from pool 0"), "{error}");
 }
+
+#[test]
+fn pools_are_listed_with_the_names_that_they_have_now() {
+    let driver = SimDriver::new(SimConfig::default());
+    let engine = Engine::new(driver, Config::default());
+    let plain = engine.create_pool(PoolConfig::default());
+    let named = engine.create_pool(PoolConfig::default().name("decoder").max_bytes(MIB));
+    let tagged = engine.create_pool(PoolConfig::default().tag("weights"));
+    let listed = || -> Vec<(PoolId, Option<String>, Option<String>)> {
+        let text = |text: std::sync::Arc<str>| text.to_string();
+        let pools = engine.pools().unwrap().into_iter();
+        pools.map(|pool| (pool.id, pool.name.map(text), pool.tag.map(text))).collect()
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let before =
+        [(plain, None, None), (named, text("decoder"), None), (tagged, None, text("weights"))];
+    assert_eq!(listed(), before);
+    engine.set_pool_name(named, Some("encoder")).unwrap();
+    let stream = engine.driver().create_stream().unwrap();
+    let error = engine.allocate(named, 4 * MIB, stream).unwrap_err();
+    assert!(error.to_string().contains("\"encoder\""), "{error}");
+    engine.set_pool_name(named, None).unwrap();
+    engine.set_pool_name(tagged, Some("layers")).unwrap();
+    engine.destroy_pool(plain).unwrap();
+    // A pool that takes the place of one that is gone is the latest all the same.
+    let last = engine.create_pool(PoolConfig::default());
+    let after =
+        [(named, None, None), (tagged, text("layers"), text("weights")), (last, None, None)];
+    assert_eq!(listed(), after);
+    let gone = engine.set_pool_name(plain, Some("it")).unwrap_err();
+    assert!(matches!(gone, Error::UnknownPool { call: "set_pool_name", .. }), "{gone}");
+}

@@ -52,6 +52,7 @@ static void holds(uint64_t address, uint32_t value) {
 }
 
 int main(void) {
+    regraph_device_list *devices = NULL;
     regraph_engine *engine = NULL;
     regraph_pool pool;
     regraph_stream a, b;
@@ -84,6 +85,11 @@ int main(void) {
     find("cuGraphDestroy", &destroy_graph);
     find("cuStreamSynchronize", &synchronize);
 
+    OK(regraph_get_devices(&devices));
+    CHECK(regraph_device_list_count(devices) > 0);
+    CHECK(regraph_device_list_get(devices, 0)->ordinal == 0 && regraph_device_list_get(devices, 0)->name[0] != 0);
+    CHECK(regraph_device_list_get(devices, 0)->total_bytes > 1024 * MIB);
+    regraph_device_list_destroy(devices);
     /* The device's primary context is current from here on, for there was none. */
     OK(regraph_engine_create_cuda(0, NULL, &engine));
     IS(REGRAPH_ERROR_NOT_SIMULATED, regraph_sim_create_stream(engine, &a));

@@ -1,5 +1,6 @@
 // The C++ layer: what is destroyed frees what it had, and failures are exceptions.
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -297,7 +298,37 @@ static void regions_sleep_and_wake() {
     CHECK(e.wake({"cache", "weights"}) == 48 * MIB && e.wake() == 0 && e.free_host() == 16 * MIB);
 }
 
+static void what_there_is() {
+    std::string told;
+    regraph::observe_log([&told](std::int32_t level, const char *message) {
+        told += level == REGRAPH_LOG_WARNING ? message : "";
+    });
+    {
+        auto e = engine::sim(64 * MIB);
+        pool p(e, 8 * MIB, "activations");
+        std::vector<std::string> names;
+        const auto note = [&names](const regraph_pool_info &row) { names.emplace_back(row.name ? row.name : ""); };
+        e.pools(note);
+        p.set_name("decoder");
+        e.pools(note);
+        p.set_name(nullptr);
+        e.pools(note);
+        CHECK((names == std::vector<std::string>{"activations", "decoder", ""}));
+        regraph_block block{};
+        detail::check(regraph_allocate(e.raw(), p.raw(), MIB, stream_of(e), &block));
+    }
+    regraph::observe_log(nullptr);
+    CHECK(told.find("1 MiB at ") != std::string::npos);
+    try {
+        std::size_t count = 0;
+        regraph::devices([&count](const regraph_device &device) { CHECK(device.ordinal == count++); });
+    } catch (const error &thrown) {
+        CHECK(thrown.code() == REGRAPH_ERROR_NO_DRIVER || thrown.code() == REGRAPH_ERROR_DRIVER_TOO_OLD);
+    }
+}
+
 int main() {
+    what_there_is();
     regions_sleep_and_wake();
     blocks_free_themselves();
     failures_are_exceptions();

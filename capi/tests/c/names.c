@@ -58,6 +58,7 @@ static void unknown_pool(bench it, regraph_pool pool) {
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_begin_stream_capture(e, pool, NULL, 0, &capture));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_explain(e, pool, it.stream, &explanation));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_statistics(e, pool, &statistics));
+    IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_set_name(e, pool, "x"));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_suspend(e, pool, &bytes));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_borrow(e, pool, 1, it.stream, &block));
     IS(REGRAPH_ERROR_UNKNOWN_POOL, regraph_pool_get_lent_bytes(e, pool, &bytes));

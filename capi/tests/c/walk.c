@@ -119,6 +119,7 @@ static void nulls(void) {
     uint64_t bytes = 0;
     bool suspended = false;
     char *text = NULL;
+    regraph_pool_list *pools = NULL;
     regraph_leak_list *leaks = NULL;
     regraph_explanation *explanation = NULL;
     OK(regraph_allocate(e, it.pool, 1, it.a, &block));
@@ -180,6 +181,15 @@ static void nulls(void) {
     IS(REGRAPH_ERROR_NULL, regraph_trim(NULL, 0, NULL));
     IS(REGRAPH_ERROR_NULL, regraph_get_leaks(NULL, &leaks));
     IS(REGRAPH_ERROR_NULL, regraph_get_leaks(e, NULL));
+    IS(REGRAPH_ERROR_NULL, regraph_get_devices(NULL));
+    CHECK(regraph_device_list_count(NULL) == 0 && regraph_device_list_get(NULL, 0) == NULL);
+    regraph_device_list_destroy(NULL);
+    IS(REGRAPH_ERROR_NULL, regraph_get_pools(NULL, &pools));
+    IS(REGRAPH_ERROR_NULL, regraph_get_pools(e, NULL));
+    CHECK(regraph_pool_list_count(NULL) == 0 && regraph_pool_list_get(NULL, 0) == NULL);
+    regraph_pool_list_destroy(NULL);
+    IS(REGRAPH_ERROR_NULL, regraph_pool_set_name(NULL, it.pool, "x"));
+    IS(REGRAPH_ERROR_INVALID_TEXT, regraph_pool_set_name(e, it.pool, "\xff"));
     CHECK(regraph_leak_list_count(NULL) == 0 && regraph_leak_list_get(NULL, 0) == NULL);
     regraph_leak_list_destroy(NULL);
     IS(REGRAPH_ERROR_NULL, regraph_observe_out_of_memory(e, NULL, NULL));
@@ -911,6 +921,103 @@ static void failures_of_the_driver_and_panics(void) {
     regraph_engine_destroy(e);
 }
 
+/* Messages go to the callback that was named last, and nowhere else. */
+typedef struct {
+    int calls;
+    int32_t level;
+    bool told;
+} sink;
+
+static void take(int32_t level, const char *message, void *user_data) {
+    sink *to = user_data;
+    to->calls++;
+    to->level = level;
+    to->told = to->told || strstr(message, "4 MiB at ") != NULL;
+}
+
+static void leave_a_block(void) {
+    regraph_engine *e = NULL;
+    regraph_pool pool;
+    regraph_stream stream;
+    regraph_block block;
+    OK(regraph_engine_create_sim(64 * MIB, NULL, &e));
+    OK(regraph_pool_create(e, REGRAPH_NO_LIMIT, &pool));
+    OK(regraph_sim_create_stream(e, &stream));
+    OK(regraph_allocate(e, pool, 4 * MIB, stream, &block));
+    regraph_engine_destroy(e);
+}
+
+static void messages(void) {
+    sink first = {0, 0, false}, second = {0, 0, false};
+    OK(regraph_set_log_callback(take, &first));
+    leave_a_block();
+    CHECK(first.calls == 1 && first.level == REGRAPH_LOG_WARNING && first.told);
+    OK(regraph_set_log_callback(take, &second));
+    leave_a_block();
+    CHECK(first.calls == 1 && second.calls == 1 && second.told);
+    OK(regraph_set_log_callback(NULL, NULL));
+    leave_a_block();
+    CHECK(first.calls == 1 && second.calls == 1);
+}
+
+static void devices(void) {
+    regraph_device_list *devices = NULL;
+    regraph_error found = regraph_get_devices(&devices);
+    size_t row;
+    if (found != REGRAPH_OK) {
+        /* A machine without a driver, or with one that is too old. */
+        IS(REGRAPH_ERROR_NO_DRIVER, found == REGRAPH_ERROR_DRIVER_TOO_OLD ? REGRAPH_ERROR_NO_DRIVER : found);
+        CHECK(devices == NULL);
+        return;
+    }
+    for (row = 0; row < regraph_device_list_count(devices); row++) {
+        const regraph_device *device = regraph_device_list_get(devices, row);
+        CHECK(device->ordinal == row && device->total_bytes > 0 && device->name[0] != 0);
+    }
+    CHECK(regraph_device_list_get(devices, row) == NULL);
+    regraph_device_list_destroy(devices);
+}
+
+/* The pools of an engine, with their names. */
+static void pools_by_name(void) {
+    regraph_engine *e = NULL;
+    regraph_pool plain, named, tagged;
+    regraph_stream stream;
+    regraph_block block;
+    regraph_pool_list *pools = NULL;
+    const regraph_pool_info *row;
+    OK(regraph_engine_create_sim(256 * MIB, NULL, &e));
+    OK(regraph_pool_create(e, REGRAPH_NO_LIMIT, &plain));
+    OK(regraph_pool_create_named(e, "decoder", 8 * MIB, &named));
+    OK(regraph_pool_create_in_region(e, "weights", NULL, REGRAPH_NO_LIMIT, &tagged));
+    OK(regraph_sim_create_stream(e, &stream));
+    OK(regraph_allocate(e, named, 4 * MIB, stream, &block));
+    OK(regraph_get_pools(e, &pools));
+    CHECK(regraph_pool_list_count(pools) == 3 && regraph_pool_list_get(pools, 3) == NULL);
+    row = regraph_pool_list_get(pools, 0);
+    CHECK(row->name == NULL && row->tag == NULL && row->blocks == 0);
+    row = regraph_pool_list_get(pools, 1);
+    CHECK(strcmp(row->name, "decoder") == 0 && row->blocks == 1);
+    CHECK(row->allocated_bytes == 4 * MIB && row->reserved_bytes >= 4 * MIB);
+    CHECK(memcmp(&row->pool, &named, sizeof named) == 0);
+    row = regraph_pool_list_get(pools, 2);
+    CHECK(row->name == NULL && strcmp(row->tag, "weights") == 0);
+    /* The list is of its time. */
+    OK(regraph_pool_set_name(e, named, "encoder"));
+    OK(regraph_pool_set_name(e, tagged, "layers"));
+    CHECK(strcmp(regraph_pool_list_get(pools, 1)->name, "decoder") == 0);
+    regraph_pool_list_destroy(pools);
+    IS(REGRAPH_ERROR_OUT_OF_MEMORY, regraph_allocate(e, named, 9 * MIB, stream, &block));
+    SAYS("encoder");
+    OK(regraph_pool_set_name(e, named, NULL));
+    OK(regraph_get_pools(e, &pools));
+    CHECK(regraph_pool_list_get(pools, 1)->name == NULL);
+    CHECK(strcmp(regraph_pool_list_get(pools, 2)->name, "layers") == 0);
+    regraph_pool_list_destroy(pools);
+    OK(regraph_free(e, block.id));
+    regraph_engine_destroy(e);
+}
+
 int main(void) {
     versions_and_names();
     configs();
@@ -931,6 +1038,9 @@ int main(void) {
     learning();
     snapshots();
     failures_of_the_driver_and_panics();
+    messages();
+    devices();
+    pools_by_name();
     printf("%d checks\n", checks);
     return 0;
 }

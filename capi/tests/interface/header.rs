@@ -12,6 +12,8 @@ const SOURCES: &[&str] = &[
     "error",
     "handles",
     "config",
+    "devices",
+    "log",
     "engine",
     "pools",
     "blocks",

@@ -1,11 +1,11 @@
 //! What a plug-in tells of its memory, in the shapes that PyTorch gives it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{json, Map, Value};
 
 use regraph::driver::{StreamHandle, Transfer};
-use regraph::engine::{Figure, Figures, FreeRange, PoolId, Statistics};
+use regraph::engine::{Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics};
 use regraph::snapshot::Snapshot;
 
 use super::device::Device;
@@ -138,14 +138,33 @@ impl<D: Transfer> Plugin<D> {
     /// [`Error::Driver`] where the device cannot be had.
     pub fn pools(&self, device: u32) -> Result<Vec<PoolReport>, Error> {
         let device = self.device(device)?;
-        let regions = device.engine.tagged_pools();
+        let labels: HashMap<_, _> =
+            device.engine.pools()?.into_iter().map(|label| (label.id, label)).collect();
         let report = |(key, pool, graphs): (PoolKey, PoolId, usize)| {
             let figures = device.engine.pool_statistics(pool)?;
             let (reserved, allocated) = (figures.reserved, figures.allocated);
-            let region = regions.iter().find(|&&(_, of)| of == pool).map(|(tag, _)| tag.clone());
-            Ok(PoolReport { key, region, pool, reserved, allocated, graphs })
+            let label = labels.get(&pool).cloned().unwrap_or(pool.into());
+            let PoolLabel { name, tag: region, .. } = label;
+            Ok(PoolReport { key, name, region, pool, reserved, allocated, graphs })
         };
         device.all_pools().into_iter().map(report).collect()
+    }
+
+    /// Calls a pool of a device by a text, in messages and reports; none takes it away.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPool`]; [`Error::Driver`] where the device cannot be had.
+    pub fn set_pool_name(
+        &self,
+        device: u32,
+        key: PoolKey,
+        name: Option<&str>,
+    ) -> Result<(), Error> {
+        const CALL: &str = "set_pool_name";
+        let device = self.device(device)?;
+        let known = device.pools().private.get(&key).map(|private| private.pool);
+        let pool = known.ok_or(Error::UnknownPool { call: CALL, key })?;
+        Ok(device.engine.set_pool_name(pool, name)?)
     }
 
     /// The free ranges of all pools of a device as a stream sees them now, with why it may not take

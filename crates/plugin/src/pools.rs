@@ -21,6 +21,8 @@ pub(super) const UNNAMED: PoolKey = (0, 0);
 pub struct PoolReport {
     /// Its name; zeros for pools of eager work.
     pub key: PoolKey,
+    /// What [`Plugin::set_pool_name`](super::Plugin::set_pool_name) called it, if anything.
+    pub name: Option<Arc<str>>,
     /// The tag of the region that it belongs to, if it does.
     pub region: Option<Arc<str>>,
     /// Its name in the engine.

@@ -36,6 +36,7 @@ from regraph.torch.figures import (
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
+    set_pool_name,
 )
 from regraph.torch.learning import forget_learned, learn
 from regraph.torch.lending import borrow, lent_bytes
@@ -114,6 +115,7 @@ __all__ = [
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_backup",
+    "set_pool_name",
     "sleep",
     "try_sleep",
     "wake",

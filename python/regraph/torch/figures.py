@@ -110,6 +110,23 @@ def get_per_process_memory_fraction(device: "Device" = None) -> float:
     return _native.memory_fraction(_get_device_index(device, optional=True))
 
 
+def set_pool_name(pool: tuple[int, int], name: str | None, device: "Device" = None) -> None:
+    """Calls a pool of graphs by a name, in messages and in `memory_summary`.
+
+    Args:
+        pool: The pool, as `torch.cuda.CUDAGraph.pool()` or `torch.cuda.MemPool.id` names it, once
+            something has used it.
+        name: The name; `None` takes it away, so that the pool is called by its numbers again.
+        device: The device; `None` is the current one.
+
+    Raises:
+        Error: regraph is not enabled, or there is no such pool.
+    """
+    _require_enabled("set_pool_name")
+    torch.cuda.init()
+    _native.set_pool_name(_get_device_index(device, optional=True), pool, name)
+
+
 def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
     """PyTorch's table of a device's figures, with the calls to the driver, the graphs' pools, and
     what the latest captures hold against the least that they need.
@@ -128,9 +145,10 @@ def memory_summary(device: "Device" = None, abbreviated: bool = False) -> str:
         "-" * 75,
     ]
     for pool in _native.pools(index):
-        name = ", ".join(str(part) for part in pool["id"])
+        numbers = ", ".join(str(part) for part in pool["id"])
         sizes = (_size(pool["allocated"]), _size(pool["reserved"]))
-        rows.append(_row(f"({name})", *sizes, _count(pool["graphs"]), pool["region"] or ""))
+        name = pool["name"] or f"({numbers})"
+        rows.append(_row(name, *sizes, _count(pool["graphs"]), pool["region"] or ""))
     rows.append("=" * 75)
     rows.extend(_region_rows(index))
     rows.extend(_captures(index))

@@ -5,6 +5,7 @@
 //! refused for a stream that captures.
 
 use std::collections::btree_map::{BTreeMap, Entry};
+use std::ffi::{c_char, CStr};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -49,6 +50,58 @@ impl Neighbours {
     pub(super) fn access(&self) -> RwLockReadGuard<'_, Vec<AccessDesc>> {
         self.access.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A device of the machine, as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CudaDevice {
+    /// What [`CudaDriver::new`] opens it by.
+    pub ordinal: u32,
+    /// Its name.
+    pub name: String,
+    /// Its memory, in bytes.
+    pub total_bytes: u64,
+}
+
+/// What the driver answers where there is no device (CUDA_ERROR_NO_DEVICE).
+const NO_DEVICE: u32 = 100;
+
+/// The devices that this process can open (`CUDA_VISIBLE_DEVICES`), in the order of their ordinals; none where
+/// the machine has none. Makes no context.
+///
+/// # Errors
+/// [`ErrorKind::NoDriver`] where libcuda cannot be loaded, [`ErrorKind::MissingFunction`] where it is older than
+/// CUDA 12.3, and what the driver answers.
+pub fn devices() -> Result<Vec<CudaDevice>> {
+    let symbols = Symbols::load()?;
+    let mut count = 0;
+    // SAFETY: the first takes no pointers and may be called any number of times; the second writes one int.
+    match unsafe { symbols.init(0).and_then(|()| symbols.device_count(&mut count)) } {
+        Err(error) if error.code == NO_DEVICE => return Ok(Vec::new()),
+        counted => counted?,
+    }
+    let describe = |ordinal: i32| {
+        let (mut device, mut bytes) = (0, 0);
+        // SAFETY: each writes one number.
+        unsafe {
+            symbols.device_get(&mut device, ordinal)?;
+            symbols.device_bytes(&mut bytes, device)?;
+        }
+        let name = name(&symbols, device)?;
+        Ok(CudaDevice { ordinal: ordinal.unsigned_abs(), name, total_bytes: bytes as u64 })
+    };
+    (0..count).map(describe).collect()
+}
+
+/// A device's name.
+pub(super) fn name(symbols: &Symbols, device: i32) -> Result<String> {
+    let mut name: [c_char; 256] = [0; 256];
+    // SAFETY: writes at most the given length, nul included.
+    unsafe { symbols.device_name(name.as_mut_ptr(), name.len() as i32 - 1, device) }?;
+    // SAFETY: the array outlives the borrow and its last byte is still nul.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    Ok(name.to_string_lossy().into_owned())
 }
 
 /// Retains a device's primary context. The calling thread keeps the context that it had, if any.

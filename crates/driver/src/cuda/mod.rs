@@ -35,7 +35,9 @@ mod sharing;
 mod symbols;
 mod transfer;
 
-use std::ffi::{c_char, c_void, CStr};
+pub use devices::{devices, CudaDevice};
+
+use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
@@ -142,12 +144,7 @@ impl CudaDriver {
     /// # Errors
     /// What the driver answers.
     pub fn device_name(&self) -> Result<String> {
-        let mut name: [c_char; 256] = [0; 256];
-        // SAFETY: writes at most the given length, nul included.
-        unsafe { self.symbols.device_name(name.as_mut_ptr(), name.len() as i32 - 1, self.device) }?;
-        // SAFETY: the array outlives the borrow and its last byte is still nul.
-        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-        Ok(name.to_string_lossy().into_owned())
+        devices::name(&self.symbols, self.device)
     }
 
     /// The newest CUDA version that the driver knows, such as 13000 for 13.0.

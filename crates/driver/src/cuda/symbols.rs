@@ -64,6 +64,9 @@ symbols! {
     error_name = "cuGetErrorName"(code: u32, text: *mut *const c_char);
     error_string = "cuGetErrorString"(code: u32, text: *mut *const c_char);
     device_attribute = "cuDeviceGetAttribute"(value: *mut i32, attribute: u32, device: i32);
+    device_count = "cuDeviceGetCount"(count: *mut i32);
+    device_get = "cuDeviceGet"(device: *mut i32, ordinal: i32);
+    device_bytes = "cuDeviceTotalMem_v2"(bytes: *mut usize, device: i32);
     device_name = "cuDeviceGetName"(name: *mut c_char, length: i32, device: i32);
     current_context = "cuCtxGetCurrent"(context: *mut Pointer);
     set_context = "cuCtxSetCurrent"(context: Pointer);

@@ -1,0 +1,93 @@
+//! The devices of the machine.
+
+use std::ffi::{c_char, CString};
+
+use crate::arguments::{give, take_back, Out};
+use crate::error::regraph_error;
+use crate::failure::{c_text, guard, or_default};
+
+/// A CUDA device. Later versions may add fields at the end.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct regraph_device {
+    /// Its name, which lives as long as the list.
+    pub name: *const c_char,
+    /// Its memory, in bytes.
+    pub total_bytes: u64,
+    /// What regraph_engine_create_cuda() makes an engine on it by.
+    pub ordinal: u32,
+}
+
+/// The CUDA devices at one time, in the order of their ordinals.
+#[derive(Debug)]
+pub struct regraph_device_list {
+    devices: Vec<regraph_device>,
+    /// The names that the devices point to.
+    _names: Vec<CString>,
+}
+
+/// Lists the CUDA devices that the process can use (CUDA_VISIBLE_DEVICES); none where the machine has
+/// none. `devices` gets a list to be destroyed with regraph_device_list_destroy(). Makes no context.
+///
+/// Threads: any.
+///
+/// Errors: REGRAPH_ERROR_NO_DRIVER; REGRAPH_ERROR_DRIVER_TOO_OLD; REGRAPH_ERROR_DRIVER;
+/// REGRAPH_ERROR_NOT_SUPPORTED where the library was built without CUDA; REGRAPH_ERROR_NULL.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_get_devices(
+    devices: *mut *mut regraph_device_list,
+) -> regraph_error {
+    guard(|| {
+        // SAFETY: the contract of all calls.
+        let out = unsafe { Out::needed(devices, "devices") }?;
+        #[cfg(feature = "cuda")]
+        {
+            let found = regraph::driver::cuda::devices()?;
+            let names: Vec<_> = found.iter().map(|device| c_text(device.name.clone())).collect();
+            let row = |(device, name): (&regraph::driver::cuda::CudaDevice, &CString)| {
+                let (ordinal, total_bytes) = (device.ordinal, device.total_bytes);
+                regraph_device { name: name.as_ptr(), total_bytes, ordinal }
+            };
+            let devices = found.iter().zip(&names).map(row).collect();
+            out.put(give(regraph_device_list { devices, _names: names }));
+            Ok(())
+        }
+        #[cfg(not(feature = "cuda"))]
+        {
+            let _ = (out, c_text, give::<regraph_device_list>);
+            Err(crate::failure::Failure::NoCuda)
+        }
+    })
+}
+
+/// The number of devices of a list; 0 for NULL.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_device_list_count(devices: *const regraph_device_list) -> usize {
+    // SAFETY: the contract of all calls.
+    unsafe { devices.as_ref() }.map_or(0, |devices| devices.devices.len())
+}
+
+/// One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
+/// beyond the end.
+///
+/// Threads: any.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_device_list_get(
+    devices: *const regraph_device_list,
+    index: usize,
+) -> *const regraph_device {
+    // SAFETY: the contract of all calls.
+    let device = unsafe { devices.as_ref() }.and_then(|devices| devices.devices.get(index));
+    device.map_or(std::ptr::null(), std::ptr::from_ref)
+}
+
+/// Destroys a list. Does nothing for NULL.
+///
+/// Threads: any, while no other call uses the list.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_device_list_destroy(devices: *mut regraph_device_list) {
+    // SAFETY: the contract of all calls.
+    or_default(|| unsafe { take_back(devices) });
+}

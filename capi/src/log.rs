@@ -1,0 +1,94 @@
+//! The library's messages.
+
+use std::ffi::{c_char, c_void};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use regraph::sync::{Mutex, Rank};
+
+use crate::error::regraph_error;
+use crate::failure::{c_text, guard};
+
+/// A message of something that failed.
+pub const REGRAPH_LOG_ERROR: i32 = 1;
+/// A message of something that a program should know.
+pub const REGRAPH_LOG_WARNING: i32 = 2;
+
+/// Called for every message of the library, one at a time, on the thread that the message comes from.
+/// `level` is one of the REGRAPH_LOG constants; later versions may add some. `message` lives as long as the
+/// call and may have several lines.
+///
+/// The callback must not call the library, which may hold locks. It must return: no longjmp, no C++
+/// exception (which ends the program).
+pub type regraph_log_callback =
+    Option<unsafe extern "C" fn(level: i32, message: *const c_char, user_data: *mut c_void)>;
+
+struct Sink {
+    callback: unsafe extern "C" fn(i32, *const c_char, *mut c_void),
+    user_data: *mut c_void,
+}
+
+// SAFETY: the caller promised that the callback may be called on any thread, with the data.
+unsafe impl Send for Sink {}
+
+/// Standard error, or what the program has put in its place.
+struct Messages {
+    /// Held while a message is told, so that a callback that was replaced is not called any more.
+    sink: Mutex<Option<Sink>>,
+}
+
+static MESSAGES: Messages = Messages { sink: Mutex::new(Rank::Messages, None) };
+
+impl Log for Messages {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("regraph")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let sink = self.sink.lock();
+        let Some(sink) = &*sink else {
+            eprintln!("regraph: {}", record.args());
+            return;
+        };
+        let level = match record.level() {
+            Level::Error => REGRAPH_LOG_ERROR,
+            _ => REGRAPH_LOG_WARNING,
+        };
+        let text = c_text(record.args().to_string());
+        // SAFETY: the text lives until the callback returns; the caller promised the rest.
+        unsafe { (sink.callback)(level, text.as_ptr(), sink.user_data) }
+    }
+
+    fn flush(&self) {}
+}
+
+/// A C program has no logger of Rust's: messages go to where it says, or to standard error.
+pub(crate) fn start() {
+    if log::set_logger(&MESSAGES).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+    }
+}
+
+/// Sends all messages of the library, of all engines of the process, to a callback: blocks that were never
+/// freed, uses later than recorded, and the like. It gets `user_data`, which may be NULL. NULL for `callback`
+/// sends them to standard error again, where they go until the first call. When this returns, no callback
+/// of an earlier call runs or will be called. Failures of calls are no messages: see
+/// regraph_last_error_message().
+///
+/// Threads: any, but not from a callback.
+///
+/// Errors: none but REGRAPH_ERROR_PANIC.
+#[no_mangle]
+pub unsafe extern "C" fn regraph_set_log_callback(
+    callback: regraph_log_callback,
+    user_data: *mut c_void,
+) -> regraph_error {
+    guard(|| {
+        start();
+        let sink = callback.map(|callback| Sink { callback, user_data });
+        *MESSAGES.sink.lock() = sink;
+        Ok(())
+    })
+}
