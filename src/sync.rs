@@ -9,6 +9,7 @@
 //! inside shuttle's runs alone: an ordinary test cannot run in a build for shuttle.
 
 #![allow(unused_imports, reason = "one set for all, of which not every part is in use")]
+#![allow(clippy::disallowed_types, reason = "these are made of them")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

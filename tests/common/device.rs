@@ -1,5 +1,6 @@
 //! Devices that tests run on, a simulated one and a GPU, and tagged kernels for them.
 #![allow(dead_code, unused_macros, reason = "each test file uses a part")]
+#![allow(clippy::disallowed_types, reason = "locks of one test")]
 
 use std::sync::Arc;
 

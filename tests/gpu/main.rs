@@ -6,6 +6,7 @@
 //!
 //! Most of these tests have a twin on the simulated driver, which runs without `--ignored`.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_types, reason = "locks of one test")]
 
 #[macro_use]
 #[path = "../common/device.rs"]

@@ -1,5 +1,6 @@
 //! Random programs against the definition of safe reuse, for seconds each.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_types, reason = "locks of one test")]
 
 #[path = "../common/cases.rs"]
 mod cases;

@@ -1,5 +1,6 @@
 //! The engine, its settings and the plug-in on the simulated driver, and that driver itself.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_types, reason = "locks of one test")]
 
 #[path = "../common/cases.rs"]
 mod cases;

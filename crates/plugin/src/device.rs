@@ -247,8 +247,19 @@ impl<D: Transfer> Device<D> {
         if self.caches.load(Ordering::Relaxed) {
             return self.eager;
         }
-        let new = || self.engine.create_pool(PoolConfig::default().uncached(true));
-        *self.uncached.get_or_init(new)
+        self.uncached.get().copied().unwrap_or_else(|| self.uncached_pool())
+    }
+
+    #[cold]
+    fn uncached_pool(&self) -> PoolId {
+        // Made before the cell is written, since that waits for other threads as a lock would.
+        let made = self.engine.create_pool(PoolConfig::default().uncached(true));
+        let pool = *self.uncached.get_or_init(|| made);
+        if pool != made {
+            // Another thread was faster. What the driver keeps of an empty pool is nothing.
+            let _ = self.engine.destroy_pool(made);
+        }
+        pool
     }
 
     /// The pool of a capture that no route takes.

@@ -3,6 +3,7 @@
 //!
 //! [`Program`] is what such a program calls. It runs on the simulated driver, whose kernels run in a
 //! random order that the graph's edges allow, and with the feature `cuda` on a GPU (`CudaProgram`).
+#![allow(clippy::disallowed_types, reason = "locks of one program")]
 
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -1,4 +1,5 @@
 //! What fuzz targets, property tests and Miri share.
+#![allow(clippy::disallowed_types, reason = "locks of one program")]
 
 mod eager;
 mod engine;
