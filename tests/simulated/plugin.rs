@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::remove_last_edge;
 use regraph::driver::{
-    CaptureId, CaptureMode, CaptureStatus, Driver, DriverError, ErrorKind, GraphHandle, HostApi,
-    StreamHandle,
+    CaptureId, CaptureMode, CaptureStatus, Dependency, Driver, DriverError, ErrorKind, GraphHandle,
+    HostApi, StreamHandle,
 };
 use regraph::engine::{self, Config};
 use regraph::settings::PlanChoice;
 use regraph::settings::Settings;
 use regraph::snapshot::Action;
-use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey};
+use regraph_plugin::{EndedGraph, Error, Filter, Plugin, PoolKey, FIGURES};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -553,6 +553,96 @@ fn a_body_s_end_is_not_its_parent_s() {
     assert!(!h.plugin.engine(0).unwrap().is_recording());
 }
 
+impl Host {
+    /// Adds a conditional node to the capture of a stream, with a body that `inner` captures, as PyTorch does: the pool
+    /// ends and begins around the body's capture. `within` runs in the body.
+    fn body(&self, s: StreamHandle, inner: StreamHandle, within: impl FnOnce()) {
+        let CaptureStatus::Active { graph, .. } = self.driver.capture_of(s).unwrap() else {
+            panic!("it captures")
+        };
+        let start = self.driver.terminals(s).unwrap();
+        let (node, body) = self.driver.add_conditional(graph, &start).unwrap();
+        self.driver.set_terminals(s, &[Dependency::full(node)]).unwrap();
+        self.plugin.end_pool(0, POOL).unwrap();
+        let (takes, id) = filter(&self.driver);
+        self.plugin.begin_pool(0, POOL, takes).unwrap();
+        self.driver.begin_capture_to_graph(inner, body, CaptureMode::Relaxed).unwrap();
+        id.store(self.capture_of(inner).unwrap().0 as usize, Ordering::Relaxed);
+        within();
+        self.driver.end_capture(inner).unwrap();
+        self.plugin.end_pool(0, POOL).unwrap();
+        let (takes, id) = filter(&self.driver);
+        self.plugin.begin_pool(0, POOL, takes).unwrap();
+        id.store(self.capture_of(s).unwrap().0 as usize, Ordering::Relaxed);
+    }
+
+    fn leads_to(&self, key: PoolKey) -> bool {
+        matches!(self.plugin.set_no_split(0, key), Err(Error::PoolBegun { .. }))
+    }
+}
+
+/// As PyTorch's `torch.cond` in a capture.
+#[test]
+fn a_body_has_memory_of_its_captures_pool_and_is_said_not_to_be_judged() {
+    let h = host_with(Config::default().check(true).find_late_uses(false));
+    let (s, inner) = (h.stream(), h.stream());
+    let route = h.begin(s, POOL);
+    let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+    let outer = h.allocate(s);
+    h.launch(s);
+    let mut bodies = Vec::new();
+    let mut outputs = Vec::new();
+    for _ in 0..2 {
+        h.body(s, inner, || {
+            let scratch = h.allocate(inner);
+            let output = h.allocate(inner);
+            h.launch(inner);
+            h.free(scratch);
+            assert_eq!(h.allocate(inner), scratch, "its own, in its order");
+            h.launch(inner);
+            h.free(scratch);
+            assert_ne!(scratch, outer);
+            outputs.push(output);
+            bodies.push((h.capture_of(inner).unwrap(), false));
+        });
+        let next = h.allocate(s);
+        assert!(next != outer && !outputs.contains(&next), "these are live");
+        h.launch(s);
+        h.free(next);
+    }
+    assert_eq!(h.held_by((0, 0)), 0, "all of it is the pool's");
+    h.plugin.capture_ending(0, s, |_, _| ()).unwrap();
+    h.end(s, POOL);
+    h.plugin.capture_ended(0, s).unwrap();
+    assert_eq!(told(&h), [bodies[0], bodies[1], (capture, true)]);
+    assert!(!h.leads_to(POOL), "no filter is asked any more");
+}
+
+/// Its filters look at a graph object that goes.
+#[test]
+fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
+    for fails in [true, false] {
+        let h = host();
+        let (s, inner) = (h.stream(), h.stream());
+        let route = h.begin(s, POOL);
+        let capture = h.plugin.capture_begun(0, s, route, true).unwrap().unwrap();
+        h.allocate(s);
+        h.launch(s);
+        h.body(s, inner, || h.launch(inner));
+        match fails {
+            true => {
+                h.driver.end_capture(s).unwrap();
+                h.plugin.capture_failed(0, s).unwrap();
+            }
+            false => {
+                h.plugin.capture_dropped(0, s, capture).unwrap();
+                h.driver.end_capture(s).unwrap();
+            }
+        }
+        assert!(!h.leads_to(POOL));
+    }
+}
+
 #[test]
 fn captures_that_nobody_claims_keep_off_eager_memory() {
     let h = host();
@@ -586,6 +676,42 @@ fn memory_at_an_address_is_a_block_as_any_other() {
     assert!(h.plugin.allocate_at(4 * MIB, 0, s, address).unwrap());
     assert_eq!(heard.lock().unwrap().last(), Some(&(Action::Alloc, address)));
     h.free(address);
+}
+
+#[test]
+fn what_is_never_split_is_counted() {
+    const LEAST: u64 = 20 * MIB;
+    let h = host_with(Config::default().settings(Settings::default().max_split_bytes(Some(LEAST))));
+    let s = h.stream();
+    let told = |name: &str| {
+        let all = h.plugin.statistics(0).unwrap();
+        let figure = |part: &str| all[format!("oversize_{name}")][part].as_u64().unwrap();
+        ["current", "peak", "allocated", "freed"].map(figure)
+    };
+    // By what a block occupies.
+    let sizes = [4 * MIB, LEAST - 512, LEAST - 511, 2 * LEAST];
+    let blocks = sizes.map(|bytes| h.plugin.allocate(bytes, 0, s).unwrap());
+    assert_eq!(told("allocations"), [2, 2, 2, 0]);
+    let pieces = told("segments")[0];
+    // One for each such block, and the memory that both small ones lie in.
+    assert_eq!(pieces, 3);
+    let figures = h.plugin.figures(0).unwrap();
+    assert_eq!(figures[FIGURES - 14..][..4], [2, 2, 2, 0]);
+    h.free(blocks[3]);
+    assert!(h.plugin.free(blocks[3], 0).is_err(), "it is counted out once");
+    assert_eq!(told("allocations"), [1, 2, 2, 1]);
+    h.plugin.reset_peaks(0).unwrap();
+    h.plugin.reset_accumulated(0).unwrap();
+    assert_eq!(told("allocations"), [1, 1, 0, 0]);
+    blocks[..3].iter().for_each(|&block| h.free(block));
+    h.empty();
+    assert_eq!(told("allocations"), [0, 1, 0, 1]);
+    assert_eq!(told("segments"), [0, pieces, 0, pieces]);
+    // Without the setting nothing is.
+    let h = host();
+    let block = h.plugin.allocate(64 * MIB, 0, h.stream()).unwrap();
+    assert_eq!(h.plugin.statistics(0).unwrap()["oversize_allocations"]["peak"], 0);
+    h.free(block);
 }
 
 fn told(h: &Host) -> Vec<(CaptureId, bool)> {

@@ -184,6 +184,10 @@ fn figures_as_numbers_are_those_by_name() {
             }
         }
     }
+    for name in ["oversize_allocations", "oversize_segments"] {
+        let parts = ["current", "peak", "allocated", "freed"];
+        expected.extend(parts.map(|part| named[name][part].as_i64().unwrap()));
+    }
     for name in [
         "num_alloc_retries",
         "num_ooms",

@@ -3,15 +3,20 @@
 //! Sharded, so that threads that work on different tensors seldom meet. A shard is a table with open
 //! addressing: a look-up is a multiplication and mostly one row.
 
-use regraph::engine::BlockId;
+use regraph::engine::{Block, BlockId};
 use regraph::sync::{Mutex, MutexGuard, Rank};
+
+use super::oversize::Oversize;
 
 /// Two to this power.
 const SHARDS: u32 = 5;
 
 /// The table. Each address has one block at most: it is live from its allocation to its free.
 #[derive(Debug)]
-pub(super) struct Addresses(Box<[Padded]>);
+pub(super) struct Addresses {
+    shards: Box<[Padded]>,
+    oversize: Oversize,
+}
 
 /// On a cache line of its own, so that threads do not slow each other.
 #[derive(Debug)]
@@ -27,23 +32,31 @@ struct Shard {
     /// Of the same length, with anything in empty rows.
     blocks: Vec<Option<BlockId>>,
     used: usize,
+    /// The addresses of oversize blocks.
+    oversize: Vec<u64>,
 }
 
 impl Addresses {
-    pub(super) fn new() -> Self {
+    /// Blocks of at least `least` bytes count as oversize.
+    pub(super) fn new(least: Option<u64>) -> Self {
         let padded = |_| Padded(Mutex::new(Rank::Addresses, Shard::default()));
-        Self((0..1 << SHARDS).map(padded).collect())
+        Self { shards: (0..1 << SHARDS).map(padded).collect(), oversize: Oversize::new(least) }
     }
 
     #[inline]
     fn shard(&self, address: u64) -> MutexGuard<'_, Shard> {
         let row = (mixed(address) >> (u64::BITS - SHARDS)) as usize;
-        self.0[row].0.lock()
+        self.shards[row].0.lock()
     }
 
     #[inline]
-    pub(super) fn insert(&self, address: u64, block: BlockId) {
-        self.shard(address).insert(address, block);
+    pub(super) fn insert(&self, &Block { id, address, bytes, .. }: &Block) {
+        let mut shard = self.shard(address);
+        shard.insert(address, id);
+        if self.oversize.has(bytes) {
+            shard.oversize.push(address);
+            self.oversize.rise();
+        }
     }
 
     pub(super) fn get(&self, address: u64) -> Option<BlockId> {
@@ -53,7 +66,17 @@ impl Addresses {
 
     #[inline]
     pub(super) fn remove(&self, address: u64) -> Option<BlockId> {
-        self.shard(address).remove(address)
+        let mut shard = self.shard(address);
+        if let Some(row) = shard.oversize.iter().position(|&at| at == address) {
+            shard.oversize.swap_remove(row);
+            self.oversize.fall();
+        }
+        shard.remove(address)
+    }
+
+    /// Counts of oversize blocks.
+    pub(super) fn oversize(&self) -> &Oversize {
+        &self.oversize
     }
 }
 

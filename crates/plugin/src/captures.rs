@@ -42,7 +42,20 @@ impl<D: Transfer> Plugin<D> {
         let mut pools = device.pools();
         let config = device.graph_config();
         let private = device.use_pool(&mut pools, key, config, Spare::GivenBack)?;
-        Ok(device.routes.push(key, private.pool, filter, ended_graph))
+        let serial = device.routes.push(key, private.pool, filter, ended_graph);
+        // Around a conditional node's body the host ends the route of the capture that contains it, and begins another.
+        // That is the capture's from now on, so that it goes with the capture.
+        for (&stream, announced) in &mut pools.announced {
+            let lost = announced.key == key && device.routes.by_serial(announced.serial).is_none();
+            if lost
+                && device
+                    .capture_of(stream)
+                    .is_ok_and(|now| now.is_some_and(|(id, _)| id == announced.capture))
+            {
+                announced.serial = serial;
+            }
+        }
+        Ok(serial)
     }
 
     /// Ends a route to a pool: that of the capture that is ending ([`Plugin::capture_ending`]), else the

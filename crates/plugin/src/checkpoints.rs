@@ -56,7 +56,7 @@ impl<D: Transfer> Plugin<D> {
             device.blocks.remove(block.address);
         }
         for block in &restored.live {
-            device.blocks.insert(block.address, block.id);
+            device.blocks.insert(block);
         }
         device.tell(&before, &[Action::FreeRequested, Action::FreeCompleted]);
         device.tell(&device.watched_in(pool)?, &[Action::Alloc]);

@@ -68,6 +68,7 @@ impl<D: Transfer> Device<D> {
         caches: Arc<AtomicBool>,
         graph_region: GraphRegion,
         under_way: Arc<UnderWay>,
+        least_oversize: Option<u64>,
     ) -> Self {
         let engine = Arc::new(engine);
         let eager = engine.create_pool(PoolConfig::default().borrows(true));
@@ -80,7 +81,7 @@ impl<D: Transfer> Device<D> {
             graph_region,
             uncached: OnceLock::new(),
             caches,
-            blocks: Addresses::new(),
+            blocks: Addresses::new(least_oversize),
             routes: Routes::new(),
             reports: Reports::new(),
             watch,
@@ -126,7 +127,7 @@ impl<D: Transfer> Device<D> {
             return None;
         }
         let block = self.engine.allocate_at_once(self.eager_pool(), bytes, stream)?;
-        self.blocks.insert(block.address, block.id);
+        self.blocks.insert(&block);
         Some(block.address)
     }
 
@@ -146,7 +147,7 @@ impl<D: Transfer> Device<D> {
                 self.allocate_from(target, bytes, stream)?
             }
         };
-        self.blocks.insert(block.address, block.id);
+        self.blocks.insert(&block);
         Ok(block.address)
     }
 
@@ -162,7 +163,7 @@ impl<D: Transfer> Device<D> {
             true => return self.allocate_at_watched(pool, (bytes, stream), address),
             false => self.engine.allocate_at(pool, bytes, stream, address)?,
         };
-        Ok(block.map(|block| self.blocks.insert(block.address, block.id)).is_some())
+        Ok(block.map(|block| self.blocks.insert(&block)).is_some())
     }
 
     /// A block for a stream that is in no capture, or in an announced one: the engine learns which from

@@ -9,6 +9,7 @@ use regraph::engine::{Figure, Figures, FreeRange, PoolId, PoolLabel, Statistics}
 use regraph::snapshot::Snapshot;
 
 use super::device::Device;
+use super::oversize::Oversize;
 use super::pools::{PoolKey, PoolReport, UNNAMED};
 use super::{Error, Plugin};
 
@@ -29,10 +30,9 @@ pub(super) const BY_NAME: [(&str, Of); 9] = [
 ];
 
 impl<D: Transfer> Plugin<D> {
-    /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Those of
-    /// PyTorch's own that an engine does not know are zero. Memory that suspended pools have given back stands
-    /// beside them, of each region, by its tag, what it holds, has given back and keeps on the host, and how
-    /// many captures ended without a verdict of the checker.
+    /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Beside them stand memory
+    /// that suspended pools have given back, of each region, by its tag, what it holds, has given back and keeps
+    /// on the host, and how many captures ended without a verdict of the checker.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -43,9 +43,9 @@ impl<D: Transfer> Plugin<D> {
             .into_iter()
             .map(|(name, of)| (name.to_owned(), classes(&statistics, of)))
             .collect();
-        let nothing = || json!(numbers(Figure::default()));
-        all.insert("oversize_allocations".to_owned(), nothing());
-        all.insert("oversize_segments".to_owned(), nothing());
+        let [blocks, pieces] = device.oversize();
+        all.insert("oversize_allocations".to_owned(), json!(numbers(blocks)));
+        all.insert("oversize_segments".to_owned(), json!(numbers(pieces)));
         let split = self.config.settings.max_split_bytes;
         all.insert("max_split_size".to_owned(), split.map_or(json!(-1), |bytes| json!(bytes)));
         all.insert("suspended_bytes".to_owned(), classes(&statistics, |it| it.suspended_bytes));
@@ -108,7 +108,7 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// Those of that call; [`Error::Driver`] where the device cannot be had.
     pub fn reset_peaks(&self, device: u32) -> Result<(), Error> {
-        self.reset(device, |figure| figure.peak = 0)?;
+        self.reset(device, |figure| figure.peak = 0, Oversize::reset_peak)?;
         Ok(self.engine(device)?.reset_peaks()?)
     }
 
@@ -118,13 +118,22 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// Those of that call; [`Error::Driver`] where the device cannot be had.
     pub fn reset_accumulated(&self, device: u32) -> Result<(), Error> {
-        self.reset(device, |figure| (figure.allocated, figure.freed) = (0, 0))?;
+        let reset = |figure: &mut Figure| (figure.allocated, figure.freed) = (0, 0);
+        self.reset(device, reset, Oversize::reset_accumulated)?;
         Ok(self.engine(device)?.reset_accumulated()?)
     }
 
-    /// Resets a part of what is kept of pools that are gone.
-    fn reset(&self, device: u32, reset: impl Fn(&mut Figure)) -> Result<(), Error> {
-        let mut pools = self.device(device)?.pools();
+    /// Resets a part of what is kept of pools that are gone, and of what is oversize.
+    fn reset(
+        &self,
+        device: u32,
+        reset: impl Fn(&mut Figure),
+        reset_oversize: impl Fn(&Oversize),
+    ) -> Result<(), Error> {
+        let device = self.device(device)?;
+        reset_oversize(device.blocks.oversize());
+        device.watch.oversize(device.number, reset_oversize);
+        let mut pools = device.pools();
         pools.gone.retain_mut(|(_, held)| {
             held.iter_mut().for_each(&reset);
             held.iter().any(|it| it.peak + it.allocated + it.freed > 0)
@@ -214,6 +223,13 @@ impl<D: Transfer> Plugin<D> {
 }
 
 impl<D: Transfer> Device<D> {
+    /// Of blocks and of pieces of memory that are never split: how many.
+    pub(super) fn oversize(&self) -> [Figure; 2] {
+        let mut pieces = Figure::default();
+        self.watch.oversize(self.number, |oversize| pieces = oversize.figure());
+        [self.blocks.oversize().figure(), pieces]
+    }
+
     /// What a pool holds: all of it, for small blocks, for large ones.
     fn held_by(&self, pool: PoolId) -> Option<[Figure; 3]> {
         let figures = self.engine.statistics_of(pool).ok()?;

@@ -26,9 +26,9 @@ pub struct LiveBlock {
     pub key: PoolKey,
 }
 
-/// How many numbers [`Plugin::figures`] fills: four for each of nine figures of three kinds of memory,
-/// and six.
-pub const FIGURES: usize = 4 * 9 * 3 + 6;
+/// How many numbers [`Plugin::figures`] fills: four for each of nine figures of three kinds of memory and of
+/// two more figures, and six.
+pub const FIGURES: usize = 4 * 9 * 3 + 4 * 2 + 6;
 
 impl<D: Transfer> Plugin<D> {
     /// Keeps the latest `entries` events of every device from now on, for [`Plugin::snapshot`]; zero
@@ -75,16 +75,18 @@ impl<D: Transfer> Plugin<D> {
     /// A device's figures as numbers: for each of all blocks, small ones and large ones in turn, within
     /// each of allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes,
     /// active_bytes, inactive_split_bytes and requested_bytes: current, peak, allocated, freed. Behind
-    /// them num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, and
+    /// them these four of oversize_allocations and of oversize_segments, then num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free, and
     /// the size in bytes from which on blocks are not cut; -1 where all may be.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
     pub fn figures(&self, device: u32) -> Result<[i64; FIGURES], Error> {
-        let statistics = self.engine(device)?.statistics()?;
+        let device = self.device(device)?;
+        let statistics = device.engine.statistics()?;
         let counts = statistics.counts;
         let kinds = [&statistics.all, &statistics.small_pool, &statistics.large_pool];
-        let figures = BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of));
+        let figures =
+            BY_NAME.into_iter().flat_map(|(_, of)| kinds.map(of)).chain(device.oversize());
         let parts = figures.flat_map(|it: Figure| [it.current, it.peak, it.allocated, it.freed]);
         let counted = [
             counts.num_alloc_retries,
@@ -113,7 +115,7 @@ impl<D: Transfer> Device<D> {
     ) -> Result<u64, Error> {
         let key = self.pools().key_of(u64::from(target.pool.number()));
         let block = self.watch.asking(key, stream, || self.allocate_from(target, bytes, stream))?;
-        self.blocks.insert(block.address, block.id);
+        self.blocks.insert(&block);
         // Another pool's, where that lends.
         let key = self.live_block(block.address).map_or(key, |block| block.key);
         let (device, address) = (self.number, block.address);
@@ -133,7 +135,7 @@ impl<D: Transfer> Device<D> {
         let key = self.pools().key_of(u64::from(pool.number()));
         let place = || Ok::<_, Error>(self.engine.allocate_at(pool, bytes, stream, address)?);
         let Some(block) = self.watch.asking(key, stream, place)? else { return Ok(false) };
-        self.blocks.insert(block.address, block.id);
+        self.blocks.insert(&block);
         let (device, action) = (self.number, Action::Alloc);
         self.watch.tell(&Happening { action, device, address, bytes, stream, key });
         Ok(true)

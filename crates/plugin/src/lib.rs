@@ -30,6 +30,7 @@ mod launches;
 mod lending;
 mod map;
 mod named;
+mod oversize;
 mod pools;
 mod regions;
 mod reports;
@@ -341,6 +342,8 @@ impl<D: Transfer> Plugin<D> {
         // Held until the device is there for all to see: it misses no change.
         let settings = self.settings.lock();
         let config = self.config.clone().settings(settings.clone());
+        let least = settings.max_split_bytes;
+        self.watch.count_oversize(number, least);
         let engine = Engine::new(driver, config);
         let observers = Arc::clone(&self.observers);
         engine.observe_out_of_memory(move |report| {
@@ -361,7 +364,7 @@ impl<D: Transfer> Plugin<D> {
         let named = self.named.lock();
         let graphs = Arc::clone(&self.graph_region);
         let under_way = Arc::clone(&self.under_way);
-        let device = Device::new(number, engine, watch, caches, graphs, under_way);
+        let device = Device::new(number, engine, watch, caches, graphs, under_way, least);
         for (tag, said) in &*named {
             device.regions.set_backup(tag, said.backup);
         }

@@ -13,6 +13,7 @@ use regraph::driver::{Driver, HostApi, Result, StreamHandle, Transfer};
 use regraph::snapshot::Action;
 use regraph::sync::{AtomicBool, Mutex, Ordering, Rank};
 
+use super::oversize::Oversize;
 use super::pools::{PoolKey, UNNAMED};
 
 /// Something that happens to memory. What is told of segments and blocks is what PyTorch calls so.
@@ -56,6 +57,8 @@ struct Arrivals {
     counts: BTreeMap<u32, u64>,
     /// By device and address: the size, and how many came before.
     at: BTreeMap<(u32, u64), (u64, u64)>,
+    /// Counts of oversize pieces, by device.
+    oversize: BTreeMap<u32, Oversize>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -83,6 +86,16 @@ impl Watch {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// From now on pieces of at least `least` bytes on a device count as oversize.
+    pub(super) fn count_oversize(&self, device: u32, least: Option<u64>) {
+        self.arrivals.lock().oversize.insert(device, Oversize::new(least));
+    }
+
+    /// What is counted of oversize pieces on a device.
+    pub(super) fn oversize(&self, device: u32, look: impl FnMut(&Oversize)) {
+        self.arrivals.lock().oversize.get(&device).into_iter().for_each(look);
+    }
+
     /// Notes that memory has come to an address.
     pub(super) fn note_arrival(&self, device: u32, address: u64, bytes: u64) {
         let mut arrivals = self.arrivals.lock();
@@ -90,10 +103,15 @@ impl Watch {
         let before = *count;
         *count += 1;
         arrivals.at.insert((device, address), (bytes, before));
+        let oversize = arrivals.oversize.get(&device).filter(|oversize| oversize.has(bytes));
+        oversize.into_iter().for_each(Oversize::rise);
     }
 
     pub(super) fn forget_arrival(&self, device: u32, address: u64) {
-        self.arrivals.lock().at.remove(&(device, address));
+        let mut arrivals = self.arrivals.lock();
+        let Some((bytes, _)) = arrivals.at.remove(&(device, address)) else { return };
+        let oversize = arrivals.oversize.get(&device).filter(|oversize| oversize.has(bytes));
+        oversize.into_iter().for_each(Oversize::fall);
     }
 
     /// How many pieces of memory came to a device before the one at an address.

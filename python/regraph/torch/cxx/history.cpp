@@ -203,6 +203,12 @@ c10::CachingDeviceAllocator::DeviceStats Allocator::getDeviceStats(DeviceIndex d
       kind.freed = *next++;
     }
   }
+  for (auto* figure : {&stats.oversize_allocations, &stats.oversize_segments}) {
+    figure->current = *next++;
+    figure->peak = *next++;
+    figure->allocated = *next++;
+    figure->freed = *next++;
+  }
   stats.num_alloc_retries = *next++;
   stats.num_ooms = *next++;
   stats.num_sync_all_streams = *next++;

@@ -100,7 +100,7 @@ struct Visitor {
 };
 
 // How many numbers `stats` fills.
-constexpr std::size_t kFigures = 4 * 3 * 9 + 6;
+constexpr std::size_t kFigures = 4 * 3 * 9 + 4 * 2 + 6;
 
 // Where a pool's memory comes from instead of regraph. The functions throw nothing.
 struct PoolSource {
@@ -180,8 +180,8 @@ struct PoolSource {
   /* A device's figures, throws: for each of allocation, segment, active, inactive_split,     \
      allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes and requested_bytes, \
      within it for all blocks, small ones and large ones: current, peak, allocated, freed;    \
-     then num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc,                \
-     num_device_free and max_split_size. */                                                   \
+     these of oversize_allocations and oversize_segments; then num_alloc_retries, num_ooms,   \
+     num_sync_all_streams, num_device_alloc, num_device_free and max_split_size. */           \
   HOOK(void, stats, (int device, std::int64_t* figures))                                      \
   HOOK(void, stats_reset_peak, (int device))                                                  \
   HOOK(void, stats_reset_accumulated, (int device))                                           \
