@@ -22,6 +22,8 @@ from regraph.torch import native, pools
 from regraph.torch.patches import Patches
 
 POOL = (0, 7)
+# PyTorch 2.14 asks CUDA, which a machine without a GPU cannot answer.
+torch.cuda.is_current_stream_capturing = lambda: False
 calls = []
 caches = [True]
 Address, Device, Half = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
