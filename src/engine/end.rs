@@ -128,7 +128,8 @@ impl<D: Driver> Locked<'_, D> {
     fn prepare(&mut self, looked: Looked) -> Prepared {
         let Looked { slot, graph, .. } = looked;
         self.learn_from(slot);
-        for pool in self.state.capture(slot).pools.clone() {
+        for row in 0..self.state.capture(slot).pools.len() {
+            let pool = self.state.capture(slot).pools[row];
             self.state.journal_count(slot, pool);
         }
         let plans = if graph.is_some() { self.prepare_plans(slot) } else { Vec::new() };

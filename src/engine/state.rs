@@ -162,21 +162,19 @@ impl State {
     fn waiting_blocks(&mut self, pool: PoolId) -> Vec<(BlockNumber, u64, u64)> {
         let Self { pools, captures, blocks, deferred, .. } = self;
         let Some(row) = pools.get(pool) else { return Vec::new() };
-        let heaps_of_pool = row.all_heaps();
+        let mut waiting_blocks = Vec::new();
         let held = captures.held().map(|held| (held.block, held.heap, held.range));
         let waiting = deferred.iter().map(|waiting| (waiting.number, waiting.heap, waiting.range));
-        let waiting = held.chain(waiting).filter(|(_, heap, _)| heaps_of_pool.contains(heap));
-        let mut waiting_blocks: Vec<_> = waiting
-            .map(|(number, heap, range)| {
+        for (number, heap, range) in held.chain(waiting) {
+            if pools.find_pool(heap) == Some(pool) {
                 let (address, bytes) = pools.extent(heap, range);
-                (number, address, bytes)
-            })
-            .collect();
-        for heap in row.heaps() {
-            let heap = pools.heap(heap);
-            for (address, bytes) in heap.given_back() {
-                waiting_blocks.push((blocks.number(), address, bytes));
+                waiting_blocks.push((number, address, bytes));
             }
+        }
+        // What captures gave back is theirs until they end.
+        let heaps = row.heaps().into_iter().filter(|_| row.captures() > 0);
+        for (address, bytes) in heaps.flat_map(|heap| pools.heap(heap).given_back()) {
+            waiting_blocks.push((blocks.number(), address, bytes));
         }
         waiting_blocks
     }

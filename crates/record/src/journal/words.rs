@@ -94,7 +94,11 @@ impl Words {
                 self.put_wide(STANDING, 0, [block.0, address, bytes]);
             }
             Entry::Pool { next, held, listed } => {
-                self.put_wide(POOL, 0, [next.0, held, listed]);
+                let short = grains(held).filter(|_| held == listed);
+                match short.map(|held| (self.above(next.0), held)) {
+                    Some((Some(next), held)) => self.put([next << KIND_BITS | POOL, held]),
+                    _ => self.put_wide(POOL, 0, [next.0, held, listed]),
+                }
             }
             Entry::Bound { address, bytes, memory, offset } => {
                 self.put_wide(BOUND, 0, [memory, address, bytes, offset]);
@@ -246,7 +250,7 @@ impl Words {
                 ALLOCATE => {
                     entries.words(3);
                 }
-                USE | LAST_USE | INPUT => {
+                USE | LAST_USE | INPUT | POOL => {
                     entries.words(1);
                 }
                 OUTSIDE | FREE | SETTLED => {}
@@ -372,6 +376,10 @@ impl<'a> Entries<'a> {
             INPUT => Entry::Input { block, stream: self.stream() },
             OUTSIDE => Entry::Outside { block },
             FREE => Entry::Free { block },
+            POOL => {
+                let held = from_grains(self.word());
+                Entry::Pool { next: block, held, listed: held }
+            }
             _ => Entry::Settled { block },
         }
     }
