@@ -13,7 +13,7 @@
 //! requester's next searches try, down to [`FEW`]; each place that the second finds doubles it again. A
 //! place that both overlook costs memory, not safety.
 
-use super::range::{CaptureSlot, Range, RangeId, State, TimelineId};
+use super::range::{CaptureSlot, Range, RangeId, TimelineId};
 use super::runs::Position;
 use super::{Heap, Splitting};
 use crate::capture::{Proof, StreamIndex};
@@ -102,7 +102,7 @@ impl Heap {
                 self.search(0, bytes, tries, |range| self.takes_inside(range, capture, own, proof))
             }
             Requester::Outside { timeline } => {
-                self.search_tight(bytes, tries, |range| self.takes_outside(range, timeline))
+                self.search_tight(bytes, tries, |range| self.takes_outside(range, timeline, false))
             }
             Requester::Lent { timeline, kept, again } => {
                 let which = (kept, again);
@@ -253,13 +253,9 @@ impl Heap {
     fn whole_range(&self, bytes: u64, timeline: Option<TimelineId>) -> Option<RangeId> {
         let Splitting { slack, .. } = self.plan.splitting;
         self.free_ids().find(|&id| {
-            let Range { bytes: held, state, .. } = self.ranges[id];
-            let takes = match state {
-                State::Idle { graphs, .. } => !graphs,
-                State::StreamOrdered { timeline: of, lent: false } => timeline == Some(of),
-                _ => false,
-            };
-            takes && held >= bytes && held < bytes + slack
+            let range = &self.ranges[id];
+            let takes = self.takes_outside(range, timeline, true) == Some(true);
+            takes && range.bytes >= bytes && range.bytes < bytes + slack
         })
     }
 }

@@ -23,7 +23,7 @@ impl Heap {
             Requester::Capture { capture, stream, share } => {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
             }
-            Requester::Outside { timeline } => self.takes_outside(range, timeline),
+            Requester::Outside { timeline } => self.takes_outside(range, timeline, false),
             Requester::Lent { timeline, kept, again } => {
                 self.takes_lent(range, timeline, (kept, again))
             }
@@ -50,17 +50,20 @@ impl Heap {
         }
     }
 
-    /// [`Heap::takes`] for work outside captures.
+    /// [`Heap::takes`] for work outside captures. With `whole` all of the range is taken, so it may be one that is
+    /// not split.
     #[inline]
     pub(super) fn takes_outside(
         &self,
         range: &Range,
         timeline: Option<TimelineId>,
+        whole: bool,
     ) -> Option<bool> {
+        let fits = || whole || self.may_split(range.bytes);
         match range.state {
-            State::Idle { graphs, .. } => Some(!graphs && self.may_split(range.bytes)),
+            State::Idle { graphs, .. } => Some(!graphs && fits()),
             State::StreamOrdered { timeline: of, lent: false } => {
-                Some(timeline == Some(of) && self.may_split(range.bytes))
+                Some(timeline == Some(of) && fits())
             }
             state => state.is_free().then_some(false),
         }

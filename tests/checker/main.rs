@@ -13,6 +13,7 @@ mod early_reads;
 mod flaws;
 mod journal;
 mod late_uses;
+mod ways;
 
 /// Of packages that are built at once each has the features that any of them asks for, and those of tests ask for
 /// engines that can leave rules out.
