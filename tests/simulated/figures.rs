@@ -120,11 +120,9 @@ fn many_pools_are_added_up_as_if_each_block_were() {
                     b.driver.end_capture(stream).unwrap();
                     b.engine.release_graph(report.graph).unwrap();
                 }
-                93..96 => {
-                    if b.engine.destroy_pool(pool).is_ok() {
-                        made.retain(|&it| it != pool);
-                        assert_eq!(model.pools.remove(&pool).unwrap()[0].current, 0);
-                    }
+                93..96 if b.engine.destroy_pool(pool).is_ok() => {
+                    made.retain(|&it| it != pool);
+                    assert_eq!(model.pools.remove(&pool).unwrap()[0].current, 0);
                 }
                 96 => {
                     b.engine.reset_peaks().unwrap();
