@@ -58,3 +58,9 @@ def test_it_holds_the_module_and_its_types():
     # Beside the packages, where Python looks for it at its start.
     assert "regraph-torch.pth" in names, names
     assert not [name for name in names if "test" in name]
+
+
+def test_it_cannot_leave_safety_rules_out():
+    """Tests of the library build engines that can, and every program that can says so."""
+    with zipfile.ZipFile(str(WHEEL)) as wheel:
+        assert b"can leave safety rules out" not in wheel.read("regraph/_native.abi3.so")
