@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::engine::{Config, Engine, Error, Lent, PoolConfig};
 use regraph::graphs::{Capture, Graph, Memory, Pool};
-use regraph::regions::Regions;
+use regraph::regions::{Backup, Regions};
 use regraph::settings::{PlanChoice, Settings};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -174,6 +174,38 @@ fn sleep_with_contents() {
     regions.wake(None).unwrap();
     assert_eq!(h.holds(&made), Holds { temporary: false, ..ALL });
     assert!(!h.launch(&made.graph), "the launch reads memory that nothing has written");
+}
+
+const NONE: Holds = Holds { live: false, temporary: false, output: false, input: false };
+
+#[test]
+fn sleep_without_contents_and_suspension() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    let regions = Regions::new(&h.engine);
+    regions.set_backup("graphs", Backup::None);
+    regions.sleep(None).unwrap();
+    regions.wake(None).unwrap();
+    assert_eq!(h.holds(&made), NONE);
+    // The live block is the graph's own.
+    for suspend in [Pool::suspend, Pool::suspend_discarding] {
+        let h = Host::new(Settings::default());
+        let made = h.capture();
+        suspend(&h.pool).unwrap();
+        h.pool.resume().unwrap();
+        assert_eq!(h.holds(&made), NONE);
+    }
+}
+
+/// On the host's word all that is free is lent.
+#[test]
+fn lending_of_all_that_is_free() {
+    let h = Host::new(Settings::default());
+    let made = h.capture();
+    while let Some(block) = h.engine.lend(h.pool.id(), BYTES, h.eager, Lent::AllFree).unwrap() {
+        h.write(h.eager, block.address, 1);
+    }
+    assert_eq!(h.holds(&made), Holds { live: true, ..NONE });
 }
 
 #[test]
