@@ -89,7 +89,9 @@ impl<D: Driver> Locked<'_, D> {
         capture: Option<CaptureId>,
         request: &Request,
     ) -> Result<Option<Block>, Error> {
-        if let Some(outline) = capture.and_then(|capture| self.unplanned(capture, request)) {
+        if let Some(outline) =
+            capture.and_then(|capture| self.lesson_without_layout(capture, request))
+        {
             // Before anything of the request is noted, since it is made again.
             self.errands.plan_and_repeat(outline);
             return Ok(None);

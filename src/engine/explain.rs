@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::allocate::POLLED;
 use super::names::PoolId;
+use super::snapshot::Range;
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::driver::{AsStream, CaptureId, Driver, NodeHandle, StreamHandle};
@@ -173,19 +174,22 @@ pub(super) enum View {
 }
 
 impl State {
-    /// What the ranges of a heap that wait are waiting for, by address.
-    pub(super) fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
-        let mut reasons = new_map();
-        for held in self.captures.held().filter(|held| held.heap == number) {
-            reasons.insert(self.pools.extent(number, held.range).0, held.reason.clone());
-        }
-        for waiting in self.deferred.iter().filter(|waiting| waiting.heap == number) {
-            reasons.insert(
-                self.pools.extent(number, waiting.range).0,
-                waiting.reason(&self.timelines),
-            );
-        }
-        reasons
+    /// What the ranges that wait are waiting for.
+    pub(super) fn all_wait_reasons(&self) -> impl Iterator<Item = (Range, WaitReason)> + '_ {
+        let held = self.captures.held();
+        let held = held.map(|held| ((held.heap, held.range), held.reason.clone()));
+        let deferred = self.deferred.iter();
+        let deferred = deferred.map(|it| ((it.heap, it.range), it.reason(&self.timelines)));
+        held.chain(deferred)
+    }
+
+    /// What those of a heap are waiting for, by address.
+    fn wait_reasons(&self, number: u32) -> Map<u64, WaitReason> {
+        let reasons = self.all_wait_reasons().filter(|((heap, _), _)| *heap == number);
+        let mut by_address = new_map();
+        by_address
+            .extend(reasons.map(|((_, id), reason)| (self.pools.extent(number, id).0, reason)));
+        by_address
     }
 }
 

@@ -1,17 +1,19 @@
 //! The history: what happened to memory lately, for snapshots.
 //!
 //! Every place that hands out memory keeps a ring of its own, so that keeping it costs no lock; a
-//! snapshot merges them by time.
+//! snapshot takes what they have kept and merges it by time when the locks are released.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::names::PoolId;
 use super::snapshot::Stacks;
-use super::state::{Locked, State};
-use crate::driver::{CaptureId, Driver, StreamHandle};
+use super::state::State;
+use super::stream_cache::StreamCache;
+use crate::driver::{CaptureId, StreamHandle};
 use crate::index::{new_map, Map};
 use crate::snapshot::{Action as Shown, Annotation, HostContext, Stage, TraceEntry};
 
@@ -190,6 +192,9 @@ pub(super) enum Action {
     CaptureEnd,
 }
 
+/// Where memory was asked for, by address, with its size in bytes.
+pub(super) type SegmentOrigins = BTreeMap<u64, (u64, Arc<Frames>)>;
+
 /// What is still to be told of a block that was freed and waits.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -320,34 +325,80 @@ struct Keeps {
     skipped: u16,
 }
 
+/// How many events are in a full chunk.
+const CHUNK: usize = 256;
+
+/// Events one after the other, with tables of what they are of.
+#[derive(Clone, Debug, Default)]
+struct Chunk {
+    entries: Vec<Kept>,
+    /// By entry; shorter where the last ones have none.
+    frames: Vec<Option<Arc<Frames>>>,
+    /// Streams and pools that the events are of.
+    origins: Vec<(StreamHandle, PoolId)>,
+}
+
+impl Chunk {
+    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.entries.iter().enumerate().map(|(row, entry)| {
+            let &Kept { stamp, address, bytes, origin, action } = entry;
+            let (stream, pool) = self.origins[origin as usize];
+            let frames = self.frames.get(row).cloned().flatten();
+            Event { stamp, action, address, bytes, stream, pool, frames }
+        })
+    }
+}
+
 /// The latest events of one place.
+///
+/// Full chunks are never changed, so snapshots share them: to copy a ring takes a step for each chunk.
 #[derive(Debug)]
 pub(super) struct Ring {
     clock: quanta::Clock,
-    entries: Vec<Kept>,
-    /// By entry; empty as long as there are none.
-    frames: Vec<Option<Arc<Frames>>>,
-    /// Streams and pools that events were of, and their rows.
-    origins: Vec<(StreamHandle, PoolId)>,
+    /// The oldest first.
+    full: VecDeque<Arc<Chunk>>,
+    /// What comes after those.
+    open: Chunk,
+    /// How many events of the oldest chunk are kept no more.
+    dropped: usize,
+    /// How many are kept.
+    count: usize,
+    /// The rows of the open chunk's streams and pools.
     by_origin: Map<(StreamHandle, PoolId), u32>,
     latest: u32,
-    /// The oldest entry, once the ring is full.
-    oldest: usize,
     /// Whether events were dropped to make room.
     lost: bool,
     keeps: Keeps,
+}
+
+/// What a ring kept at one moment.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// The oldest first.
+    chunks: Vec<Arc<Chunk>>,
+    /// How many events of the first are not to be told.
+    dropped: usize,
+    /// Whether events may have been dropped to make room.
+    full: bool,
+}
+
+impl Past {
+    /// What was kept, in order.
+    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.chunks.iter().flat_map(|chunk| chunk.events()).skip(self.dropped)
+    }
 }
 
 impl Ring {
     fn new(clock: quanta::Clock, keeps: Keeps) -> Self {
         Self {
             clock,
-            entries: Vec::new(),
-            frames: Vec::new(),
-            origins: Vec::new(),
+            full: VecDeque::new(),
+            open: Chunk::default(),
+            dropped: 0,
+            count: 0,
             by_origin: new_map(),
             latest: 0,
-            oldest: 0,
             lost: false,
             keeps,
         }
@@ -355,17 +406,10 @@ impl Ring {
 
     /// Keeps other events from now on, and of those that are there as many as may stay.
     fn set_keeps(&mut self, keeps: Keeps) {
-        if !self.frames.is_empty() {
-            self.frames.resize(self.entries.len(), None);
-            self.frames.rotate_left(self.oldest);
-        }
-        self.entries.rotate_left(self.oldest);
-        self.oldest = 0;
-        let surplus = self.entries.len().saturating_sub(keeps.most);
-        self.entries.drain(..surplus);
-        self.frames.drain(..surplus.min(self.frames.len()));
-        self.lost |= surplus > 0;
         self.keeps = keeps;
+        while self.count > keeps.most {
+            self.drop_oldest();
+        }
     }
 
     #[inline]
@@ -379,81 +423,89 @@ impl Ring {
     ) {
         let Some(action) = action.without(self.keeps.skipped) else { return };
         let frames = frames.filter(|_| self.keeps.origins);
-        if self.origins.get(self.latest as usize) != Some(&(stream, pool)) {
+        if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
             self.latest = self.origin(stream, pool);
         }
         let kept = Kept { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
-        let mut row = self.entries.len();
-        if row < self.keeps.most {
-            self.entries.push(kept);
-        } else {
-            row = self.oldest;
-            self.entries[row] = kept;
-            self.oldest = if row + 1 == self.keeps.most { 0 } else { row + 1 };
-            self.lost = true;
+        self.open.entries.push(kept);
+        self.count += 1;
+        if frames.is_some() {
+            self.keep_frames(frames);
         }
-        if frames.is_some() || !self.frames.is_empty() {
-            self.keep_frames(row, frames);
+        if self.count > self.keeps.most {
+            self.drop_oldest();
+        }
+        if self.open.entries.len() == CHUNK {
+            self.close();
+        }
+    }
+
+    /// The open chunk is full.
+    #[cold]
+    fn close(&mut self) {
+        let entries = Vec::with_capacity(CHUNK);
+        let next = Chunk { entries, ..Chunk::default() };
+        self.full.push_back(Arc::new(std::mem::replace(&mut self.open, next)));
+        self.by_origin.clear();
+    }
+
+    fn drop_oldest(&mut self) {
+        self.lost = true;
+        self.count -= 1;
+        let oldest = match self.full.front_mut() {
+            // A snapshot may still have it, and what its events have with them.
+            Some(oldest) if !oldest.frames.is_empty() => Arc::get_mut(oldest),
+            Some(_) => None,
+            None => Some(&mut self.open),
+        };
+        if let Some(frames) = oldest.and_then(|oldest| oldest.frames.get_mut(self.dropped)) {
+            *frames = None;
+        }
+        self.dropped += 1;
+        if self.dropped == CHUNK {
+            self.full.pop_front();
+            self.dropped = 0;
         }
     }
 
     #[cold]
     fn origin(&mut self, stream: StreamHandle, pool: PoolId) -> u32 {
-        /// So many rows are kept besides those that events are of.
-        const IDLE: usize = 64;
-        if let Some(&row) = self.by_origin.get(&(stream, pool)) {
-            return row;
+        let next = self.open.origins.len() as u32;
+        let row = *self.by_origin.entry((stream, pool)).or_insert(next);
+        if row == next {
+            self.open.origins.push((stream, pool));
         }
-        if self.origins.len() > 2 * self.entries.len() + IDLE {
-            self.forget_idle_origins();
-        }
-        let row = self.origins.len() as u32;
-        self.origins.push((stream, pool));
-        self.by_origin.insert((stream, pool), row);
         row
     }
 
-    /// Forgets streams and pools that no event is of any more.
-    fn forget_idle_origins(&mut self) {
-        let before = std::mem::take(&mut self.origins);
-        self.by_origin.clear();
-        for entry in &mut self.entries {
-            let origin = before[entry.origin as usize];
-            let next = self.origins.len() as u32;
-            entry.origin = *self.by_origin.entry(origin).or_insert(next);
-            if entry.origin == next {
-                self.origins.push(origin);
-            }
-        }
-    }
-
+    /// Keeps what the latest event has with it.
     #[cold]
-    fn keep_frames(&mut self, row: usize, frames: Option<Arc<Frames>>) {
-        if self.frames.len() <= row {
-            self.frames.resize(row + 1, None);
+    fn keep_frames(&mut self, frames: Option<Arc<Frames>>) {
+        let Chunk { entries, frames: kept, .. } = &mut self.open;
+        kept.resize(entries.len() - 1, None);
+        kept.push(frames);
+    }
+
+    /// What is kept now. Takes a step for each chunk.
+    pub(super) fn past(&self) -> Past {
+        let open = Arc::new(self.open.clone());
+        Past {
+            chunks: self.full.iter().cloned().chain([open]).collect(),
+            dropped: self.dropped,
+            full: self.lost || self.count == self.keeps.most,
         }
-        self.frames[row] = frames;
     }
+}
 
-    /// Whether events may have been dropped to make room.
-    pub(super) fn is_full(&self) -> bool {
-        self.lost || self.entries.len() == self.keeps.most
-    }
-
-    pub(super) fn clock(&self) -> &quanta::Clock {
-        &self.clock
-    }
-
-    /// What is kept, in order.
-    pub(super) fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        let rows = (self.oldest..self.entries.len()).chain(0..self.oldest);
-        rows.map(|row| {
-            let Kept { stamp, address, bytes, origin, action } = self.entries[row];
-            let (stream, pool) = self.origins[origin as usize];
-            let frames = self.frames.get(row).cloned().flatten();
-            Event { stamp, action, address, bytes, stream, pool, frames }
-        })
-    }
+/// What rings kept at one moment.
+#[derive(Debug)]
+pub(super) struct Pasts {
+    all: Vec<Past>,
+    clock: quanta::Clock,
+    /// The clock's reading, and the time.
+    now: (u64, SystemTime),
+    /// The most events that are told.
+    most: usize,
 }
 
 impl State {
@@ -486,12 +538,6 @@ impl State {
         if let Some(frames) = Frames::given().filter(|_| mapped) {
             origins.insert(address, (bytes, frames));
         }
-    }
-
-    /// Where the memory at an address was asked for.
-    pub(super) fn segment_origin(&self, address: u64) -> Option<&Arc<Frames>> {
-        let (start, (bytes, frames)) = self.segment_origins.range(..=address).next_back()?;
-        (address - start < *bytes).then_some(frames)
     }
 
     /// Enters an event.
@@ -542,32 +588,41 @@ impl State {
     }
 }
 
-impl<D: Driver> Locked<'_, D> {
+impl State {
+    /// What the rings have kept, those of the stream caches included; `None` where nothing is kept.
+    pub(super) fn pasts<'a>(
+        &self,
+        caches: impl IntoIterator<Item = &'a StreamCache>,
+    ) -> Option<Pasts> {
+        let history = self.history.as_deref()?;
+        let rings = caches.into_iter().filter_map(|cache| cache.history.as_deref());
+        Some(Pasts {
+            all: std::iter::once(history).chain(rings).map(Ring::past).collect(),
+            clock: history.clock.clone(),
+            now: (history.clock.raw(), SystemTime::now()),
+            most: history.keeps.most,
+        })
+    }
+}
+
+impl Pasts {
     /// The history as viewers know it, captures, and whether it may be incomplete.
-    pub(super) fn events(&self, stacks: &mut Stacks) -> (Vec<TraceEntry>, Vec<Annotation>, bool) {
-        let Some(history) = &self.state.history else { return (Vec::new(), Vec::new(), false) };
-        let mut events: Vec<Event> = Vec::new();
+    pub(super) fn tell(
+        &self,
+        device: u32,
+        stacks: &mut Stacks,
+    ) -> (Vec<TraceEntry>, Vec<Annotation>, bool) {
+        let Self { all, clock, now: (now, at), most } = self;
         // Before what a full ring still has, the others know a part of the story only.
-        let mut begin = 0;
-        let mut full = false;
-        let mut add = |history: &Ring| {
-            if history.is_full() {
-                full = true;
-                begin = begin.max(history.events().next().map_or(0, |event| event.stamp));
-            }
-            events.extend(history.events());
-        };
-        add(history);
-        for cache in self.state.caches.used() {
-            cache.history.as_deref().into_iter().for_each(&mut add);
-        }
-        events.retain(|event| event.stamp >= begin);
+        let full = all.iter().filter(|past| past.full);
+        let first = full.map(|past| past.events().next().map_or(0, |event| event.stamp));
+        let begin = first.max();
+        let mut events: Vec<Event> = all.iter().flat_map(Past::events).collect();
+        events.retain(|event| event.stamp >= begin.unwrap_or(0));
         events.sort_by_key(|event| event.stamp);
-        let clock = history.clock();
-        let now = clock.raw();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let time = |stamp: u64| {
-            let ago = clock.delta_as_nanos(stamp, now) / 1_000;
+            let ago = clock.delta_as_nanos(stamp, *now) / 1_000;
             (unix.as_micros() as u64).saturating_sub(ago)
         };
         let mut trace = Vec::new();
@@ -577,7 +632,6 @@ impl<D: Driver> Locked<'_, D> {
             if let Action::CaptureBegin | Action::CaptureEnd = event.action {
                 let begins = event.action == Action::CaptureBegin;
                 let stage = if begins { Stage::Start } else { Stage::End };
-                let device = self.driver.device();
                 annotations.push(Annotation::capture(event.address, stage, device, time_us));
                 continue;
             }
@@ -598,8 +652,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         // Each ring keeps as many, and some events are shown as two.
-        let surplus = trace.len().saturating_sub(history.keeps.most);
+        let surplus = trace.len().saturating_sub(*most);
         trace.drain(..surplus);
-        (trace, annotations, full || surplus > 0)
+        (trace, annotations, begin.is_some() || surplus > 0)
     }
 }

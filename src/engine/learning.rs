@@ -170,7 +170,11 @@ impl<D: Driver> Locked<'_, D> {
 
     /// What a request's capture is to follow and what has no layout yet, if that may still be made.
     #[inline]
-    pub(super) fn unplanned(&self, capture: CaptureId, request: &Request) -> Option<Arc<Outline>> {
+    pub(super) fn lesson_without_layout(
+        &self,
+        capture: CaptureId,
+        request: &Request,
+    ) -> Option<Arc<Outline>> {
         if self.state.lessons.known.is_empty() || !self.errands.may_repeat() {
             return None;
         }

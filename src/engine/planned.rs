@@ -4,6 +4,7 @@
 //! made from its journal, the checker judges the capture with what the plan puts where, and only then
 //! is memory mapped: a plan that was not judged hands nothing out.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -21,7 +22,7 @@ use super::{Engine, Error};
 use crate::capture::Proof;
 use crate::driver::{AsStream, CaptureId, Driver, DriverError, MemorySupport};
 use crate::heap::{Asker, CaptureSlot, Others, Placed, Placement, Prepared, Requester, Sharable};
-use crate::journal::Entry;
+use crate::journal::{Entry, Journal};
 use crate::lifetimes::Lifetimes;
 use crate::plan::{Mapping, Options, Plan};
 use crate::policy::PlanShare;
@@ -75,6 +76,63 @@ impl State {
 
     fn planned_of(&self, pools: &[PoolId]) -> Vec<u32> {
         pools.iter().filter_map(|&pool| self.pools.get(pool)?.planned()).collect()
+    }
+}
+
+/// What the plan for one heap is made from, with the record of the capture: nothing of the engine's state.
+struct Unplanned {
+    heap: u32,
+    pool: PoolId,
+    /// Where the blocks lie that have no memory.
+    unbound: HashSet<u64>,
+    options: Options,
+    sharable: Sharable,
+    joint: Vec<Vec<u64>>,
+    /// Whether no other capture of the pool is planned after this one.
+    is_last: bool,
+}
+
+/// A plan for each heap, and how it stands to the pieces there.
+fn plans<D: Driver + ?Sized>(
+    unplanned: Vec<Unplanned>,
+    journal: Option<&Journal>,
+    driver: &D,
+    config: &Config,
+) -> Vec<(Unplanned, Plan)> {
+    let MemorySupport::Mapped { granularity } = driver.memory_support() else {
+        return Vec::new();
+    };
+    let Some(journal) = journal.filter(|_| !unplanned.is_empty()) else { return Vec::new() };
+    let lifetimes = Lifetimes::read(journal, config.settings.programmatic);
+    let plan = |it: Unplanned| {
+        let mine = lifetimes.only(|block| it.unbound.contains(&block.address));
+        let mine = mine.held_to(journal, config.settings.reuse);
+        let held = &it.sharable.held;
+        let mut plan = Plan::joint(&mine, granularity, held, &it.options, &it.joint, !it.is_last);
+        spoil(&mut plan, config);
+        (it, plan)
+    };
+    unplanned.into_iter().map(plan).collect()
+}
+
+/// Has a plan wrong where the configuration asks for that: never, outside tests.
+fn spoil(plan: &mut Plan, config: &Config) {
+    let (joint, swapped) = (Flaw::JointPages, Flaw::SwappedPieces);
+    if !config.lacks(joint) && !config.lacks(swapped) {
+        return;
+    }
+    let uses = |piece: u32| plan.mappings.iter().filter(|it| it.piece == piece).count();
+    let bytes = |piece: u32| plan.pieces[piece as usize].bytes;
+    let found = plan.mappings.iter().rposition(|it| uses(it.piece) > 1).and_then(|shared| {
+        let piece = plan.mappings[shared].piece;
+        let alike = |it: &Mapping| it.piece != piece && bytes(it.piece) == bytes(piece);
+        Some((plan.mappings.iter().position(alike)?, shared))
+    });
+    let Some((one, shared)) = found else { return };
+    let pieces = [one, shared].map(|it| plan.mappings[it].piece);
+    plan.mappings[one].piece = pieces[1];
+    if config.lacks(swapped) {
+        plan.mappings[shared].piece = pieces[0];
     }
 }
 
@@ -186,55 +244,28 @@ impl<D: Driver> Locked<'_, D> {
         of_pool.or_else(|| self.config.settings.plan_options())
     }
 
-    /// A plan for each heap that a capture has such blocks in, and how it stands to the pieces there.
-    pub(super) fn plans(&self, slot: CaptureSlot) -> Vec<(u32, (Sharable, Plan))> {
-        let heaps = self.state.unbound(slot);
+    /// What is planned at the end of a capture, for each heap that it has such blocks in.
+    fn unplanned(&self, slot: CaptureSlot) -> Vec<Unplanned> {
         let capture_state = self.state.captures.get(slot);
         let (id, concurrent) = (capture_state.id, capture_state.concurrent);
-        let MemorySupport::Mapped { granularity } = self.driver.memory_support() else {
-            return Vec::new();
-        };
-        let Some(journal) = capture_state.journal.as_ref().filter(|_| !heaps.is_empty()) else {
-            return Vec::new();
-        };
-        let lifetimes = Lifetimes::read(journal, self.config.settings.programmatic);
-        let plan = |heap: u32| {
-            let options = self.options(slot, self.state.pools.pool_of(heap)).unwrap_or_default();
+        let Some(journal) = &capture_state.journal else { return Vec::new() };
+        let unplanned = |heap: u32| {
+            let pool = self.state.pools.pool_of(heap);
+            let options = self.options(slot, pool).unwrap_or_default();
             let options = options.after(capture_state.since.elapsed());
             let row = self.state.pools.planned(heap);
+            let unbound = journal.iter().filter_map(|entry| match entry {
+                Entry::Allocate { address, .. } if row.is_to_be_bound(id, address) => Some(address),
+                _ => None,
+            });
             // One of the captures beside it may contain this one, so nothing is known to be theirs in
             // turn.
             let sharable = if concurrent { Default::default() } else { row.sharable() };
-            let mine = lifetimes.only(|block| row.is_to_be_bound(id, block.address));
-            let mine = mine.held_to(journal, self.config.settings.reuse);
             let is_last = options.pool_graphs.is_some_and(|all| row.graphs() + 1 >= all);
-            let (held, joint) = (&sharable.held, row.joint(id));
-            let mut plan = Plan::joint(&mine, granularity, held, &options, &joint, !is_last);
-            self.spoil(&mut plan);
-            (heap, (sharable, plan))
+            let (unbound, joint) = (unbound.collect(), row.joint(id));
+            Unplanned { heap, pool, unbound, options, sharable, joint, is_last }
         };
-        heaps.into_iter().map(plan).collect()
-    }
-
-    /// Has a plan wrong where the configuration asks for that: never, outside tests.
-    fn spoil(&self, plan: &mut Plan) {
-        let (joint, swapped) = (Flaw::JointPages, Flaw::SwappedPieces);
-        if !self.config.lacks(joint) && !self.config.lacks(swapped) {
-            return;
-        }
-        let uses = |piece: u32| plan.mappings.iter().filter(|it| it.piece == piece).count();
-        let bytes = |piece: u32| plan.pieces[piece as usize].bytes;
-        let found = plan.mappings.iter().rposition(|it| uses(it.piece) > 1).and_then(|shared| {
-            let piece = plan.mappings[shared].piece;
-            let alike = |it: &Mapping| it.piece != piece && bytes(it.piece) == bytes(piece);
-            Some((plan.mappings.iter().position(alike)?, shared))
-        });
-        let Some((one, shared)) = found else { return };
-        let pieces = [one, shared].map(|it| plan.mappings[it].piece);
-        plan.mappings[one].piece = pieces[1];
-        if self.config.lacks(swapped) {
-            plan.mappings[shared].piece = pieces[0];
-        }
+        self.state.unbound(slot).into_iter().map(unplanned).collect()
     }
 
     /// Has a capture's record tell of all live blocks in a heap of blocks that get their memory later: the plan may
@@ -255,9 +286,11 @@ impl<D: Driver> Locked<'_, D> {
         let id = self.state.capture(slot).id;
         let mut ready = Vec::new();
         let started = Instant::now();
-        let plans = self.plans(slot);
+        let unplanned = self.unplanned(slot);
+        let journal = self.state.captures.get(slot).journal.as_ref();
+        let plans = plans(unplanned, journal, self.driver, self.config);
         let planning = started.elapsed() / u32::try_from(plans.len()).unwrap_or(1).max(1);
-        for (heap, (sharable, plan)) in plans {
+        for (Unplanned { heap, sharable, .. }, plan) in plans {
             self.tell_all_in(slot, heap);
             let row = self.state.pools.planned_mut(heap);
             let prepared = row.prepare(plan, &sharable);
@@ -394,21 +427,21 @@ impl<D: Driver> Engine<D> {
     /// has any; nothing is carried out. It tells what carrying it out costs ([`Plan::mappings`]), in
     /// time to call [`Engine::plan_capture`] again with other bounds.
     ///
-    /// Looks at the capture's streams first. Costs what the plan at the end does.
+    /// Looks at the capture's streams first. Costs what the plan at the end does; the engine is not locked meanwhile.
     ///
     /// # Errors
     /// [`Error::UnknownCapture`].
     pub fn preview_plan(&self, capture: CaptureId) -> Result<Vec<(PoolId, Plan)>, Error> {
         const CALL: &str = "preview_plan";
-        self.change(|locked| {
+        let (unplanned, journal) = self.change(|locked| {
             let slot = locked.state.slot_of(capture, CALL)?;
             locked.last_looks(slot);
-            let plans = locked.plans(slot);
-            Ok(plans
-                .into_iter()
-                .map(|(heap, plan)| (locked.state.pools.pool_of(heap), plan.1))
-                .collect())
-        })
+            let unplanned = locked.unplanned(slot);
+            let journal = &locked.state.capture(slot).journal;
+            Ok((unplanned, journal.clone()))
+        })?;
+        let plans = plans(unplanned, journal.as_ref(), &self.driver, &self.config);
+        Ok(plans.into_iter().map(|(of, plan)| (of.pool, plan)).collect())
     }
 
     /// Like [`Engine::allocate`], but while `stream` captures the block gets memory of its own, at once

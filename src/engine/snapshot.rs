@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::explain::WaitReason;
-use super::history::{Action, Asked, Frames, HistoryOptions};
+use super::history::{Action, Asked, Frames, HistoryOptions, Pasts, SegmentOrigins};
 use super::live_blocks::LiveBlock;
 use super::names::{BlockId, PoolId, NO_CACHE};
 use super::pools::with_heap;
 use super::report::BlockReport;
 use super::state::{Locked, State};
+use super::stream_cache::StreamCache;
 use super::{Engine, Error};
 use crate::capture::NodeIndex;
-use crate::driver::{Driver, StreamHandle};
+use crate::driver::{Driver, NodeHandle, StreamHandle};
 use crate::heap::{Heap, RangeId, State as RangeState};
 use crate::index::{new_map, Map};
 use crate::settings::Settings;
@@ -20,14 +23,17 @@ use crate::snapshot::{Block, BlockState, Frame, Segment, SegmentType, Setting, S
 
 impl<D: Driver> Engine<D> {
     /// Everything that the engine holds, block by block, with what each freed block waits for, and
-    /// the history, where one is kept.
+    /// the history, where one is kept: all as they are at one moment during the call, in which no other thread is
+    /// inside the engine.
     ///
-    /// Costs a look at every range and every event; nothing else goes on meanwhile.
+    /// Other calls wait while it copies: some 100 ns for each range and each waiting block, and some 100 ns for
+    /// each 256 events. Frames are looked up, and all is brought into form, when they go on.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.change(|locked| Ok(locked.snapshot()))
+        let rows = self.change(|locked| Ok(locked.rows()))?;
+        Ok(rows.format())
     }
 
     /// What is known of a live block.
@@ -99,53 +105,83 @@ impl Stacks {
     }
 }
 
+/// A range of a heap, by the heap's number.
+pub(super) type Range = (u32, RangeId);
+
 impl State {
-    /// Who is in a heap's ranges, or was there and is not quite gone.
-    pub(super) fn occupants(&self, number: u32) -> Map<RangeId, Occupant> {
-        let mut occupants = new_map();
-        for block in self.blocks.iter().filter(|block| block.heap == number && !block.leased) {
-            occupants.insert(
-                block.range,
-                Occupant {
-                    requested: block.requested,
-                    state: BlockState::ActiveAllocated,
-                    stream: block.stream,
-                    frames: block.frames.clone(),
-                },
-            );
-        }
-        for cache in self.caches.used() {
-            for lease in cache.leases() {
-                let block = self.blocks.leased(lease.lease);
-                let Some(block) = block.filter(|block| block.heap == number) else { continue };
-                let state =
-                    if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
-                let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
-                occupants.insert(block.range, Occupant { requested, state, stream, frames });
-            }
+    /// Who is in the ranges of heaps, or was there and is not quite gone; of a range the last one counts.
+    pub(super) fn occupants<'a>(
+        &self,
+        caches: impl IntoIterator<Item = &'a StreamCache>,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Vec<(Range, Occupant)> {
+        let live = self.blocks.iter().filter(|block| !block.leased && wanted(block.heap));
+        let live = live.map(|block| {
+            let (requested, stream, frames) = (block.requested, block.stream, &block.frames);
+            let state = BlockState::ActiveAllocated;
+            let occupant = Occupant { requested, state, stream, frames: frames.clone() };
+            ((block.heap, block.range), occupant)
+        });
+        let mut occupants: Vec<(Range, Occupant)> = live.collect();
+        for lease in caches.into_iter().flat_map(StreamCache::leases) {
+            let block = self.blocks.leased(lease.lease);
+            let Some(block) = block.filter(|block| wanted(block.heap)) else { continue };
+            let state =
+                if lease.cached { BlockState::Inactive } else { BlockState::ActiveAllocated };
+            let (requested, stream, frames) = (lease.requested, block.stream, lease.frames);
+            let occupant = Occupant { requested, state, stream, frames };
+            occupants.push(((block.heap, block.range), occupant));
         }
         let held = self.captures.held().map(|held| (held.heap, held.range, Some(&held.asked)));
         let deferred = self.deferred.iter().map(|it| (it.heap, it.range, it.asked.as_ref()));
-        for (_, range, asked) in held.chain(deferred).filter(|it| it.0 == number) {
+        for (heap, range, asked) in held.chain(deferred).filter(|it| wanted(it.0)) {
             // What is no single block counts as free memory that waits.
             if let Some(asked) = asked {
                 let &Asked { requested, stream, ref frames } = asked;
                 let (state, frames) = (BlockState::ActivePendingFree, frames.clone());
-                occupants.insert(range, Occupant { requested, state, stream, frames });
+                occupants.push(((heap, range), Occupant { requested, state, stream, frames }));
             }
         }
         occupants
     }
 
-    /// What a range waits for.
-    fn waiting_for(
-        &self,
-        (state, markers): (RangeState, &[NodeIndex]),
-        reason: Option<&WaitReason>,
-    ) -> Option<Vec<Waiting>> {
-        let bits = |stream: StreamHandle| Some(stream.bits() as u64);
+    /// What a range waits for, but for reasons that are kept apart ([`State::all_wait_reasons`]).
+    fn waits(&self, state: RangeState, markers: &[NodeIndex]) -> Waits {
         match state {
-            RangeState::Waiting => {
+            RangeState::Waiting => Waits::Reason,
+            RangeState::StreamOrdered { timeline, .. } => {
+                Waits::Order(self.timelines.stream(timeline))
+            }
+            RangeState::Pending { capture, owner, .. } => {
+                let Some(capture_state) = self.captures.find(capture) else {
+                    return Waits::Nothing;
+                };
+                let owner = capture_state.proof.stream_handle(owner);
+                let node = |&marker: &NodeIndex| capture_state.proof.node_handle(marker);
+                Waits::Markers(owner, markers.iter().map(node).collect())
+            }
+            _ => Waits::Nothing,
+        }
+    }
+}
+
+/// What a range waits for.
+enum Waits {
+    Nothing,
+    /// The reason is with the other reasons.
+    Reason,
+    /// What a stream has freed is its own until it has completed its work.
+    Order(StreamHandle),
+    /// Nodes of a stream's in a capture.
+    Markers(StreamHandle, SmallVec<[NodeHandle; 2]>),
+}
+
+impl Waits {
+    fn tell(&self, reason: Option<&WaitReason>) -> Option<Vec<Waiting>> {
+        let bits = |stream: StreamHandle| Some(stream.bits() as u64);
+        match *self {
+            Self::Nothing => None,
+            Self::Reason => {
                 let reason = reason?;
                 let stream = match reason {
                     WaitReason::OutsideStream(stream)
@@ -156,102 +192,169 @@ impl State {
                 let text = reason.to_string();
                 Some(vec![Waiting { stream, marker: None, reason: text }])
             }
-            RangeState::StreamOrdered { timeline, .. } => {
-                let owner = self.timelines.stream(timeline);
+            Self::Order(owner) => {
                 let reason = super::Refusal::Ordered { owner }.to_string();
                 Some(vec![Waiting { stream: bits(owner), marker: None, reason }])
             }
-            RangeState::Pending { capture, owner, .. } => {
-                let capture_state = self.captures.find(capture)?;
-                let owner = capture_state.proof.stream_handle(owner);
-                let markers = markers.iter().map(|&marker| {
-                    let node = capture_state.proof.node_handle(marker);
+            Self::Markers(owner, ref nodes) => {
+                let nodes = nodes.iter().map(|&node| {
                     let reason = super::Refusal::Marker { node, owner, kernel: None }.to_string();
                     Waiting { stream: bits(owner), marker: Some(node.bits() as u64), reason }
                 });
-                Some(markers.collect())
+                Some(nodes.collect())
             }
-            _ => None,
         }
     }
 }
 
+/// What a snapshot tells, as it was copied at one moment.
+struct Rows {
+    device: u32,
+    heaps: Vec<HeapRows>,
+    occupants: Vec<(Range, Occupant)>,
+    reasons: Vec<(Range, WaitReason)>,
+    origins: SegmentOrigins,
+    history: Option<Pasts>,
+    settings: Settings,
+}
+
+/// The ranges of a heap.
+struct HeapRows {
+    number: u32,
+    pool: PoolId,
+    small: bool,
+    /// By the number of a segment; empty where all can grow.
+    growable: Vec<bool>,
+    /// Each with its address and size in bytes, and the number of its segment, in any order.
+    ranges: Vec<(RangeId, (u64, u64), usize, Waits)>,
+    /// What a suspended heap still holds, likewise; there are no blocks in it any more.
+    still_held: Vec<((u64, u64), usize)>,
+    premapped: Vec<(u64, u64)>,
+}
+
 impl<D: Driver> Locked<'_, D> {
-    fn snapshot(&mut self) -> Snapshot {
-        let mut stacks = Stacks::default();
-        let mut segments = Vec::new();
-        for row in self.state.pools.iter() {
-            for heap in row.all_heaps() {
-                self.segments(heap, &mut stacks, &mut segments);
-            }
-        }
-        segments.sort_by_key(|segment| segment.address);
-        let (trace, annotations, full) = self.events(&mut stacks);
-        // Viewers take the device's number for a position.
-        let mut device_traces = vec![Vec::new(); self.driver.device() as usize];
-        device_traces.push(trace);
+    fn rows(&mut self) -> Rows {
+        let state = &mut *self.state;
+        let all_caches = Arc::clone(&state.caches);
+        // All at once: what they have handed out, and what their histories say of it, is of one moment.
+        let caches: SmallVec<[_; 4]> = all_caches.used().collect();
+        let occupants = state.occupants(caches.iter().map(|cache| &**cache), |_| true);
+        let history = state.pasts(caches.iter().map(|cache| &**cache));
+        drop(caches);
+        let heaps = state.pools.iter().flat_map(|row| row.all_heaps());
+        let rows = Rows {
+            device: self.driver.device(),
+            heaps: heaps.map(|heap| state.heap_rows(heap)).collect(),
+            occupants,
+            reasons: state.all_wait_reasons().collect(),
+            origins: state.segment_origins.clone(),
+            history,
+            settings: state.settings.clone(),
+        };
         // The next one tells of this one.
-        self.state.record_event(Action::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
-        Snapshot {
-            segments,
-            device_traces,
-            allocator_settings: settings(&self.state.settings, full),
-            external_annotations: annotations,
+        state.record_event(Action::Snapshot, (0, 0), None, PoolId::from_bits([0, 0]));
+        rows
+    }
+}
+
+impl State {
+    fn heap_rows(&self, number: u32) -> HeapRows {
+        let heap = self.pools.find_heap(number);
+        let shut = with_heap!(self.pools, number, |heap| heap.presence().is_shut());
+        let ranges = if shut {
+            Vec::new()
+        } else {
+            with_heap!(self.pools, number, |heap| {
+                let ranges = heap.mapped();
+                let waits = |id| self.waits(heap.state(id), heap.markers(id));
+                ranges.map(|(id, place, of)| (id, place, of, waits(id))).collect()
+            })
+        };
+        HeapRows {
+            number,
+            pool: self.pools.pool_of(number),
+            small: heap.is_some_and(Heap::is_small),
+            growable: heap.map(Heap::growable).unwrap_or_default(),
+            ranges,
+            still_held: heap.filter(|_| shut).map(Heap::still_held).unwrap_or_default(),
+            premapped: heap.filter(|_| !shut).map_or_else(Vec::new, |heap| {
+                heap.premapped_ranges().map(|(place, _)| place).collect()
+            }),
         }
     }
+}
 
-    /// Adds a segment for each run of mapped memory of a heap; of a suspended one only for what it
-    /// still holds, in which there are no blocks any more.
-    fn segments(&self, number: u32, stacks: &mut Stacks, segments: &mut Vec<Segment>) {
-        let heap = self.state.pools.find_heap(number);
-        let pool = self.state.pools.pool_of(number);
-        let occupants = self.state.occupants(number);
-        let reasons = self.state.wait_reasons(number);
+impl Rows {
+    fn format(self) -> Snapshot {
+        let mut stacks = Stacks::default();
+        let (mut occupants, mut reasons) = (new_map(), new_map());
+        occupants.extend(self.occupants);
+        reasons.extend(self.reasons);
+        let mut segments = Vec::new();
+        for heap in self.heaps {
+            let known = (&occupants, &reasons, &self.origins);
+            heap.format(self.device, known, &mut stacks, &mut segments);
+        }
+        segments.sort_by_key(|segment| segment.address);
+        let history = self.history.map(|history| history.tell(self.device, &mut stacks));
+        let (trace, external_annotations, full) = history.unwrap_or_default();
+        // Viewers take the device's number for a position.
+        let mut device_traces = vec![Vec::new(); self.device as usize];
+        device_traces.push(trace);
+        let allocator_settings = settings(&self.settings, full);
+        Snapshot { segments, device_traces, allocator_settings, external_annotations }
+    }
+}
+
+impl HeapRows {
+    /// Adds a segment for each run of mapped memory; of a suspended heap for what it still holds.
+    fn format(
+        mut self,
+        device: u32,
+        (occupants, reasons, origins): (
+            &Map<Range, Occupant>,
+            &Map<Range, WaitReason>,
+            &SegmentOrigins,
+        ),
+        stacks: &mut Stacks,
+        segments: &mut Vec<Segment>,
+    ) {
         let empty = |address: u64, number: usize| Segment {
-            device: self.driver.device(),
+            device,
             address,
             total_size: 0,
             allocated_size: 0,
             active_size: 0,
             requested_size: 0,
             stream: 0,
-            segment_type: if heap.is_some_and(Heap::is_small) {
-                SegmentType::Small
-            } else {
-                SegmentType::Large
-            },
-            segment_pool_id: (u64::from(pool.number()), 0),
-            is_expandable: heap.is_none_or(|heap| heap.is_growable(number)),
+            segment_type: if self.small { SegmentType::Small } else { SegmentType::Large },
+            segment_pool_id: (u64::from(self.pool.number()), 0),
+            is_expandable: self.growable.get(number).is_none_or(|&growable| growable),
             frames: Vec::new(),
             context: None,
             blocks: Vec::new(),
         };
-        if with_heap!(self.state.pools, number, |heap| heap.presence().is_shut()) {
-            let held = heap.into_iter().flat_map(Heap::still_held);
-            segments.extend(held.map(|((address, size), number)| {
-                let (state, requested_size) = (BlockState::Inactive, 0);
-                let (frames, waiting) = (Vec::new(), None);
-                let block =
-                    Block { address, size, requested_size, state, frames, context: None, waiting };
-                Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
-            }));
-            return;
-        }
+        segments.extend(self.still_held.iter().map(|&((address, size), number)| {
+            let (state, requested_size) = (BlockState::Inactive, 0);
+            let (frames, waiting) = (Vec::new(), None);
+            let block =
+                Block { address, size, requested_size, state, frames, context: None, waiting };
+            Segment { total_size: size, blocks: vec![block], ..empty(address, number) }
+        }));
+        self.ranges.sort_unstable_by_key(|&(_, place, ..)| place);
         let mut open: Option<(usize, u64)> = None;
-        for (id, place, range_of) in with_heap!(self.state.pools, number, |heap| heap.mapped()) {
-            let (address, bytes) = place;
-            if open.is_none_or(|(owner, end)| owner != range_of || end != address) {
-                let origin = self.state.segment_origin(address);
+        for (id, (address, bytes), range_of, waits) in &self.ranges {
+            let (address, bytes, range) = (*address, *bytes, (self.number, *id));
+            if open.is_none_or(|(owner, end)| owner != *range_of || end != address) {
+                let origin = segment_origin(origins, address);
                 let frames = stacks.of(origin);
                 let context = origin.and_then(|frames| frames.context()).cloned();
-                segments.push(Segment { frames, context, ..empty(address, range_of) });
+                segments.push(Segment { frames, context, ..empty(address, *range_of) });
             }
-            open = Some((range_of, address + bytes));
+            open = Some((*range_of, address + bytes));
             let Some(segment) = segments.last_mut() else { continue };
-            let occupant = occupants.get(&id);
-            let waiting = with_heap!(self.state.pools, number, |heap| {
-                self.state.waiting_for((heap.state(id), heap.markers(id)), reasons.get(&address))
-            });
+            let occupant = occupants.get(&range);
+            let waiting = waits.tell(reasons.get(&range));
             let state = occupant.map_or(BlockState::Inactive, |occupant| occupant.state);
             let requested = occupant.map_or(bytes, |occupant| occupant.requested.min(bytes));
             segment.total_size += bytes;
@@ -273,7 +376,7 @@ impl<D: Driver> Locked<'_, D> {
             let block = Block { address, size, requested_size, state, frames, context, waiting };
             segment.blocks.push(block);
         }
-        for ((address, size), _) in heap.into_iter().flat_map(Heap::premapped_ranges) {
+        for (address, size) in self.premapped {
             let before = |segment: &&mut Segment| segment.address + segment.total_size == address;
             let Some(segment) = segments.iter_mut().find(before) else { continue };
             segment.total_size += size;
@@ -284,6 +387,12 @@ impl<D: Driver> Locked<'_, D> {
             segment.blocks.push(premapped);
         }
     }
+}
+
+/// Where the memory at an address was asked for.
+fn segment_origin(origins: &SegmentOrigins, address: u64) -> Option<&Arc<Frames>> {
+    let (start, (bytes, frames)) = origins.range(..=address).next_back()?;
+    (address - start < *bytes).then_some(frames)
 }
 
 /// The settings under the names that viewers know, and our own text.

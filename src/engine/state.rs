@@ -7,7 +7,7 @@ use super::config::Config;
 use super::deferred::Deferrals;
 use super::errands::Errands;
 use super::flaws::Flaw;
-use super::history::{Frames, Ring};
+use super::history::{Ring, SegmentOrigins};
 use super::learning::Lessons;
 use super::live_blocks::{Blocks, Origin};
 use super::names::PoolId;
@@ -23,7 +23,6 @@ use crate::heap::{CaptureSlot, RangeId, TimelineId};
 use crate::journal::{BlockNumber, Entry, Journal};
 use crate::policy::{PlanChoice, Programmatic};
 use crate::settings::Settings;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The engine's state. Fields are borrowed apart from each other: a capture proves while a heap
@@ -38,8 +37,8 @@ pub(super) struct State {
     pub(super) caches: Arc<StreamCaches>,
     pub(super) accounts: Accounts,
     pub(super) history: Option<Box<Ring>>,
-    /// Where memory was asked for that came from the driver, by address, with its size.
-    pub(super) segment_origins: BTreeMap<u64, (u64, Arc<Frames>)>,
+    /// Where memory was asked for that came from the driver.
+    pub(super) segment_origins: SegmentOrigins,
     /// The most that all pools may hold, in bytes.
     pub(super) limit: Option<u64>,
     /// The device's memory in bytes, once the driver has told it.
@@ -82,7 +81,7 @@ impl State {
             caches,
             accounts: Accounts::default(),
             history: None,
-            segment_origins: BTreeMap::new(),
+            segment_origins: SegmentOrigins::new(),
             limit: None,
             device_bytes: None,
             graphs: Graphs::new(engine),

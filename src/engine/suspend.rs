@@ -8,6 +8,7 @@
 //! A pool can be *short* of a part of its memory where the driver has refused to give it back after it was
 //! exchanged: it is shut likewise, but what its live blocks hold is kept, even if more calls of the driver fail.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::flaws::Flaw;
@@ -481,15 +482,20 @@ impl State {
         if self.history.is_none() {
             return;
         }
+        let caches = Arc::clone(&self.caches);
+        let guards: Vec<_> = caches.used().collect();
+        let all = self.occupants(guards.iter().map(|cache| &**cache), |heap| heaps.contains(&heap));
+        drop(guards);
         for &heap in heaps {
-            let occupants = self.occupants(heap).into_iter();
-            let mut occupants: Vec<_> = occupants
-                .filter(|(_, occupant)| occupant.state.is_active())
-                .map(|(range, occupant)| (self.pools.extent(heap, range).0, occupant))
+            let of_heap = all.iter().filter(|((of, _), _)| *of == heap);
+            let occupants: BTreeMap<u64, _> = of_heap
+                .map(|((_, range), occupant)| (self.pools.extent(heap, *range).0, occupant))
                 .collect();
-            occupants.sort_unstable_by_key(|&(address, _)| address);
             let pool = self.pools.pool_of(heap);
             for (address, occupant) in occupants {
+                if !occupant.state.is_active() {
+                    continue;
+                }
                 for &action in actions(occupant.state) {
                     let (place, stream) = ((address, occupant.requested), Some(occupant.stream));
                     self.record_event_from(action, place, stream, pool, occupant.frames.clone());

@@ -33,7 +33,7 @@ impl Heap {
     /// The first of some places, in order of addresses, at which no block could lie even if all of the heap's
     /// blocks were given back: memory is missing there, or a place before reaches into it.
     pub(crate) fn first_unclaimable(&self, places: &[(u64, u64)]) -> Option<(u64, u64)> {
-        let mapped = self.mapped();
+        let mapped = self.mapped_in_order();
         let mut taken = 0;
         places.iter().copied().find(|&(address, bytes)| {
             let apart = address >= taken;
@@ -68,7 +68,7 @@ impl Heap {
     /// Puts blocks at places that [`Heap::first_unclaimable`] has nothing against, in order of addresses,
     /// where no block lies any more. Never asks the driver.
     pub(crate) fn claim(&mut self, places: &[(u64, u64)]) -> Vec<Claimed> {
-        let mapped = self.mapped();
+        let mapped = self.mapped_in_order();
         let mut last: Option<RangeId> = None;
         let mut claimed = Vec::with_capacity(places.len());
         for &(address, bytes) in places {

@@ -265,16 +265,19 @@ impl Heap {
         largest
     }
 
-    /// Every range with memory in it, in address order: its address and size, and the number of its
+    /// Every range with memory in it, in any order: its address and size, and the number of its
     /// segment.
-    pub(crate) fn mapped(&self) -> Vec<(RangeId, (u64, u64), usize)> {
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids = self.ranges.ids().filter(|&id| !matches!(self.ranges[id].state, State::Hole));
-        let mut mapped: Vec<_> = ids
-            .map(|id| {
-                let range = &self.ranges[id];
-                (id, (range.address, range.bytes), range.segment.index())
-            })
-            .collect();
+        ids.map(|id| {
+            let range = &self.ranges[id];
+            (id, (range.address, range.bytes), range.segment.index())
+        })
+    }
+
+    /// Those in the order of their addresses.
+    fn mapped_in_order(&self) -> Vec<(RangeId, (u64, u64), usize)> {
+        let mut mapped: Vec<_> = self.mapped().collect();
         mapped.sort_unstable_by_key(|&(_, place, _)| place);
         mapped
     }
@@ -303,9 +306,10 @@ impl Heap {
         self.plan.small
     }
 
-    /// Whether a segment can grow.
-    pub(crate) fn is_growable(&self, segment: usize) -> bool {
-        self.segments[segment].as_ref().is_some_and(|segment| segment.growable)
+    /// Of each segment, whether it can grow.
+    pub(crate) fn growable(&self) -> Vec<bool> {
+        let growable = |segment: &Segment| segment.growable;
+        self.segments.iter().map(|segment| segment.as_ref().is_some_and(growable)).collect()
     }
 
     /// How many pieces the driver holds for it.

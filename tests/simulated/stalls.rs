@@ -1,6 +1,7 @@
 //! While a call waits for the device, or plans, the calls of other threads go on; and what they do meanwhile is
 //! looked at again before anything is handed out.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -12,8 +13,9 @@ use crate::common::MIB;
 use regraph::driver::{
     self, CaptureMode, Driver, EventHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::engine::{Block, Config, Engine, Error, HistoryOptions, PoolConfig, PoolId};
 use regraph::settings::Settings;
+use regraph::snapshot::{Action, BlockState};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 
 type Act = Arc<dyn Fn() + Send + Sync>;
@@ -30,7 +32,7 @@ struct Device {
     awaited: Mutex<Vec<EventHandle>>,
     /// Whether one was recorded or destroyed while it was waited for.
     broken: AtomicBool,
-    /// Whether a stream was looked at, which the engine does with its lock held.
+    /// Whether a stream was looked at, or the device's number was asked for: the engine does both with its lock held.
     looked: AtomicBool,
 }
 
@@ -51,7 +53,6 @@ impl Device {
 
 impl Driver for Device {
     regraph::forward! {
-        device() -> u32;
         device_of_stream(stream: StreamHandle) -> driver::Result<u32>;
         create_event_on(device: u32) -> driver::Result<EventHandle>;
         capture_of(stream: StreamHandle) -> driver::Result<driver::CaptureStatus>;
@@ -73,6 +74,11 @@ impl Driver for Device {
         unmap(address: u64, bytes: u64) -> driver::Result<()>;
         allocate(bytes: u64) -> driver::Result<u64>;
         free(address: u64) -> driver::Result<()>;
+    }
+
+    fn device(&self) -> u32 {
+        self.looked.store(true, Ordering::SeqCst);
+        self.sim.device()
     }
 
     fn capture_status(
@@ -159,6 +165,34 @@ impl Bench {
     fn in_next_wait(&self, act: impl Fn(&Engine<Arc<Device>>, &Device) + Send + Sync + 'static) {
         let (engine, device) = (self.engine.clone(), self.device.clone());
         self.device.acts.lock().unwrap().push(Arc::new(move || act(&engine, &device)));
+    }
+
+    /// Runs a call, beside which another thread makes some that need the engine's lock, from the look that the call
+    /// begins with on.
+    fn beside<R>(&self, call: impl FnOnce() -> R) -> R {
+        /// Behind the call there is time for so many.
+        const FEW: usize = 5;
+        self.device.looked.store(false, Ordering::SeqCst);
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let others = {
+            let (engine, device) = (self.engine.clone(), self.device.clone());
+            let (stop, calls) = (stop.clone(), calls.clone());
+            thread::spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let looked = device.looked.load(Ordering::SeqCst);
+                    engine.memory_limit().unwrap();
+                    calls.fetch_add(usize::from(looked), Ordering::SeqCst);
+                    // Where it makes its call behind the other one, that one's thread has its turn next.
+                    thread::sleep(Duration::from_micros(100));
+                }
+            })
+        };
+        let result = call();
+        let meanwhile = calls.load(Ordering::SeqCst);
+        stop.store(true, Ordering::SeqCst);
+        others.join().unwrap();
+        assert!(meanwhile > FEW, "{meanwhile} calls meanwhile");
+        result
     }
 
     /// How often the host has waited; no other thread was stuck meanwhile, and no event was given up.
@@ -353,7 +387,7 @@ fn others_go_on_while_a_layout_is_made() {
     let [s] = b.streams();
     let sizes = || (0..BLOCKS).map(|n| (1 + n * n % 37) * 40_960);
     let run = |pool: PoolId| {
-        let mut live = std::collections::VecDeque::new();
+        let mut live = VecDeque::new();
         for bytes in sizes() {
             live.push_back(b.engine.allocate(pool, bytes, s).unwrap());
             b.device.launch_kernel(s, Launch::default()).unwrap();
@@ -369,29 +403,108 @@ fn others_go_on_while_a_layout_is_made() {
     b.device.complete_all();
     b.device.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let capture = b.engine.begin_capture(b.pool, s).unwrap();
-    b.device.looked.store(false, Ordering::SeqCst);
-    // Counts another thread's calls that need the engine's lock, from the request's look at its stream on.
-    let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let others = {
-        let (engine, device) = (b.engine.clone(), b.device.clone());
-        let (stop, calls) = (stop.clone(), calls.clone());
-        thread::spawn(move || {
-            while !stop.load(Ordering::SeqCst) {
-                let looked = device.looked.load(Ordering::SeqCst);
-                engine.statistics().unwrap();
-                calls.fetch_add(usize::from(looked), Ordering::SeqCst);
-            }
-        })
-    };
-    let first = b.engine.allocate(b.pool, sizes().next().unwrap(), s).unwrap();
-    let meanwhile = calls.load(Ordering::SeqCst);
-    stop.store(true, Ordering::SeqCst);
-    others.join().unwrap();
-    // Behind the request there is time for a few.
-    assert!(meanwhile > 20, "{meanwhile} calls while the layout was made");
+    let ask = || b.engine.allocate(b.pool, sizes().next().unwrap(), s).unwrap();
+    let first = b.beside(ask);
     b.engine.free(first.id).unwrap();
     let graph = b.device.end_capture(s).unwrap();
     let report = b.engine.end_capture(capture, graph).unwrap();
     let layout = report.layout.unwrap();
     assert_eq!((layout.planned as u64, layout.followed), (BLOCKS, 1));
+}
+
+#[test]
+fn others_go_on_while_a_snapshot_is_brought_into_form() {
+    const EVENTS: usize = 40_000;
+    let b = Bench::new(64, Settings::default());
+    let [s] = b.streams();
+    b.engine.record_history(EVENTS).unwrap();
+    for _ in 0..EVENTS {
+        let block = b.block(1, s);
+        b.engine.free(block.id).unwrap();
+    }
+    let snapshot = b.beside(|| b.engine.snapshot().unwrap());
+    assert_eq!(snapshot.device_traces[0].len(), EVENTS);
+}
+
+/// What blocks are live by its segments are live by its history too, whatever threads do meanwhile.
+#[test]
+fn a_snapshot_is_of_one_moment() {
+    let b = Bench::new(4 << 10, Settings::default());
+    b.engine.record_history(1 << 20).unwrap();
+    let running = Arc::new(AtomicUsize::new(3));
+    let threads = [1, 2, 3].map(|seed| {
+        let (engine, device, running) = (b.engine.clone(), b.device.clone(), running.clone());
+        let pool = b.pool;
+        thread::spawn(move || {
+            let stream = device.create_stream().unwrap();
+            let mut live = VecDeque::new();
+            for n in 0..1_500_u64 {
+                // Most sizes come again, so stream caches serve them.
+                let bytes = (1 + n * seed % 7) * 100_000;
+                live.push_back(engine.allocate(pool, bytes, stream).unwrap().id);
+                if live.len() as u64 > n % 5 {
+                    engine.free(live.pop_front().unwrap()).unwrap();
+                }
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+        })
+    });
+    let mut snapshots = 0;
+    while running.load(Ordering::SeqCst) > 0 || snapshots < 3 {
+        let snapshot = b.engine.snapshot().unwrap();
+        snapshots += 1;
+        let mut live = BTreeMap::new();
+        for entry in &snapshot.device_traces[0] {
+            let change = match entry.action {
+                Action::Alloc => 1,
+                Action::FreeRequested => -1,
+                _ => continue,
+            };
+            *live.entry(entry.addr.unwrap()).or_insert(0) += change;
+        }
+        let by_history: BTreeSet<u64> = live
+            .into_iter()
+            .filter_map(|(address, count)| (count == 1).then_some(address))
+            .collect();
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let blocks = blocks.filter(|block| block.state == BlockState::ActiveAllocated);
+        let by_segments: BTreeSet<u64> = blocks.map(|block| block.address).collect();
+        assert_eq!(by_segments, by_history, "snapshot {snapshots}");
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A history keeps the latest events, as many as it is to keep, however they are stored.
+#[test]
+fn a_history_keeps_the_latest_events() {
+    let tell = |entries: usize, then: usize| {
+        let b = Bench::new(4 << 10, Settings::default());
+        let [s] = b.streams();
+        b.engine.record_history(entries).unwrap();
+        let mut live = VecDeque::new();
+        for n in 0..900_u64 {
+            live.push_back(b.engine.allocate(b.pool, (1 + n % 11) * 50_000, s).unwrap().id);
+            if n % 3 > 0 {
+                b.engine.free(live.pop_front().unwrap()).unwrap();
+            }
+            if n == 600 {
+                // An earlier snapshot shares what is kept.
+                b.engine.snapshot().unwrap();
+            }
+        }
+        if then < entries {
+            b.engine.keep_history(&HistoryOptions::latest(then).clear(false)).unwrap();
+        }
+        let trace = b.engine.snapshot().unwrap().device_traces.remove(0);
+        trace.iter().map(|entry| (entry.action, entry.size)).collect::<Vec<_>>()
+    };
+    let all = tell(1 << 20, 1 << 20);
+    assert!(all.len() > 1_500);
+    for entries in [1, 2, 40, 255, 256, 257, 511, 513, 1_000] {
+        for then in [1, 39, 256, 300, 1_000] {
+            let told = tell(entries, then);
+            assert_eq!(told.len(), entries.min(then));
+            assert!(all.ends_with(&told), "the latest {then} of {entries}");
+        }
+    }
 }

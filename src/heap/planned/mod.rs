@@ -323,13 +323,10 @@ impl PlannedHeap {
         &[]
     }
 
-    /// Every block in address order: its address and size, and the number of its segment.
-    pub(crate) fn mapped(&self) -> Vec<(RangeId, (u64, u64), usize)> {
+    /// Every block in any order: its address and size, and the number of its segment.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (RangeId, (u64, u64), usize)> + '_ {
         let ids = self.ranges.ids();
-        let mut mapped: Vec<_> =
-            ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index())).collect();
-        mapped.sort_unstable_by_key(|&(_, place, _)| place);
-        mapped
+        ids.map(|id| (id, self.extent(id), self.ranges[id].segment.index()))
     }
 
     /// Whether an address lies in what is reserved.
