@@ -1,9 +1,12 @@
 //! Traces: the calls of a capturing host, as JSON Lines (format v1).
 //!
 //! A [`Trace`] is valid by construction: whether read from a file, built from operations or taken
-//! from a journal, every operation has passed the rules of the format.
+//! from a journal, every operation has passed the rules of the format. With the feature `graph` its captures are
+//! graphs of `petgraph`'s, and pictures (`graph`).
 
 pub mod certify;
+#[cfg(feature = "graph")]
+pub mod graph;
 mod journal;
 mod lines;
 mod members;

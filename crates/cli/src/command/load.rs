@@ -1,6 +1,6 @@
 //! Reading the trace that a command is given.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
@@ -32,6 +32,19 @@ pub fn load(path: &Path) -> Result<Trace, Failure> {
         return Err(wrong(&"it has no capture (no operation `begin`)"));
     }
     Ok(trace)
+}
+
+/// Refuses to write over the trace.
+///
+/// # Errors
+/// [`Failure::Other`] where both are one file.
+pub fn differs(trace: &Path, output: &Path) -> Result<(), Failure> {
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    if whole(output).is_some_and(|output| whole(trace) == Some(output)) {
+        let output = output.display();
+        return Err(Failure::Other(format!("{output}: expected another file than the trace")));
+    }
+    Ok(())
 }
 
 /// What messages call a file.

@@ -3,6 +3,7 @@
 mod certify;
 mod drivers;
 mod failure;
+mod graph;
 mod import_csv;
 mod load;
 mod plan;
@@ -50,6 +51,10 @@ enum Command {
     ///
     /// The trace runs on the simulated driver. Exit status: as of `replay`.
     Plot(plot::Arguments),
+    /// Draw a capture as a graph: nodes by streams, blocks, and the path that lets each be used again.
+    ///
+    /// The trace runs on the simulated driver. Exit status: as of `replay`.
+    Graph(graph::Arguments),
     /// Make a trace of a file of blocks and their intervals, as MiniMalloc's benchmark has them.
     ///
     /// Exit status: as of `replay`.
@@ -68,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Certify(arguments) => certify::main(&arguments),
         Command::Snapshot(arguments) => snapshot::main(&arguments),
         Command::Plot(arguments) => plot::main(&arguments),
+        Command::Graph(arguments) => graph::main(&arguments),
         Command::ImportCsv(arguments) => import_csv::main(&arguments),
         Command::Training(arguments) => training::main(&arguments),
     };

@@ -60,14 +60,7 @@ pub fn main(arguments: &Arguments) -> Result<(), Failure> {
         Some(path) => path.clone(),
         None => PathBuf::from(title).with_extension("html"),
     };
-    if fs::canonicalize(&path)
-        .is_ok_and(|path| fs::canonicalize(&arguments.trace).is_ok_and(|trace| path == trace))
-    {
-        return Err(Failure::Other(format!(
-            "{}: expected another file than the trace",
-            path.display()
-        )));
-    }
+    load::differs(&arguments.trace, &path)?;
     fs::write(&path, page)
         .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
     let mut output = io::stdout().lock();

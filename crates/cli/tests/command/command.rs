@@ -108,7 +108,7 @@ fn a_missing_file_or_a_folder_is_status_2() {
 #[test]
 fn a_trace_without_a_capture_is_status_2() {
     for path in ["/dev/null", &scratch("empty.jsonl", "").display().to_string()] {
-        for command in ["replay", "plan", "plot"] {
+        for command in ["replay", "plan", "plot", "graph"] {
             let output = regraph(&[command, path]);
             assert_eq!(output.status.code(), Some(2), "{command} {path}");
             assert!(stderr(&output).contains("it has no capture"), "{}", stderr(&output));

@@ -3,6 +3,7 @@
 
 mod advice;
 mod command;
+mod graph;
 mod import;
 mod peer;
 mod plot;

@@ -1,0 +1,104 @@
+//! `regraph graph`.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use regraph::engine::Config;
+use regraph::settings::{Programmatic, Reuse};
+use regraph_cli::replay::{replay, Options};
+use regraph_sim::{SimConfig, SimDriver};
+use regraph_trace::graph::{self, Dag, Window};
+
+use super::failure::Failure;
+use super::load::{self, load};
+use super::progress;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Graphviz's language.
+    Dot,
+    /// A picture that browsers show.
+    Svg,
+}
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The trace, JSON Lines in format v1; `-` is standard input.
+    trace: PathBuf,
+    /// Which capture of the trace, counted from 0.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    capture: usize,
+    /// What is written; by default what the file's name ends in, else DOT.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// The first node, in launch order from 0.
+    #[arg(long, default_value_t = 0, value_name = "NODE")]
+    from: u32,
+    /// How many nodes at most.
+    #[arg(long, default_value_t = 300, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Which streams may take a free block: cross-stream, own-stream or deferred.
+    #[arg(long, default_value_t, value_name = "POLICY")]
+    policy: Reuse,
+    /// What programmatic edges prove: auto, deny, lag or trust.
+    #[arg(long, default_value_t, value_name = "PROOF")]
+    programmatic: Programmatic,
+    /// The file to write, over one that is there; by default standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub fn main(arguments: &Arguments) -> Result<(), Failure> {
+    let trace = load(&arguments.trace)?;
+    let name = load::name(&arguments.trace);
+    let Some(dag) = Dag::new(&trace, arguments.capture) else {
+        let (wanted, count) = (arguments.capture, trace.captures());
+        return Err(Failure::Input(format!(
+            "{name}: expected a capture {wanted}, found {count} of them (counted from 0)"
+        )));
+    };
+    let count = dag.graph().node_count();
+    if count > 0 && arguments.from as usize >= count {
+        let from = arguments.from;
+        return Err(Failure::Input(format!(
+            "{name}: expected a node {from} to begin with, found {count} of them (counted from 0)"
+        )));
+    }
+    let spinner = progress::spinner(format!("running {name}"));
+    let mut config = Config::default();
+    config.settings.reuse = arguments.policy;
+    config.settings.programmatic = arguments.programmatic;
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let run = replay(&driver, &trace, &Options { config, ..Options::default() });
+    let run = run.map_err(|error| Failure::replay(&name, &error))?;
+    let addresses: HashMap<_, _> =
+        run.placements.iter().map(|block| (block.id, block.address)).collect();
+    let reuses = dag.reuses(|block| addresses.get(&block).copied(), arguments.programmatic);
+    spinner.finish_and_clear();
+    let window = Window(arguments.from..arguments.from.saturating_add(arguments.nodes));
+    let ends_in_svg = |path: &PathBuf| path.extension().is_some_and(|it| it == "svg");
+    let by_name = || match arguments.output.as_ref().is_some_and(ends_in_svg) {
+        true => Format::Svg,
+        false => Format::Dot,
+    };
+    let text = match arguments.format.unwrap_or_else(by_name) {
+        Format::Dot => graph::dot(&dag, &reuses, &window),
+        Format::Svg => graph::svg(&dag, &reuses, &window),
+    };
+    let mut output = io::stdout().lock();
+    let Some(path) = &arguments.output else {
+        output.write_all(text.as_bytes())?;
+        output.flush()?;
+        return Ok(());
+    };
+    load::differs(&arguments.trace, path)?;
+    fs::write(path, text)
+        .map_err(|error| Failure::Other(format!("{}: {error}", path.display())))?;
+    writeln!(output, "written to {}", path.display())?;
+    output.flush()?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! The graph in Graphviz's language.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use petgraph::visit::EdgeRef;
+
+use super::{at, Dag, Edge, Reuse, Window};
+
+/// The nodes of a window in DOT, a cluster for each stream, with the blocks that begin and end at each node. Edges
+/// that prove a reuse are green, programmatic ones dashed; reuses that nothing proves are red.
+pub fn dot(dag: &Dag, reuses: &[Reuse], window: &Window) -> String {
+    let shown = window.of(dag);
+    let mut text =
+        String::from("digraph capture {\n  node [shape=box, fontname=\"sans-serif\"];\n");
+    let proving = proving(reuses);
+    let mut streams: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for number in shown.clone() {
+        streams.entry(dag.graph[at(number)].stream).or_default().push(number);
+    }
+    // Writing to a string never fails.
+    let mut line =
+        |arguments: std::fmt::Arguments<'_>| _ = text.write_fmt(format_args!("{arguments}\n"));
+    if let Some(remark) = window.remark(dag) {
+        line(format_args!("  label=\"{remark}\";"));
+    }
+    for (stream, numbers) in streams {
+        if let Some(stream) = stream {
+            line(format_args!("  subgraph cluster_{stream} {{\n    label=\"stream {stream}\";"));
+        }
+        for number in numbers {
+            let node = &dag.graph[at(number)];
+            let name = node.kind.name();
+            let blocks = |sign: &str, blocks: &[u32]| match blocks {
+                [] => String::new(),
+                _ => {
+                    let all: Vec<_> = blocks.iter().map(|id| format!("{sign}b{id}")).collect();
+                    format!("\\n{}", all.join(" "))
+                }
+            };
+            let (from, until) = (blocks("+", &node.allocated), blocks("-", &node.freed));
+            line(format_args!("    n{number} [label=\"{number} {name}{from}{until}\"];"));
+        }
+        if stream.is_some() {
+            line(format_args!("  }}"));
+        }
+    }
+    for edge in dag.graph.edge_references() {
+        let (from, to) = (edge.source().index() as u32, edge.target().index() as u32);
+        if shown.contains(&from) && shown.contains(&to) {
+            let style = if *edge.weight() == Edge::Programmatic { "dashed" } else { "solid" };
+            let color = if proving.contains(&(from, to)) { "#188038" } else { "#5f6368" };
+            line(format_args!("  n{from} -> n{to} [style={style}, color=\"{color}\"];"));
+        }
+    }
+    for reuse in reuses {
+        let to = dag.blocks.iter().find(|block| block.id == reuse.to).and_then(|block| block.first);
+        for proof in &reuse.proofs {
+            let Some(to) = to.filter(|to| shown.contains(to) && shown.contains(&proof.marker))
+            else {
+                continue;
+            };
+            let (marker, one, other) = (proof.marker, reuse.from, reuse.to);
+            let color = if proof.path.is_empty() { "#d93025" } else { "#188038" };
+            line(format_args!(
+                "  n{marker} -> n{to} [style=dotted, constraint=false, color=\"{color}\", \
+                 fontcolor=\"{color}\", label=\"b{one} to b{other}\"];"
+            ));
+        }
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// The edges that lie on a path of a proof.
+pub(super) fn proving(reuses: &[Reuse]) -> BTreeSet<(u32, u32)> {
+    let paths = reuses.iter().flat_map(|reuse| &reuse.proofs).map(|proof| &proof.path);
+    paths.flat_map(|path| path.windows(2).map(|pair| (pair[0], pair[1]))).collect()
+}
