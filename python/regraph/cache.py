@@ -58,8 +58,10 @@ class Cache:
                 os.close(digest)
             # The C library opens the file of the descriptor, whatever its path names by now. It
             # knows libraries by the names that they were loaded by, and would take another file
-            # with this descriptor's number for this one: the descriptor stays open.
-            return ctypes.CDLL(f"/proc/self/fd/{file}")
+            # with this descriptor's number for this one: the descriptor stays open. The name has
+            # the process's number in place of `self`, for programs that read the library by it:
+            # PyTorch's stacks of C++ frames are made by another process.
+            return ctypes.CDLL(f"/proc/{os.readlink('/proc/self')}/fd/{file}")
         except BaseException:
             os.close(file)
             raise

@@ -265,6 +265,23 @@ def test_what_is_loaded_is_what_was_read(machine, monkeypatch):
     assert machine.open() == ("compiler", path)
 
 
+def test_another_process_can_read_what_is_loaded_by_its_name(machine, tmp_path):
+    """As the one does in which PyTorch finds the names of C++ frames: it fails where it cannot."""
+
+    class Place(ctypes.Structure):
+        _fields_ = [("file", ctypes.c_char_p)] + [
+            (name, ctypes.c_void_p) for name in ("base", "symbol", "address")
+        ]
+
+    written = library(tmp_path / "first", "first").read_bytes()
+    with cache.Cache() as files:
+        files.put("first", written)
+        function = ctypes.cast(files.load("first").maker, ctypes.c_void_p)
+    place = Place()
+    assert ctypes.CDLL(None).dladdr(function, ctypes.byref(place))
+    assert subprocess.run(["cat", place.file], capture_output=True, check=True).stdout == written
+
+
 def test_two_libraries_are_not_taken_for_each_other(machine, tmp_path):
     with cache.Cache() as files:
         for name in ("first", "second"):
