@@ -67,7 +67,7 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// What the Python module keeps: launches, loans, settings, captures that were shown.
+    /// The Python module's tables of launches, loans, settings and captures that were shown.
     Python: Alone, NotCalled;
     /// The captures, graphs and pools that callers of the C library name.
     HostTable: Alone, NotCalled;
@@ -75,73 +75,73 @@ ranks! {
     HostGraph: Alone, Called;
     /// What a process offers to others, and its socket.
     Offers: Alone, NotCalled;
-    /// The memory of other processes that was opened.
+    /// The memory of other processes that this process has opened.
     Opened: Alone, Called;
-    /// The settings by now.
+    /// The plug-in's current settings, from which devices are made.
     Settings: Alone, Called;
     /// What the engines' histories are to keep.
     HistoryOptions: Alone, Called;
-    /// What was said of regions.
+    /// The settings that the host gave for regions, by tag.
     Named: Alone, Called;
-    /// That routes of captures are added, or the device is waited for instead.
+    /// The right to add routes of captures on a device, or to wait for the device.
     BeginsCaptures: Alone, Called;
     /// A device's named pools; of several devices in the order of their numbers.
     DevicePools: Ascending, Called;
-    /// The region of graphs' pools that are made in none.
+    /// The region into which captures outside all regions put their pools.
     GraphRegion: Alone, NotCalled;
-    /// What threads have entered and not left.
+    /// The regions that threads have entered and not left.
     Stays: Alone, NotCalled;
     /// A device's pools of eager work in regions.
     EagerPools: Alone, Called;
     /// The streams that use a buffer.
     BufferUses: Alone, Called;
-    /// What regions keep on the host.
+    /// What the regions of an engine keep on the host.
     Regions: Alone, Called;
     /// The launches of a pool; of several pools in the order of their addresses.
     Order: Ascending, Called;
-    /// That the device is waited for, or a capture begins instead.
+    /// The right to wait for the device, or to begin a capture.
     DeviceWaits: Alone, Called;
-    /// Whose pools are.
+    /// The owner of each pool.
     Owners: Alone, NotCalled;
-    /// An engine's books.
+    /// The engine's tables of pools, blocks and streams.
     Engine: Alone, Called;
-    /// What streams have given back; of several stream caches in their order.
+    /// The free blocks that a stream has cached; of several streams in the order of their numbers.
     StreamCache: Ascending, Called;
-    /// Grants of stream caches, and peaks.
+    /// The peaks of the figures of an engine and of its pools.
     Peaks: Alone, NotCalled;
-    /// What a capture is judged by, until a thread takes it.
+    /// The record by which a capture is judged, until a thread takes it.
     Evidence: Alone, NotCalled;
-    /// A device's routes; filters of the host's are asked meanwhile.
+    /// A device's routes; the host's filters run while it is held.
     Routes: Alone, Called;
-    /// Captures that come to nothing.
+    /// The captures that only show what they need, and whose graphs are dropped.
     Shown: Alone, NotCalled;
-    /// The launches under way.
+    /// The launches that are under way.
     Launches: Alone, NotCalled;
-    /// What a device's latest captures came to.
+    /// The reports of a device's latest captures.
     Reports: Alone, NotCalled;
-    /// What one capture came to, and its least memory.
+    /// The report of one capture, and its least memory.
     Report: Alone, NotCalled;
-    /// Live blocks by address, a part of them.
+    /// A part of the table of live blocks by address.
     Addresses: Alone, NotCalled;
-    /// What the host's sources are to take back.
+    /// The memory that the host's sources are to take back.
     Returned: Alone, NotCalled;
-    /// The exports that are on offer.
+    /// The exports that other processes may fetch.
     Exports: Alone, NotCalled;
-    /// What a device's driver has mapped and allocated.
+    /// The memory that a device's driver has mapped and allocated.
     Ranges: Alone, NotCalled;
-    /// In which order memory came.
+    /// The order in which memory was mapped and allocated.
     Arrivals: Alone, NotCalled;
-    /// Who is told of memory.
+    /// The functions that are told when memory comes and goes.
     Watchers: Alone, NotCalled;
-    /// Who is told of requests that fail.
+    /// The functions that are told of requests that fail.
     Observers: Alone, NotCalled;
     /// The contexts in which cudarc tracks no events.
     Tracking: Alone, Called;
-    /// The simulated driver's books.
+    /// The simulated driver's tables.
     Driver: Alone, Called;
-    /// What a piece of the simulated host's memory holds.
+    /// The contents of a piece of the simulated host's memory.
     HostNumbers: Alone, NotCalled;
-    /// Where the C library's messages go, while one is told.
+    /// The callback of the C library's messages, while it runs.
     Messages: Alone, NotCalled;
 }
 

@@ -179,6 +179,12 @@ def set_region_backup(tag: str, backup: str) -> None:
     Raises `ValueError` for any other.
     """
 
+def forget_region(tag: str) -> None:
+    """Forgets a region in which nothing is, and gives its free memory back; raises where something is, and says what.
+
+    May wait for the devices.
+    """
+
 def sleep(tags: list[str] | None) -> int:
     """Gives the memory of regions back, of all with `None`; how many bytes went. Waits for the devices."""
 
@@ -195,7 +201,7 @@ def region_of(pool: tuple[int, int]) -> str | None:
     """The tag of a pool's region; `None` where it has none, or there is no such pool."""
 
 def region_tags() -> list[str]:
-    """The regions that were ever named."""
+    """The regions that were named and not forgotten."""
 
 def regions(device: int) -> list[dict[str, Any]]:
     """The regions of a device: tag, backup, awake_bytes, asleep_bytes, host_bytes."""

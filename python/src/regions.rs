@@ -14,6 +14,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stay>()?;
     module.add_function(wrap_pyfunction!(put_graphs_into, module)?)?;
     module.add_function(wrap_pyfunction!(set_region_backup, module)?)?;
+    module.add_function(wrap_pyfunction!(forget_region, module)?)?;
     module.add_function(wrap_pyfunction!(sleep, module)?)?;
     module.add_function(wrap_pyfunction!(try_sleep, module)?)?;
     module.add_function(wrap_pyfunction!(wake, module)?)?;
@@ -88,6 +89,12 @@ fn set_region_backup(py: Python<'_>, tag: &str, backup: &str) -> PyResult<()> {
     })
 }
 
+/// Forgets a region in which nothing is; raises where something is, and says what.
+#[pyfunction]
+fn forget_region(py: Python<'_>, tag: &str) -> PyResult<()> {
+    py.detach(|| allocator()?.forget_region(tag).map_err(raised))
+}
+
 /// Tags as calls take them.
 fn named(tags: Option<&Vec<String>>) -> Option<Vec<&str>> {
     tags.map(|tags| tags.iter().map(String::as_str).collect())
@@ -123,7 +130,7 @@ fn region_of(py: Python<'_>, pool: (u64, u64)) -> PyResult<Option<String>> {
     py.detach(|| Ok(allocator()?.region_of(pool).map(|tag| tag.to_string())))
 }
 
-/// The regions that were ever named.
+/// The regions that were named and not forgotten.
 #[pyfunction]
 fn region_tags(py: Python<'_>) -> PyResult<Vec<String>> {
     py.detach(|| Ok(allocator()?.region_tags().iter().map(ToString::to_string).collect()))

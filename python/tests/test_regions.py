@@ -100,6 +100,17 @@ def test_tags_are_one_or_some_or_all(enabled, native, call):
     assert named == [[None], [["a"]], [["a", "b"]], [["a", "b"]]]
 
 
+def test_a_region_is_forgotten(enabled, native):
+    regraph.torch.forget("weights")
+    assert native.done() == [("forget_region", "weights")]
+
+
+def test_what_keeps_a_region_is_said(enabled, native):
+    native.failures["forget_region"] = native.Error("region \"weights\" is in use: 1 threads")
+    with pytest.raises(regraph.torch.Error, match="in use: 1 threads"):
+        regraph.torch.forget("weights")
+
+
 @pytest.mark.parametrize("call", ["sleep", "try_sleep", "wake", "is_asleep"])
 def test_a_refusal_names_the_region(enabled, native, call):
     native.failures[call] = native.Error('there is no region "weight"')
@@ -211,6 +222,22 @@ def test_such_a_capture_begins_when_regions_sleep(registers, native, monkeypatch
     for each in (sleeper, thread):
         each.join(10)
     assert order == ["slept", "began"]
+
+
+def test_a_region_that_is_forgotten_has_nothing_registered(registers, native):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()
+    graph.capture_end()
+    native.failures["forget_region"] = native.Error("in use")
+    with pytest.raises(regraph.torch.Error, match="in use"):
+        regraph.torch.forget("weights")
+    with pytest.raises(regraph.torch.Error, match="may have registered memory"):
+        regraph.torch.sleep("weights")
+    del native.failures["forget_region"]
+    regraph.torch.forget("weights")
+    assert regraph.torch.sleep("weights") == 5
+    with pytest.raises(regraph.torch.Error, match="may have registered memory"):
+        regraph.torch.sleep("graphs")
 
 
 def test_what_was_registered_for_a_graph_that_is_gone_stays_awake(registers):

@@ -10,6 +10,7 @@ use regraph::driver::{CaptureMode, HostApi, StreamHandle};
 use regraph::engine::{BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId};
 use regraph::regions::{Backup, Regions};
 use regraph::settings::Settings;
+use regraph_plugin::Plugin;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
 
@@ -262,6 +263,48 @@ fn regions_that_are_gone_leave_nothing() {
     let pool = engine.create_pool(PoolConfig::default().tag("tag 1"));
     let block = engine.allocate(pool, MIB, stream).unwrap();
     engine.free(block.id).unwrap();
+}
+
+/// Tags that a thread enters, asks for memory in, leaves and forgets, awake and asleep. What the simulated driver keeps of
+/// handles, and the engine of pools, is taken off: the same pools, made without the plug-in, leave that.
+#[test]
+fn regions_that_a_host_forgets_leave_nothing() {
+    let engine = Arc::new(Engine::new(SimDriver::new(SimConfig::default()), Config::default()));
+    let stream = engine.driver().create_stream().unwrap();
+    let regions = Regions::new(&engine);
+    let of_pools = left(|round| {
+        let tag = format!("tag {round}");
+        let pool = engine.create_pool(PoolConfig::default().tag(&*tag));
+        regions.set_backup(&tag, Backup::None);
+        let block = engine.allocate(pool, MIB, stream).unwrap();
+        if round % 2 == 0 {
+            regions.sleep(Some(&[&*tag])).unwrap();
+        }
+        engine.free(block.id).unwrap();
+        engine.destroy_pool(pool).unwrap();
+        regions.forget(&tag);
+    });
+
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let shared = Arc::clone(&driver);
+    let plugin = Plugin::new(Config::default(), move |_| Ok(Arc::clone(&shared)));
+    let stream = driver.create_stream().unwrap();
+    let bytes = left(|round| {
+        let tag = format!("tag {round}");
+        let number = plugin.enter_region(Some(&tag));
+        plugin.set_region_backup(&tag, Backup::None);
+        let block = plugin.allocate(MIB, 0, stream).unwrap();
+        plugin.leave_region(number).unwrap();
+        if round % 2 == 0 {
+            plugin.sleep(Some(&[&*tag])).unwrap();
+        }
+        plugin.free(block, 0).unwrap();
+        plugin.forget_region(&tag).unwrap();
+    });
+    assert!(bytes - of_pools <= 16, "{bytes}, the pools alone {of_pools}");
+    assert!(plugin.region_tags().is_empty() && plugin.regions(0).is_empty());
+    let statistics = plugin.engine(0).unwrap().statistics().unwrap();
+    assert_eq!(statistics.all.reserved_bytes.current, 0);
 }
 
 /// A region of which something was said sleeps on while it has no pools; a region with pools is not forgotten.

@@ -784,3 +784,65 @@ fn a_hundred_rounds_in_any_order() {
     }
     assert!(h.plugin.regions(0).iter().all(|region| region.asleep_bytes == 0));
 }
+
+/// What keeps a region, by the error of [`Plugin::forget_region`]: threads, captures of no region, pools, live blocks.
+fn keeps(h: &Host, tag: &str) -> (usize, bool, usize, usize) {
+    match h.plugin.forget_region(tag).unwrap_err() {
+        Error::RegionInUse { threads, graphs, pools, blocks, .. } => {
+            (threads, graphs, pools, blocks)
+        }
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_region_is_forgotten_when_nothing_is_in_it() {
+    let h = Host::new();
+    h.plugin.forget_region("weights").unwrap();
+    h.plugin.set_region_backup("weights", Backup::Device);
+    let mut held = Held::new();
+    let number = h.plugin.enter_region(Some("weights"));
+    let block = h.write(&mut held, 4, 1);
+    assert_eq!(keeps(&h, "weights"), (1, false, 0, 0));
+    h.plugin.leave_region(number).unwrap();
+    assert_eq!(keeps(&h, "weights"), (0, false, 0, 1));
+    h.is_whole(&held);
+    h.plugin.put_graphs_into(Some("weights"));
+    assert_eq!(keeps(&h, "weights"), (0, true, 0, 1));
+    let (graph, output) = h.capture(GRAPHS, held[0], 2);
+    h.plugin.put_graphs_into(None);
+    assert_eq!(keeps(&h, "weights"), (0, false, 1, 1));
+    assert_eq!(h.figures("weights").0, 10);
+    // Nothing of it has changed.
+    h.replay(graph);
+    h.is_whole(&vec![held[0], (output, 2 * MIB, 2)]);
+    assert_eq!(h.plugin.regions(0)[0].backup, Backup::Device);
+
+    h.plugin.free(output, 0).unwrap();
+    h.plugin.release_pool(0, GRAPHS).unwrap();
+    h.drivers[0].destroy_graph(graph).unwrap();
+    h.plugin.free(block, 0).unwrap();
+    // Work that was not waited for.
+    submit(&h.drivers[0], h.stream, &[], &[]);
+    h.plugin.forget_region("weights").unwrap();
+    assert!(h.plugin.region_tags().is_empty() && h.plugin.regions(0).is_empty());
+    assert_eq!(h.plugin.engine(0).unwrap().statistics().unwrap().all.reserved_bytes.current, 0);
+    let unknown = h.plugin.sleep(Some(&["weights"]));
+    assert!(matches!(unknown, Err(Error::UnknownRegion { .. })), "{unknown:?}");
+
+    // A region of this name is a new one.
+    h.within("weights", || h.write(&mut Held::new(), 4, 3));
+    assert_eq!(h.plugin.regions(0)[0].backup, Backup::Host);
+}
+
+#[test]
+fn a_region_that_sleeps_is_forgotten_and_its_name_is_awake() {
+    let h = Host::new();
+    let block = h.within("weights", || h.allocate(4));
+    h.plugin.sleep(None).unwrap();
+    assert_eq!(keeps(&h, "weights"), (0, false, 0, 1));
+    h.plugin.free(block, 0).unwrap();
+    h.plugin.forget_region("weights").unwrap();
+    h.within("weights", || h.allocate(4));
+    assert!(!h.plugin.is_asleep("weights").unwrap());
+}

@@ -91,13 +91,34 @@ pub enum Error {
         /// Its name.
         key: PoolKey,
     },
-    /// No region was ever named so.
+    /// No region is named so.
     #[error("{call}: there is no region {tag:?}; nothing was put into one of that name")]
     UnknownRegion {
         /// The plug-in's call.
         call: &'static str,
         /// The tag.
         tag: String,
+    },
+    /// A region that is to be forgotten is in use.
+    #[error(
+        "forget_region: region {tag:?} is in use: {threads} threads are in it, {pools} pools of graphs or of the \
+         host's, {blocks} live blocks outside of them, {waiting} freed blocks that work may still use{}; end \
+         these first",
+        if *.graphs { ", and captures are put into it" } else { "" }
+    )]
+    RegionInUse {
+        /// The region.
+        tag: String,
+        /// Stays of threads in it that were not ended.
+        threads: usize,
+        /// Whether pools of captures that threads begin in no region are put into it.
+        graphs: bool,
+        /// Pools of graphs, and pools that the host has named, on all devices.
+        pools: usize,
+        /// Live blocks outside these pools.
+        blocks: usize,
+        /// Freed blocks outside these pools that wait for work.
+        waiting: usize,
     },
     /// No thread has entered the region under this number, or it was left.
     #[error("leave_region: no thread is in the region under this number; was it left before?")]

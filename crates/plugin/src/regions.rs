@@ -28,8 +28,15 @@ struct Entered {
     stands: Arc<AtomicBool>,
 }
 
-/// What threads have entered and not left, by number: any thread may leave it.
-pub(super) type Stays = Mutex<BTreeMap<u64, Arc<AtomicBool>>>;
+/// The regions that threads have entered and not left, by number: any thread may leave them.
+pub(super) type Stays = Mutex<BTreeMap<u64, Stay>>;
+
+/// That a thread is in a region.
+pub(super) struct Stay {
+    /// None where the thread has gone out of all.
+    tag: Option<Arc<str>>,
+    stands: Arc<AtomicBool>,
+}
 
 thread_local! {
     /// How many the thread is in.
@@ -93,7 +100,7 @@ fn in_region(mut config: PoolConfig, tag: Option<Option<Arc<str>>>) -> PoolConfi
 /// The region of graphs' pools that are made in none.
 pub(super) type GraphRegion = Arc<Mutex<Option<Arc<str>>>>;
 
-/// What was said of regions, by their tags: those that were ever named.
+/// What was said of regions, by their tags: those that were named and not forgotten.
 pub(super) type Named = Mutex<BTreeMap<Arc<str>, Said>>;
 
 /// What was said of a region.
@@ -133,15 +140,13 @@ impl<D: Transfer> Plugin<D> {
     /// Regions can be entered in a region: the one that was entered last counts. With `None` the thread is in
     /// none meanwhile.
     pub fn enter_region(&self, tag: Option<&str>) -> u64 {
-        let tag = tag.map(|tag| {
-            let known = self.named.lock().get_key_value(tag).map(|(tag, _)| tag.clone());
-            known.unwrap_or_else(|| {
-                self.set_region_backup(tag, Backup::default());
-                tag.into()
-            })
-        });
         let (number, stands) = (next(), Arc::new(AtomicBool::new(true)));
-        self.stays.lock().insert(number, Arc::clone(&stands));
+        // Held until the stay is noted: no other thread forgets the region in between.
+        let mut named = self.named.lock();
+        let tag = tag.map(|tag| self.name(&mut named, tag));
+        let stay = Stay { tag: tag.clone(), stands: Arc::clone(&stands) };
+        self.stays.lock().insert(number, stay);
+        drop(named);
         change_entered(|all| all.push(Entered { number, tag, stands }));
         number
     }
@@ -149,12 +154,9 @@ impl<D: Transfer> Plugin<D> {
     /// Puts the pools of captures that threads begin while they are in no region into the region `tag` from now
     /// on, on every device; into none with `None`. Pools that exist stay where they are.
     pub fn put_graphs_into(&self, tag: Option<&str>) {
-        let tag: Option<Arc<str>> = tag.map(Into::into);
-        if let Some(tag) = &tag {
-            if !self.named.lock().contains_key(tag) {
-                self.set_region_backup(tag, Backup::default());
-            }
-        }
+        // Held until captures are put there: no other thread forgets the region in between.
+        let mut named = self.named.lock();
+        let tag = tag.map(|tag| self.name(&mut named, tag));
         *self.graph_region.lock() = tag;
     }
 
@@ -163,9 +165,11 @@ impl<D: Transfer> Plugin<D> {
     /// # Errors
     /// [`Error::NotEntered`]: it has ended.
     pub fn leave_region(&self, number: u64) -> Result<(), Error> {
-        let stands = self.stays.lock().remove(&number).ok_or(Error::NotEntered)?;
-        // Another thread forgets it when it next enters or leaves one.
-        stands.store(false, Ordering::Release);
+        let mut stays = self.stays.lock();
+        let stay = stays.remove(&number).ok_or(Error::NotEntered)?;
+        // Another thread drops its own part when it next enters or leaves one.
+        stay.stands.store(false, Ordering::Release);
+        drop(stays);
         change_entered(|_| ());
         Ok(())
     }
@@ -175,12 +179,90 @@ impl<D: Transfer> Plugin<D> {
     pub fn set_region_backup(&self, tag: &str, backup: Backup) {
         // Held until all devices have it: one that is made meanwhile has it too.
         let mut named = self.named.lock();
-        let asleep = match named.get(tag) {
-            Some(said) if said.backup == backup => return,
-            said => said.is_some_and(|said| said.asleep),
-        };
-        named.insert(tag.into(), Said { backup, asleep });
-        self.devices().for_each(|device| device.regions.set_backup(tag, backup));
+        let tag = self.name(&mut named, tag);
+        if let Some(said) = named.get_mut(&tag).filter(|said| said.backup != backup) {
+            said.backup = backup;
+            self.devices().for_each(|device| device.regions.set_backup(&tag, backup));
+        }
+    }
+
+    /// The tag of a region, which is named from now on.
+    fn name(&self, named: &mut BTreeMap<Arc<str>, Said>, tag: &str) -> Arc<str> {
+        if let Some((tag, _)) = named.get_key_value(tag) {
+            return tag.clone();
+        }
+        let (tag, said) = (Arc::<str>::from(tag), Said::default());
+        self.devices().for_each(|device| device.regions.set_backup(&tag, said.backup));
+        named.insert(tag.clone(), said);
+        tag
+    }
+
+    /// Forgets a region in which nothing is: its tag, what [`Plugin::set_region_backup`] said of it, whether it sleeps,
+    /// and, on every device, its pool of what threads asked for outside captures, whose memory goes back to the
+    /// driver. Does nothing where there is no such region. A region that is named so later is a new one, and awake.
+    ///
+    /// Waits for the devices where only work that they were given keeps the region, unless something captures there.
+    ///
+    /// # Errors
+    /// [`Error::RegionInUse`], which says what still lives; then the region is as it was, but that memory which was
+    /// free in it may have gone. The driver's: some memory may not have been given back.
+    pub fn forget_region(&self, tag: &str) -> Result<(), Error> {
+        match self.forget_unused(tag) {
+            Err(Error::RegionInUse { threads: 0, graphs: false, blocks: 0, .. }) => {}
+            done => return done,
+        }
+        for device in self.devices() {
+            let _returned = device.returned.at_end();
+            let mut pools = device.pools();
+            device.end_late(&mut pools);
+            device.let_go_of(&mut pools);
+            device.wait_for_device();
+        }
+        self.forget_unused(tag)
+    }
+
+    fn forget_unused(&self, tag: &str) -> Result<(), Error> {
+        // Pools whose graphs were dropped may be the region's.
+        for device in self.devices() {
+            let _returned = device.returned.at_end();
+            device.drop_unused(&mut device.pools());
+        }
+        // No thread enters it meanwhile.
+        let mut named = self.named.lock();
+        if !named.contains_key(tag) {
+            return Ok(());
+        }
+        let is_it = |other: &Option<Arc<str>>| other.as_deref() == Some(tag);
+        let graphs = is_it(&self.graph_region.lock());
+        let threads = self.stays.lock().values().filter(|stay| is_it(&stay.tag)).count();
+        let [mut pools, mut blocks, mut waiting] = [0; 3];
+        for device in self.devices() {
+            let mut eager = device.eager_in_regions.lock();
+            if let (Some(&pool), 0) = (eager.get(tag), threads) {
+                match device.engine.destroy_pool(pool) {
+                    Err(engine::Error::PoolInUse { blocks: live, waiting: waits, .. }) => {
+                        blocks += live;
+                        waiting += waits;
+                    }
+                    // After the driver's errors the pool is gone, and some of its memory stays with the driver.
+                    gone => {
+                        eager.remove(tag);
+                        gone?;
+                    }
+                }
+            }
+            let of_region = |(other, pool): &(Arc<str>, PoolId)| {
+                **other == *tag && eager.get(tag) != Some(pool)
+            };
+            pools += device.engine.tagged_pools().iter().filter(|row| of_region(row)).count();
+        }
+        if graphs || threads + pools + blocks + waiting > 0 {
+            let tag = tag.to_owned();
+            return Err(Error::RegionInUse { tag, threads, graphs, pools, blocks, waiting });
+        }
+        named.remove(tag);
+        self.devices().for_each(|device| device.regions.forget(tag));
+        Ok(())
     }
 
     /// Notes which of the regions sleep now, and returns those for which that is new.
@@ -294,7 +376,7 @@ impl<D: Transfer> Plugin<D> {
         device.map_or_else(Vec::new, |device| device.regions.report())
     }
 
-    /// The regions that were ever named, in order.
+    /// The regions that were named and not forgotten, in order.
     pub fn region_tags(&self) -> Vec<Arc<str>> {
         self.named.lock().keys().cloned().collect()
     }
@@ -379,6 +461,10 @@ impl<D: Transfer> Device<D> {
         current(|entered| {
             let tag = entered.tag.as_ref().filter(|_| !BEGINS.get())?;
             let mut pools = self.eager_in_regions.lock();
+            if !entered.stands.load(Ordering::Acquire) {
+                // Another thread has ended the stay, and the region may be forgotten.
+                return None;
+            }
             if let Some(&pool) = pools.get(tag) {
                 return Some(pool);
             }

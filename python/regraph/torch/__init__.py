@@ -43,6 +43,7 @@ from regraph.torch.lending import borrow, lent_bytes
 from regraph.torch.reports import Capture, captures
 from regraph.torch.sleeping import (
     Region,
+    forget,
     free_host,
     host_bytes,
     is_asleep,
@@ -83,6 +84,7 @@ __all__ = [
     "estimate",
     "excess_bytes",
     "explain",
+    "forget",
     "forget_learned",
     "free_host",
     "get_per_process_memory_fraction",

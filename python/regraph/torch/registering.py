@@ -92,6 +92,10 @@ class Marks:
         for tag in _native.region_tags():
             self._graphs.setdefault(tag, found)
 
+    def forget(self, tag: str) -> None:
+        """Drops a region whose memory has gone back to the driver: one of that name is another."""
+        self._graphs.pop(tag, None)
+
     def find(self, tags: Collection[str] | None) -> tuple[Any, list[str]] | None:
         """Which regions cannot sleep for that, of all with `None`; and the first one's graph, `None` if that is gone."""
         held = sorted(tag for tag in list(self._graphs) if tags is None or tag in tags)

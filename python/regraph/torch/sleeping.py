@@ -88,6 +88,32 @@ def set_backup(tag: str, backup: Backup) -> None:
         _native.set_region_backup(tag, backup)
 
 
+def forget(tag: str) -> None:
+    """Forgets a region in which nothing is: its name, its backup, and whether it sleeps.
+
+    What is free in it goes back to the driver, on every device. Does nothing where there is no such region. A region that
+    is named so later is a new one. For programs that go through many names, each of which stays known otherwise.
+
+    Waits for the devices where only work that they were given keeps the region, unless something captures there.
+
+    Args:
+        tag: The region's name.
+
+    Raises:
+        Error: regraph is not enabled; a thread is in the region, `put_graphs_into` names it, or a pool of it (of
+            graphs, or a `MemPool`) or a tensor in it is alive: the error says which. Nothing has changed then, but
+            that free memory may have gone. Or a driver failed.
+    """
+    require_enabled("forget")
+    with _moving, _backing, capturing.calls().registered.lock:
+        try:
+            _native.forget_region(tag)
+            capturing.calls().registered.forget(tag)
+        finally:
+            # A region that slept was one of which replays are asked about.
+            _watch_no_more_than_needed()
+
+
 @contextlib.contextmanager
 def outside_regions() -> Iterator[None]:
     """Within it this thread's memory belongs to no region, whichever it has entered."""
