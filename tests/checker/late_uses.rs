@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use proptest::prelude::*;
-use regraph::driver::{Driver, HostApi, NodeHandle, NodeKind, StreamHandle};
+use regraph::driver::{HostApi, NodeHandle, NodeKind, StreamHandle};
 use regraph::engine::{Block, Config, Error};
+use regraph::settings::Programmatic;
 use regraph::BlockNumber;
 use regraph_check::uses::LateUse;
 use regraph_cli::replay::{replay, Options};
 use regraph_cli::sweep::{Sizes, Workload};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_testing::paths::Paths;
 use regraph_trace::read;
 
 fn finding() -> Bench {
@@ -399,29 +401,12 @@ fn random(
     let graph = b.graph(streams[0]);
     let report = b.finish(streams[0], capture);
 
-    let mut all = Vec::new();
-    b.driver.nodes(graph, &mut all).unwrap();
-    let place = |node: NodeHandle| all.iter().position(|&it| it == node).unwrap();
-    let mut before: Vec<Vec<bool>> = Vec::new();
-    for (row, &node) in all.iter().enumerate() {
-        let mut set = vec![false; all.len()];
-        let mut dependencies = Vec::new();
-        b.driver.dependencies(node, &mut dependencies).unwrap();
-        for dependency in dependencies {
-            let earlier = place(dependency.node);
-            assert!(earlier < row);
-            set[earlier] = true;
-            let theirs = before[earlier].clone();
-            set.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
-        }
-        before.push(set);
-    }
-    let precedes = |x: NodeHandle, y: NodeHandle| before[place(y)][place(x)];
+    let paths = Paths::of_graph(&*b.driver, graph, Programmatic::Deny);
     let (mut must, mut may) = (Vec::new(), Vec::new());
     for known in &blocks {
         let Some(markers) = &known.markers else { continue };
         for &node in &known.users {
-            if markers.iter().any(|&marker| marker == node || precedes(node, marker)) {
+            if markers.iter().any(|&marker| marker == node || paths.leads(node, marker)) {
                 continue;
             }
             let late = name(node, known.block);
@@ -432,7 +417,7 @@ fn random(
                 low < high + known.bytes && high < low + it.bytes
             };
             let hidden = blocks.iter().filter(shared).any(|it| {
-                known.step < it.step && it.allocation.iter().all(|&point| precedes(point, node))
+                known.step < it.step && it.allocation.iter().all(|&point| paths.leads(point, node))
             });
             if !hidden {
                 must.push(late);

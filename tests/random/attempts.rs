@@ -9,8 +9,10 @@ use regraph::driver::{
     CaptureMode, CaptureStatus, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
 };
 use regraph::engine::{Attempt, Block, Config, Engine, Error, PoolConfig, PoolId, Refusal};
+use regraph::settings::Programmatic;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
+use regraph_testing::paths::{Nodes, Paths};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -46,40 +48,6 @@ fn program(random: &mut Rng, streams: usize, early: &[bool]) -> Vec<Step> {
     steps
 }
 
-/// A node, by brute force: which nodes start, and complete, before it starts.
-#[derive(Clone, Debug, Default)]
-struct Node {
-    handle: Option<NodeHandle>,
-    started: BTreeSet<usize>,
-    completed: BTreeSet<usize>,
-}
-
-#[derive(Debug, Default)]
-struct Nodes(Vec<Node>);
-
-impl Nodes {
-    fn number(&self, node: NodeHandle) -> usize {
-        self.0.iter().position(|it| it.handle == Some(node)).expect("every node is entered")
-    }
-
-    fn behind(&self, dependencies: &[Dependency]) -> Node {
-        let mut node = Node::default();
-        for dependency in dependencies {
-            let number = self.number(dependency.node);
-            let earlier = &self.0[number];
-            node.started.insert(number);
-            node.started.extend(&earlier.started);
-            if dependency.edge == EdgeData::FULL {
-                node.completed.insert(number);
-                node.completed.extend(&earlier.started);
-            } else {
-                node.completed.extend(&earlier.completed);
-            }
-        }
-        node
-    }
-}
-
 /// A block of the program in one attempt.
 struct Lived {
     block: Block,
@@ -87,7 +55,7 @@ struct Lived {
     /// Its streams' terminals at its allocation, by stream.
     born: Vec<Vec<NodeHandle>>,
     /// Who wrote its tag.
-    writer: Option<usize>,
+    writer: Option<NodeHandle>,
     /// Its free markers, but for one without users.
     markers: Option<Vec<NodeHandle>>,
     freed: bool,
@@ -143,15 +111,14 @@ impl Host {
         stream: StreamHandle,
         work: Work<'_>,
         early: bool,
-        nodes: &mut Nodes,
-    ) -> usize {
+        paths: &mut Paths,
+    ) -> NodeHandle {
         self.driver.launch(stream, work, early).unwrap();
         let [node] = self.nodes_of(stream)[..] else { panic!("a launch is the only terminal") };
         let mut dependencies = Vec::new();
         self.driver.dependencies(node, &mut dependencies).unwrap();
-        let row = Node { handle: Some(node), ..nodes.behind(&dependencies) };
-        nodes.0.push(row);
-        nodes.0.len() - 1
+        paths.enter(node, &dependencies);
+        node
     }
 
     /// Captures a program, runs its graph if it was accepted, and gives everything back.
@@ -168,8 +135,8 @@ impl Host {
         if let Some(attempt) = attempt {
             engine.set_attempt(capture, attempt).unwrap();
         }
-        let mut nodes = Nodes::default();
-        self.launch(streams[0], Work::default(), false, &mut nodes);
+        let mut paths = Paths::new(Programmatic::Lag);
+        self.launch(streams[0], Work::default(), false, &mut paths);
         streams[1..].iter().for_each(|&stream| driver.wait(stream, streams[0]).unwrap());
         let mut blocks: Vec<Lived> = Vec::new();
         let mut points = Vec::new();
@@ -181,9 +148,9 @@ impl Host {
                     let before: Vec<_> = self.nodes_of(handle);
                     let dependencies: Vec<_> =
                         before.iter().map(|&node| Dependency { node, edge }).collect();
-                    let behind = nodes.behind(&dependencies);
+                    let completed = paths.completed(&dependencies);
                     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-                    let number = nodes.0.len();
+                    let mut written = Vec::new();
                     for (tag, it) in blocks.iter_mut().enumerate() {
                         if it.freed || !it.uses.contains(&stream) {
                             continue;
@@ -192,17 +159,18 @@ impl Host {
                         let tagged = Tagged { address, bytes, tag: tag as u64 + 1 };
                         match it.writer {
                             None if it.uses.first() == Some(&stream) && it.uses.len() == 1 => {
-                                it.writer = Some(number);
+                                written.push(tag);
                                 outputs.push(tagged);
                             }
-                            Some(writer) if behind.completed.contains(&writer) => {
+                            Some(writer) if completed.contains(&writer) => {
                                 inputs.push(tagged);
                             }
                             _ => {}
                         }
                     }
                     let work = Work { inputs: &inputs, outputs: &outputs, ..Work::default() };
-                    self.launch(handle, work, early, &mut nodes);
+                    let node = self.launch(handle, work, early, &mut paths);
+                    written.iter().for_each(|&tag| blocks[tag].writer = Some(node));
                 }
                 Step::Wait { stream, on } if stream != on => {
                     driver.wait(streams[stream], streams[on]).unwrap();
@@ -217,7 +185,7 @@ impl Host {
                         Next::Known(early) => early.get(points.len()).cloned(),
                     };
                     if let Some(early) = early {
-                        self.judge(handle, &early, &blocks, &nodes);
+                        self.judge(handle, &early, &blocks, &paths);
                     }
                     points.push(terminals);
                     let block = engine.allocate(self.pool, bytes, handle).unwrap();
@@ -249,14 +217,14 @@ impl Host {
         for &stream in &streams[1..] {
             driver.wait(streams[0], stream).unwrap();
         }
-        self.launch(streams[0], Work::default(), false, &mut nodes);
+        self.launch(streams[0], Work::default(), false, &mut paths);
         let CaptureStatus::Active { graph, .. } =
             driver.capture_status(streams[0], &mut Vec::new()).unwrap()
         else {
             panic!("it captures")
         };
         let mut sources = BTreeSet::new();
-        for node in nodes.0.iter().filter_map(|it| it.handle) {
+        for node in paths.nodes() {
             let mut dependencies = Vec::new();
             driver.dependencies(node, &mut dependencies).unwrap();
             let early = dependencies.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
@@ -294,14 +262,14 @@ impl Host {
     /// What the engine says of the capture's free ranges, compared with the definition: a range is
     /// handed out only if the launches to come allow it, and is held only if it would have to be were
     /// all edges to the next node as the weakest of them.
-    fn judge(&self, stream: StreamHandle, early: &[bool], blocks: &[Lived], nodes: &Nodes) {
+    fn judge(&self, stream: StreamHandle, early: &[bool], blocks: &[Lived], paths: &Paths) {
         let terminals = self.nodes_of(stream);
         let next = |early: &dyn Fn(usize) -> bool| {
             let edges = terminals.iter().enumerate().map(|(place, &node)| {
                 let edge = if early(place) { EdgeData::PROGRAMMATIC } else { EdgeData::FULL };
                 Dependency { node, edge }
             });
-            nodes.behind(&edges.collect::<Vec<_>>())
+            paths.completed(&edges.collect::<Vec<_>>())
         };
         let weakest = early.contains(&true);
         let (most, least) = (next(&|place| early[place]), next(&|_| weakest));
@@ -314,9 +282,7 @@ impl Host {
             let whole =
                 last.block.address <= range.address && end <= last.block.address + last.block.bytes;
             let (Some(markers), true) = (&last.markers, whole && last.freed) else { continue };
-            let proven = |next: &Node| {
-                markers.iter().all(|&marker| next.completed.contains(&nodes.number(marker)))
-            };
+            let proven = |completed: &Nodes| markers.iter().all(|it| completed.contains(it));
             match range.refusal {
                 None => assert!(proven(&most), "{range:?} is handed out too early"),
                 Some(Refusal::Marker { .. } | Refusal::EarlyLaunch { .. }) => {

@@ -1,81 +1,32 @@
 //! Long captures against the definition: streams that stand still for longer than windows reach back,
 //! old events, set-backs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use regraph::driver::{
-    CaptureMode, Dependency, Driver, EdgeData, HostApi, NodeHandle, StreamHandle,
-};
+use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, HostApi, StreamHandle};
 use regraph::settings::Programmatic;
 use regraph_reach::{Capture, NodeIndex, Outlook, StreamIndex};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Work};
+use regraph_testing::paths::{Nodes, Paths};
 
-/// What an edge says of its later node.
-enum Order {
-    /// It starts after the earlier one has completed.
-    Full,
-    /// It starts after the earlier one has started.
-    Start,
-    Nothing,
+/// Terminals as edges to the next node, which may be programmatic.
+fn next_edges(terminals: &[Dependency], early: bool) -> Vec<Dependency> {
+    let weaker = |it: &Dependency| match it.edge {
+        EdgeData::FULL if early => Dependency { edge: EdgeData::PROGRAMMATIC, ..*it },
+        _ => *it,
+    };
+    terminals.iter().map(weaker).collect()
 }
 
-impl Order {
-    fn of(edge: EdgeData, programmatic: Programmatic) -> Self {
-        match (edge, programmatic) {
-            (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => Self::Full,
-            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Self::Start,
-            _ => Self::Nothing,
-        }
-    }
-}
-
-/// What the definition says of a stream: by node whether a path to a terminal has a full edge.
-type Behind = BTreeMap<NodeHandle, bool>;
-
-struct Model {
-    driver: Arc<SimDriver>,
-    programmatic: Programmatic,
-    /// Whether the next edge may be programmatic.
-    early: bool,
-    dependencies: BTreeMap<NodeHandle, Vec<Dependency>>,
-}
-
-impl Model {
-    /// Walks back from the terminals, over every edge.
-    fn behind(&mut self, terminals: &[Dependency]) -> Behind {
-        let mut behind = Behind::new();
-        let mut open: Vec<(NodeHandle, bool)> = Vec::new();
-        for terminal in terminals {
-            match Order::of(terminal.edge, self.programmatic) {
-                Order::Full => open.push((terminal.node, !self.early)),
-                Order::Start => open.push((terminal.node, false)),
-                Order::Nothing => {}
-            }
-        }
-        while let Some((node, full)) = open.pop() {
-            if behind.get(&node).is_some_and(|&known| known >= full) {
-                continue;
-            }
-            behind.insert(node, full);
-            let Self { driver, dependencies, .. } = self;
-            let ask = || {
-                let mut answer = Vec::new();
-                driver.dependencies(node, &mut answer).expect("a node of the capture");
-                answer
-            };
-            for dependency in dependencies.entry(node).or_insert_with(ask) {
-                match Order::of(dependency.edge, self.programmatic) {
-                    Order::Full => open.push((dependency.node, true)),
-                    Order::Start => open.push((dependency.node, full)),
-                    Order::Nothing => {}
-                }
-            }
-        }
-        behind
-    }
+/// Enters the node that a stream has just launched.
+fn enter(driver: &SimDriver, stream: StreamHandle, paths: &mut Paths) {
+    let (mut terminals, mut dependencies) = (Vec::new(), Vec::new());
+    driver.capture_status(stream, &mut terminals).expect("it captures");
+    let [Dependency { node, .. }] = terminals[..] else { panic!("a launch is the only terminal") };
+    driver.dependencies(node, &mut dependencies).expect("a node of the capture");
+    paths.enter(node, &dependencies);
 }
 
 /// What a capture takes the edges to come for: always, or changing.
@@ -113,8 +64,8 @@ fn run_in(
         driver.wait(stream, streams[0]).expect("both are there");
     }
     let mut early = next == Next::Early;
-    let mut model =
-        Model { driver: driver.clone(), programmatic, early, dependencies: BTreeMap::new() };
+    let mut paths = Paths::new(programmatic);
+    enter(&driver, streams[0], &mut paths);
     let outlook = |early| if early { Outlook::Early } else { Outlook::Full };
     capture.set_outlook(outlook(early));
     // A stream's terminals at the last look.
@@ -128,6 +79,7 @@ fn run_in(
         if random.f64() < 0.6 {
             let programmatic = launches && (random.f64() < 0.2);
             driver.launch(streams[stream], Work::default(), programmatic).expect("it captures");
+            enter(&driver, streams[stream], &mut paths);
         } else if (random.f64() < 0.02) && !old.is_empty() {
             let back = &old[random.u32(..old.len() as u32) as usize];
             driver.set_terminals(streams[stream], back).expect("nodes of the capture");
@@ -139,17 +91,17 @@ fn run_in(
         }
         if next == Next::Changing && step % 31 == 0 {
             early = !early;
-            model.early = early;
             capture.set_outlook(outlook(early));
         }
         let stream = random.u32(..busy) as usize;
         driver.capture_status(streams[stream], &mut terminals).expect("it captures");
         let before = capture.tick();
         let index = capture.look(&*driver, streams[stream], &terminals, None);
-        let behind = model.behind(&terminals);
-        check(capture, index, &behind);
+        let next = next_edges(&terminals, early);
+        check(capture, index, &paths.completed(&next));
+        let started = paths.started(&next);
         let seen = &mut seen[stream];
-        let moved = seen.iter().all(|terminal| behind.contains_key(&terminal.node));
+        let moved = seen.iter().all(|terminal| started.contains(&terminal.node));
         // Edges that prove nothing break the order in other ways too.
         if programmatic != Programmatic::Deny || !launches {
             assert_eq!(capture.broken_since(index, before), !moved, "step {step} of {seed}");
@@ -159,9 +111,9 @@ fn run_in(
     }
 }
 
-fn check(capture: &Capture, stream: StreamIndex, behind: &Behind) {
+fn check(capture: &Capture, stream: StreamIndex, completed: &Nodes) {
     for node in (0..capture.nodes()).map(NodeIndex::new) {
-        let expected = behind.get(&capture.node_handle(node)) == Some(&true);
+        let expected = completed.contains(&capture.node_handle(node));
         assert_eq!(capture.proves(stream, &[node]), expected, "{node:?}");
     }
 }

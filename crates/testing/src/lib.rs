@@ -7,6 +7,7 @@ mod given;
 mod lending;
 mod many;
 mod named;
+pub mod paths;
 mod readers;
 mod traces;
 

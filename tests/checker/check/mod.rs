@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cases::cases;
 use arbtest::arbitrary::{Result as Drawn, Unstructured};
+use petgraph::algo::has_path_connecting;
+use petgraph::graph::DiGraph;
 use regraph::driver::{
     CaptureId, CaptureStatus, Dependency, Driver, DriverError, EdgeData, ErrorKind, EventHandle,
     GraphHandle, MemoryHandle, MemoryInfo, MemorySupport, NodeHandle, NodeKind, Result,
@@ -991,7 +993,6 @@ fn large_captures_are_judged_whole() {
 
 /// The definition spelt out: whole matrices, all pairs, every user by name.
 mod naive {
-    use petgraph::graph::DiGraph;
     use petgraph::visit::Dfs;
 
     use super::*;
@@ -1433,17 +1434,21 @@ impl Player {
         (0..self.streams.len()).filter(|&s| self.streams[s].is_some()).collect()
     }
 
-    fn before(&self, x: usize, y: usize) -> bool {
-        let edges = &self.scene.finished.nodes[y].1;
-        x == y || edges.iter().any(|&(from, _)| self.before(x, from))
+    fn graph(&self) -> DiGraph<(), (), usize> {
+        let nodes = &self.scene.finished.nodes;
+        let edges = nodes.iter().flat_map(|(to, edges)| edges.iter().map(|edge| (edge.0, *to)));
+        // Each node has an edge to itself, so that the graph has all of them.
+        DiGraph::from_edges(edges.chain((0..nodes.len()).map(|n| (n, n))))
     }
 
     fn look(&mut self, number: usize) {
         let Some(terminals) = self.streams[number].clone() else {
             return;
         };
-        for n in 0..self.scene.finished.nodes.len() {
-            let behind = terminals.iter().any(|&t| self.before(n, t));
+        let graph = self.graph();
+        for n in 0..graph.node_count() {
+            let leads = |&t: &usize| has_path_connecting(&graph, n.into(), t.into(), None);
+            let behind = terminals.iter().any(leads);
             if behind && self.written.insert(n) {
                 let from: Vec<_> = self.scene.finished.nodes[n].1.iter().map(|e| e.0).collect();
                 self.scene.seen(n, &from);
@@ -1532,7 +1537,9 @@ impl Player {
             25 if count > 0 => {
                 let (from, to) = (u.choose_index(count)?, u.choose_index(count)?);
                 let edges = &self.scene.finished.nodes[to].1;
-                if !edges.iter().any(|edge| edge.0 == from) && !self.before(to, from) {
+                if !edges.iter().any(|edge| edge.0 == from)
+                    && !has_path_connecting(&self.graph(), to.into(), from.into(), None)
+                {
                     self.scene.finished.nodes[to].1.push((from, FULL));
                 }
             }

@@ -1,20 +1,11 @@
 //! Lifetimes by their definition, with sets of nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use regraph::driver::{Dependency, EdgeData, NodeHandle, StreamHandle};
 use regraph::settings::Programmatic;
 use regraph_record::journal::{BlockNumber, Entry, Journal};
-
-pub type Nodes = BTreeSet<NodeHandle>;
-
-#[derive(Default)]
-struct Node {
-    /// Completed when it is; before it starts; behind it by any edge.
-    done: Nodes,
-    before: Nodes,
-    behind: Nodes,
-}
+use regraph_testing::paths::{Nodes, Paths};
 
 #[derive(Debug)]
 pub struct Block {
@@ -44,7 +35,7 @@ pub struct Definition {
     policy: Programmatic,
     /// The nodes that programmatic edges lead on from, or would.
     early: Nodes,
-    nodes: BTreeMap<NodeHandle, Node>,
+    paths: Paths,
     looks: BTreeMap<StreamHandle, Vec<Look>>,
     pub blocks: Vec<Block>,
 }
@@ -65,9 +56,12 @@ impl Definition {
             let programmatic = edges.iter().filter(|it| it.edge == EdgeData::PROGRAMMATIC);
             early.extend(programmatic.map(|dependency| dependency.node));
         }
-        let (nodes, looks, blocks) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        let mut this = Self { policy, early, nodes, looks, blocks };
-        said.keys().for_each(|&node| this.enter(node, &said));
+        let mut paths = Paths::new(policy);
+        let dependencies = said.values().flatten().map(|dependency| &dependency.node);
+        said.keys().chain(dependencies).for_each(|&node| paths.enter(node, &[]));
+        said.iter().for_each(|(&node, dependencies)| paths.enter(node, dependencies));
+        let (looks, blocks) = (BTreeMap::new(), Vec::new());
+        let mut this = Self { policy, early, paths, looks, blocks };
         let mut live: BTreeMap<BlockNumber, (usize, Uses)> = BTreeMap::new();
         for (at, entry) in journal.iter().enumerate() {
             match entry {
@@ -110,35 +104,6 @@ impl Definition {
         earlier.freed && earlier.needed.is_subset(&later.known)
     }
 
-    fn proof(&self, edge: EdgeData) -> Option<bool> {
-        match (edge, self.policy) {
-            (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => Some(true),
-            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Some(false),
-            _ => None,
-        }
-    }
-
-    fn enter(&mut self, node: NodeHandle, said: &BTreeMap<NodeHandle, Vec<Dependency>>) {
-        if self.nodes.contains_key(&node) {
-            return;
-        }
-        let mut new = Node::default();
-        for dependency in said.get(&node).into_iter().flatten() {
-            self.enter(dependency.node, said);
-            let earlier = &self.nodes[&dependency.node];
-            new.behind.extend(&earlier.behind);
-            match self.proof(dependency.edge) {
-                Some(true) => new.before.extend(&earlier.done),
-                Some(false) => new.before.extend(&earlier.before),
-                None => continue,
-            }
-            new.done.extend(&earlier.done);
-        }
-        new.done.insert(node);
-        new.behind.insert(node);
-        self.nodes.insert(node, new);
-    }
-
     fn looks(&self, stream: StreamHandle) -> &[Look] {
         self.looks.get(&stream).map_or(&[], Vec::as_slice)
     }
@@ -149,34 +114,26 @@ impl Definition {
     }
 
     fn known(&self, stream: StreamHandle, at: usize) -> Nodes {
-        let mut known = Nodes::new();
-        for terminal in self.terminals(stream, at) {
-            let node = &self.nodes[&terminal.node];
+        let next = self.terminals(stream, at).iter().map(|terminal| {
             let early = match self.policy {
                 Programmatic::Auto => self.early.contains(&terminal.node),
                 Programmatic::Lag => true,
                 Programmatic::Deny | Programmatic::Trust => false,
             };
-            match self.proof(terminal.edge) {
-                None => {}
-                Some(_) if early => known.extend(&node.before),
-                Some(_) => known.extend(&node.done),
+            match terminal.edge {
+                EdgeData::FULL if early => Dependency { edge: EdgeData::PROGRAMMATIC, ..*terminal },
+                _ => *terminal,
             }
-        }
-        known
-    }
-
-    fn all<'a>(
-        &'a self,
-        terminals: &'a [Dependency],
-        of: impl Fn(&'a Node) -> &'a Nodes + 'a,
-    ) -> Nodes {
-        terminals.iter().flat_map(|terminal| of(&self.nodes[&terminal.node])).copied().collect()
+        });
+        self.paths.completed(&next.collect::<Vec<_>>())
     }
 
     fn free(&mut self, row: usize, uses: &Uses, at: usize) {
         let own = uses.stream.unwrap();
-        let proving = |one: &&Dependency| self.proof(one.edge).is_some();
+        let proving = |one: &&Dependency| match one.edge {
+            EdgeData::PROGRAMMATIC => self.policy != Programmatic::Deny,
+            edge => edge == EdgeData::FULL,
+        };
         let terminals = self.terminals(own, uses.at).iter().filter(proving);
         let mut needed: Nodes = terminals.map(|terminal| terminal.node).collect();
         let (mut worked, mut covered) = (false, true);
@@ -186,8 +143,9 @@ impl Definition {
             let mut seen = Nodes::new();
             let mut last: &[Dependency] = &[];
             for look in self.looks(stream) {
-                let behind = self.all(&look.terminals, |node| &node.behind);
-                let done = self.all(&look.terminals, |node| &node.done);
+                let behind = self.paths.behind(&look.terminals);
+                let full = look.terminals.iter().map(|it| Dependency::full(it.node));
+                let done = self.paths.completed(&full.collect::<Vec<_>>());
                 let gained: Nodes = behind.difference(&seen).copied().collect();
                 let meets = last.iter().all(|old| done.contains(&old.node));
                 let forward = meets && gained.is_subset(&done);

@@ -51,8 +51,6 @@ impl World {
             "capture {} begins on {stream}, family {family:?}",
             self.captures.len()
         ));
-        let mut nodes = NodeTable::default();
-        nodes.streams.push(stream);
         self.captures.push(Capture {
             id: capture,
             graph,
@@ -62,7 +60,7 @@ impl World {
             traits: Traits::default(),
             seen: vec![None; self.pools.len()],
             ended: None,
-            nodes,
+            nodes: NodeTable::new(stream),
             report: None,
             released: None,
             executable: None,

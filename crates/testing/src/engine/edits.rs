@@ -52,8 +52,7 @@ impl World {
                 continue;
             }
             for &node in &block.terminals[stream] {
-                let now: Vec<NodeHandle> = terminals.iter().map(|it| it.node).collect();
-                if !self.captures[capture].nodes.reaches(&now, &[node]) {
+                if !self.captures[capture].nodes.reaches(terminals, node) {
                     terminals.push(Dependency::full(node));
                 }
             }

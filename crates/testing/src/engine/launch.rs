@@ -2,6 +2,8 @@
 
 use arbitrary::{Result, Unstructured};
 
+use crate::paths::Nodes;
+
 use super::world::{must, Launch, Launched, Standing, World};
 use regraph::driver::{Dependency, Driver, EdgeData, HostApi, NodeHandle, NodeKind};
 use regraph_tagged::{Program, Tagged, Work};
@@ -20,6 +22,10 @@ impl World {
                 self.captures[capture].traits.programmatic = true;
             }
         }
+        let completed = match standing {
+            Standing::Inside(capture) => self.captures[capture].nodes.completed(&dependencies),
+            _ => Nodes::new(),
+        };
         let mut inputs = Vec::new();
         let mut outputs = Vec::new();
         let number = self.launches.len();
@@ -47,8 +53,7 @@ impl World {
                 }
                 (Some(writer), Standing::Inside(capture)) => {
                     if let Launched::Node { capture: there, node } = self.launches[writer].what {
-                        let nodes = &self.captures[capture].nodes;
-                        if there == capture && nodes.completes(node, &dependencies) {
+                        if there == capture && completed.contains(&node) {
                             inputs.push(range);
                         }
                     }

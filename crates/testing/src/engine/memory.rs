@@ -394,9 +394,9 @@ impl World {
                         return;
                     }
                     terminals.iter_mut().for_each(|terminal| terminal.edge = next);
-                    let nodes = &self.captures[capture].nodes;
-                    let proven = |&marker: &_| nodes.completes(marker, &terminals);
-                    expected &= own && !freed.held && freed.markers.iter().all(proven);
+                    let completed = self.captures[capture].nodes.completed(&terminals);
+                    let proven = freed.markers.iter().all(|marker| completed.contains(marker));
+                    expected &= own && !freed.held && proven;
                 }
                 Content::Live => panic!("{range:?} is in a block"),
                 Content::Freed(_) | Content::Other => return,

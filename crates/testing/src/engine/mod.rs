@@ -3,7 +3,7 @@
 //! * [`world`]: the host: its streams, captures and blocks, and a log of every launch.
 //! * [`steps`]: what the host may do next, by the bytes of the input.
 //! * [`launch`], [`memory`], [`captures`], [`planned`], [`edits`]: the things it does, by kind.
-//! * [`graph`]: who comes before whom, by brute force on the simulated graph.
+//! * [`graph`]: who comes before whom, by paths in the simulated graph.
 //! * [`truth`]: the safety theorem over all pairs of blocks.
 //! * [`contents`]: what lies where, and what a stream must wait for to take freed memory.
 //! * [`finish`]: ends what is under way, runs the graphs and gives everything back.

@@ -1,0 +1,160 @@
+//! What comes before what in a capture, by definition: paths in a graph of `petgraph`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::algo::{has_path_connecting, is_cyclic_directed};
+use petgraph::graph::{DiGraph, NodeIndex as Place};
+use petgraph::visit::{Dfs, EdgeFiltered, Visitable, Walker};
+use regraph::driver::{Dependency, Driver, EdgeData, GraphHandle, NodeHandle};
+use regraph::settings::Programmatic;
+
+/// Nodes of a capture.
+pub type Nodes = BTreeSet<NodeHandle>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Start,
+    Completion,
+}
+
+/// The nodes of one capture, each as its start and its completion. A later moment has an edge to
+/// each earlier one, of which the weight says whether it is proof.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    programmatic: Programmatic,
+    graph: DiGraph<(NodeHandle, Moment), bool>,
+    /// By node: its start and its completion.
+    moments: BTreeMap<NodeHandle, [Place; 2]>,
+}
+
+impl Paths {
+    /// No nodes, and what programmatic edges are to prove: under `Auto` as under `Lag`, the start
+    /// of the earlier node alone.
+    pub fn new(programmatic: Programmatic) -> Self {
+        Self { programmatic, graph: DiGraph::new(), moments: BTreeMap::new() }
+    }
+
+    /// The nodes of a graph with the edges that they have now.
+    ///
+    /// # Panics
+    ///
+    /// If the driver fails, or the graph has a cycle.
+    pub fn of_graph<D: Driver>(driver: &D, graph: GraphHandle, policy: Programmatic) -> Self {
+        let mut this = Self::new(policy);
+        let (mut nodes, mut dependencies) = (Vec::new(), Vec::new());
+        driver.nodes(graph, &mut nodes).expect("the graph is there");
+        nodes.iter().for_each(|&node| this.enter(node, &[]));
+        for node in nodes {
+            driver.dependencies(node, &mut dependencies).expect("a node of the graph");
+            this.enter(node, &dependencies);
+        }
+        assert!(!is_cyclic_directed(&this.graph), "a captured graph has no cycle");
+        this
+    }
+
+    /// Enters a node, or more dependencies of one.
+    ///
+    /// # Panics
+    ///
+    /// If a dependency has not been entered.
+    pub fn enter(&mut self, node: NodeHandle, dependencies: &[Dependency]) {
+        let graph = &mut self.graph;
+        let [start, completion] = *self.moments.entry(node).or_insert_with(|| {
+            let moments = [Moment::Start, Moment::Completion].map(|it| graph.add_node((node, it)));
+            graph.add_edge(moments[1], moments[0], true);
+            moments
+        });
+        for dependency in dependencies {
+            let earlier = self.moments[&dependency.node];
+            match self.proof(dependency.edge) {
+                Some(Moment::Completion) => _ = self.graph.add_edge(start, earlier[1], true),
+                Some(Moment::Start) => {
+                    self.graph.add_edge(start, earlier[0], true);
+                    // A node's completion includes that of what it was launched beside.
+                    self.graph.add_edge(completion, earlier[1], true);
+                }
+                None => _ = self.graph.add_edge(start, earlier[0], false),
+            }
+        }
+    }
+
+    /// What of the earlier node comes before the later one's start.
+    fn proof(&self, edge: EdgeData) -> Option<Moment> {
+        match (edge, self.programmatic) {
+            (EdgeData::FULL, _) | (EdgeData::PROGRAMMATIC, Programmatic::Trust) => {
+                Some(Moment::Completion)
+            }
+            (EdgeData::PROGRAMMATIC, Programmatic::Auto | Programmatic::Lag) => Some(Moment::Start),
+            _ => None,
+        }
+    }
+
+    /// All nodes, in the order in which they were entered.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeHandle> + '_ {
+        let starts = self.graph.node_weights().filter(|it| it.1 == Moment::Start);
+        starts.map(|it| it.0)
+    }
+
+    /// The nodes of which a path leads to such a moment, by all edges or by those that are proof.
+    fn found(&self, from: Vec<Place>, moment: Moment, proof: bool) -> Nodes {
+        let edges = EdgeFiltered::from_fn(&self.graph, |edge| !proof || *edge.weight());
+        let found = Dfs::from_parts(from, self.graph.visit_map()).iter(&edges);
+        let found = found.map(|place| self.graph[place]).filter(|it| it.1 == moment);
+        found.map(|it| it.0).collect()
+    }
+
+    fn proven(&self, dependencies: &[Dependency], moment: Moment) -> Nodes {
+        let from = dependencies.iter().filter_map(|it| {
+            let which = self.proof(it.edge)?;
+            Some(self.moments[&it.node][usize::from(which == Moment::Completion)])
+        });
+        self.found(from.collect(), moment, true)
+    }
+
+    /// The nodes that are completed before one with these dependencies starts.
+    ///
+    /// # Panics
+    ///
+    /// If a dependency has not been entered.
+    pub fn completed(&self, dependencies: &[Dependency]) -> Nodes {
+        self.proven(dependencies, Moment::Completion)
+    }
+
+    /// The nodes that have started before one with these dependencies starts.
+    ///
+    /// # Panics
+    ///
+    /// If a dependency has not been entered.
+    pub fn started(&self, dependencies: &[Dependency]) -> Nodes {
+        self.proven(dependencies, Moment::Start)
+    }
+
+    /// The nodes that are completed before a node starts.
+    ///
+    /// # Panics
+    ///
+    /// If the node has not been entered.
+    pub fn completed_before(&self, node: NodeHandle) -> Nodes {
+        self.found(vec![self.moments[&node][0]], Moment::Completion, true)
+    }
+
+    /// The nodes behind these dependencies and their own, by edges of any kind.
+    ///
+    /// # Panics
+    ///
+    /// If a dependency has not been entered.
+    pub fn behind(&self, dependencies: &[Dependency]) -> Nodes {
+        let from = dependencies.iter().map(|it| self.moments[&it.node][0]);
+        self.found(from.collect(), Moment::Start, false)
+    }
+
+    /// Whether edges of any kind lead from one node to another.
+    ///
+    /// # Panics
+    ///
+    /// If one of them has not been entered.
+    pub fn leads(&self, earlier: NodeHandle, later: NodeHandle) -> bool {
+        let [earlier, later] = [earlier, later].map(|node| self.moments[&node][0]);
+        earlier != later && has_path_connecting(&self.graph, later, earlier, None)
+    }
+}
