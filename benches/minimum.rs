@@ -175,7 +175,7 @@ fn raise(point: &mut [u32], by: &[u32]) {
     point.iter_mut().zip(by).for_each(|(number, &by)| *number = by.max(*number));
 }
 
-/// Lets the peak begin anew, where the system can.
+/// Sets the peak to the current figure, where the system can.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -9,7 +9,7 @@
 //! is live stays level, so that nothing grows but the number of nodes, up to a million.
 //!
 //! `--count pools|standing CALL HOW_MANY` makes calls of one kind, in a function of their own that a profiler can
-//! find, and prints how many there were: `benches/instructions` counts their instructions.
+//! find, and prints their number: `benches/instructions` counts their instructions.
 
 #[allow(dead_code, reason = "shared with other benches")]
 mod common;
@@ -192,7 +192,7 @@ impl Crowd {
         (left, made.expect(FINE))
     }
 
-    /// Makes calls of one kind, all but the first within [`counted`], and says how many.
+    /// Makes calls of one kind, all but the first within [`counted`], and returns their number.
     fn count(&self, call: &str) -> u64 {
         const WARM: usize = 40;
         const CALLS: usize = 200;

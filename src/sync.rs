@@ -31,7 +31,7 @@ pub use std::thread_local;
 
 pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// How many locks of a rank a thread may hold at once.
+/// The number of locks of a rank that a thread may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// One.
@@ -58,7 +58,7 @@ macro_rules! ranks {
         }
 
         impl Rank {
-            /// All of them, ascending: each with what its locks guard, how many of them a thread holds at once, and
+            /// All ranks, ascending: each with what its locks guard, whether a thread holds several of them at once, and
             /// whether the driver is called meanwhile.
             pub const ALL: &[(Self, &'static str, Held, Driver)] =
                 &[$((Self::$rank, $guards, Held::$held, Driver::$driver),)*];
@@ -191,8 +191,8 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Waits for the lock; `None` where a thread panicked with it held. For what a panic may leave wrong, and is not
-    /// to be gone by any more.
+    /// Waits for the lock; `None` where a thread panicked with it held. For values that a panic may leave wrong, and that
+    /// no call may use from then on.
     ///
     /// # Panics
     /// As [`Mutex::lock`].
@@ -222,7 +222,7 @@ impl<T> Mutex<T> {
         })
     }
 
-    /// What it guards: no other thread has the lock.
+    /// The value that the lock guards: no other thread has the lock.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(sync::PoisonError::into_inner)
@@ -233,7 +233,7 @@ impl<T> Mutex<T> {
         self.inner.get_mut().ok()
     }
 
-    /// What it guarded.
+    /// The value that the lock guarded.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(sync::PoisonError::into_inner)
     }

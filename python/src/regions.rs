@@ -100,19 +100,19 @@ fn named(tags: Option<&Vec<String>>) -> Option<Vec<&str>> {
     tags.map(|tags| tags.iter().map(String::as_str).collect())
 }
 
-/// Gives the memory of regions back, of all with `None`; how many bytes went.
+/// Gives the memory of regions back, of all with `None`; returns the bytes that went.
 #[pyfunction]
 fn sleep(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
     py.detach(|| allocator()?.sleep(named(tags.as_ref()).as_deref()).map_err(raised))
 }
 
-/// The same without a wait.
+/// Gives the memory of regions back as `sleep`, without a wait.
 #[pyfunction]
 fn try_sleep(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
     py.detach(|| allocator()?.try_sleep(named(tags.as_ref()).as_deref()).map_err(raised))
 }
 
-/// Brings it back; how many bytes came.
+/// Brings the memory of regions back; returns the bytes that came.
 #[pyfunction]
 fn wake(py: Python<'_>, tags: Option<Vec<String>>) -> PyResult<u64> {
     py.detach(|| allocator()?.wake(named(tags.as_ref()).as_deref()).map_err(raised))
@@ -191,7 +191,7 @@ fn region_host_bytes(py: Python<'_>) -> PyResult<u64> {
     py.detach(|| Ok(allocator()?.region_host_bytes()))
 }
 
-/// Gives what of it keeps nothing back; how many bytes that was.
+/// Gives page-locked memory that keeps nothing back; returns its bytes.
 #[pyfunction]
 fn free_region_host(py: Python<'_>) -> PyResult<u64> {
     py.detach(|| allocator()?.free_region_host().map_err(raised))

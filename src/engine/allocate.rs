@@ -62,7 +62,7 @@ impl<D: Driver> Locked<'_, D> {
         self.allocate_in(capture, request)
     }
 
-    /// The same, in a pool that depends on the capture that the stream is in; `Some(None)` where that is none
+    /// Allocates in a pool that depends on the capture that the stream is in; `Some(None)` where the capture is none
     /// of these.
     fn allocate_by_capture(
         &mut self,
@@ -194,7 +194,7 @@ impl<D: Driver> Locked<'_, D> {
         }
     }
 
-    /// The same, where nothing is free that will do.
+    /// Finds a place where no free range will do: memory that waits for work, or new memory.
     #[inline(never)]
     fn find_more(
         &mut self,

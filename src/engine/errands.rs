@@ -89,7 +89,8 @@ impl<D: Driver> Engine<D> {
         self.run(Errands::LAST, change)
     }
 
-    /// The same, and makes the call again as long as it returns `None`.
+    /// Runs a call with the engine's lock held, does what it has left with the lock released, and makes the call again
+    /// as long as it returns `None`.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub(super) fn repeat<R>(

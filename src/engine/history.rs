@@ -325,7 +325,7 @@ struct Keeps {
     skipped: u16,
 }
 
-/// How many events are in a full chunk.
+/// The number of events in a full chunk.
 const CHUNK: usize = 256;
 
 /// Events one after the other, with tables of what they are of.
@@ -359,9 +359,9 @@ pub(super) struct Ring {
     full: VecDeque<Arc<Chunk>>,
     /// What comes after those.
     open: Chunk,
-    /// How many events of the oldest chunk are kept no more.
+    /// The number of events of the oldest chunk that are no longer kept.
     dropped: usize,
-    /// How many are kept.
+    /// The number of events that are kept.
     count: usize,
     /// The rows of the open chunk's streams and pools.
     by_origin: Map<(StreamHandle, PoolId), u32>,
@@ -376,7 +376,7 @@ pub(super) struct Ring {
 pub(super) struct Past {
     /// The oldest first.
     chunks: Vec<Arc<Chunk>>,
-    /// How many events of the first are not to be told.
+    /// The number of events of the first chunk that a snapshot leaves out.
     dropped: usize,
     /// Whether events may have been dropped to make room.
     full: bool,

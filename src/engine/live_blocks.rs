@@ -252,7 +252,7 @@ impl Blocks {
         }
     }
 
-    /// How many live blocks a pool has, leased ones included.
+    /// The number of live blocks of a pool, leased ones included.
     pub(super) fn count_of(&self, pool: PoolId) -> usize {
         let of_pool = self.by_pool.get(pool.row());
         of_pool.map_or(0, |it| it.recent.len() + it.by_address.len())

@@ -82,7 +82,7 @@ pub(super) trait Counts: Default {
     /// Lets the peak statistics see, and change, what is counted and allowed.
     fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R;
 
-    /// Makes its allowance what it counts.
+    /// Sets the allowance of the counter to what it counts.
     fn settle(&mut self, peaks: &mut Peaks, row: usize);
 
     /// Counts nothing any more.

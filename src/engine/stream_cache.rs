@@ -659,7 +659,7 @@ impl StreamCaches {
         }
     }
 
-    /// Grants and peaks.
+    /// The peaks of the figures.
     pub(super) fn peaks(&self) -> MutexGuard<'_, Peaks> {
         self.peaks.lock()
     }
@@ -670,7 +670,7 @@ impl StreamCaches {
         self.lock(number(stream))
     }
 
-    /// The same, unless the stream was last seen in a capture: there it has no block for it.
+    /// The cache of a stream, unless the stream was last seen in a capture: the cache has no block for it then.
     #[inline]
     pub(super) fn outside(&self, stream: StreamHandle) -> Option<MutexGuard<'_, StreamCache>> {
         let number = number(stream);
@@ -678,7 +678,7 @@ impl StreamCaches {
         (!captures).then(|| self.lock(number))
     }
 
-    /// The same, unless another thread holds it.
+    /// The cache of a stream outside captures, unless another thread holds its lock.
     #[inline]
     pub(super) fn outside_at_once(
         &self,

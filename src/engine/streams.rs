@@ -82,7 +82,7 @@ struct Timeline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Used,
-    /// It is gone, and what it did may not have completed.
+    /// The host has destroyed the stream, and its work may not have completed.
     Retired,
     /// The row is another stream's to have.
     Vacant,
@@ -123,7 +123,7 @@ pub(super) struct Timelines {
     by_stream: Map<StreamHandle, TimelineId>,
     recent: Recent<TimelineId, 32>,
     vacant: Vec<TimelineId>,
-    /// How many are [`Life::Retired`].
+    /// The number of streams that are [`Life::Retired`].
     retired: usize,
     /// Timelines with fences, or that owe one; in the order in which they are looked at next.
     busy: VecDeque<TimelineId>,

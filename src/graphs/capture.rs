@@ -126,7 +126,7 @@ impl<D: HostApi> Capture<D> {
         Ok(Memory::new(block, pool))
     }
 
-    /// The same on memory of its own that is never shared or moved while the graph lives, and that is
+    /// Allocates as [`Capture::allocate`], on memory of its own that is never shared or moved while the graph lives, and that is
     /// there at once ([`Engine::allocate_fixed`]).
     ///
     /// # Errors
@@ -276,7 +276,7 @@ impl<D: HostApi> Capture<D> {
     }
 }
 
-/// The same refusal with the names of kernels; the graph must still be there.
+/// A refusal with the names of kernels added; the graph must still exist.
 fn named<D: HostApi>(error: Error, driver: &D) -> Error {
     match error {
         Error::Refused(violation) => Error::Refused(Box::new(violation.name_kernels(driver))),

@@ -117,7 +117,7 @@ impl<D: HostApi> Pool<D> {
         Ok(Memory::new(block, self.0.clone()))
     }
 
-    /// The same; where memory is short `last_resort` is called, without a lock of the library held, and the
+    /// Allocates as [`Pool::allocate`]; where memory is short `last_resort` is called, without a lock of the library held, and the
     /// request is made again if it says that it gave something back. See [`Engine::allocate_or_release`].
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl HostMemory {
         Ok(taken)
     }
 
-    /// Locks one slab of what is missing.
+    /// Locks one slab of the pages that are missing.
     fn allocate<D: Transfer>(&mut self, driver: &D, missing: u64) -> Result<(), Short> {
         let held = self.held().saturating_add(missing);
         if let Some(host) = driver.host_memory().filter(|&host| held > host) {

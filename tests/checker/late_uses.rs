@@ -205,7 +205,7 @@ fn the_end_of_a_block_is_no_use_of_the_next() {
 }
 
 #[test]
-fn addresses_from_elsewhere_are_nobodys() {
+fn addresses_from_elsewhere_have_no_block() {
     let b = finding();
     let [s, other] = b.streams();
     let outside = b.allocate(other);

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use arbtest::arbitrary::{Result, Unstructured};
 
 /// Gives `property` so many cases of `bytes` random bytes, from few ones on. The variable `REGRAPH_CASES` of the
-/// environment says how many times as many. A case that fails tells its seed, which [`case`] repeats.
+/// environment multiplies that number. A case that fails tells its seed, which [`case`] repeats.
 pub fn cases(
     count: u64,
     bytes: RangeInclusive<u64>,

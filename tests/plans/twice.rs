@@ -387,7 +387,7 @@ fn owned(support: MemorySupport, n: u64, kind: ErrorKind) -> bool {
         }
         drop((output, graph));
     }
-    // Nothing captures any more: what it was for begins anew.
+    // No capture is under way any more, so the engine records nothing.
     assert!(!engine.is_recording(), "call {n}");
     driver.complete_all();
     drop(pool);

@@ -29,7 +29,7 @@ fn what_was_freed_before_a_capture_is_none_of_its_graph_s() {
 }
 
 #[test]
-fn nor_of_one_that_nobody_announced() {
+fn nor_of_one_that_was_not_announced() {
     let b = bench(Config::default());
     let [s, t] = b.streams();
     let block = b.allocate(s);

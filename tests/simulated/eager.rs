@@ -273,7 +273,7 @@ fn counts(change: impl FnOnce(&mut Counts)) -> Counts {
 }
 
 #[test]
-fn nobody_waits_for_work_for_the_sake_of_a_capture() {
+fn no_thread_waits_for_work_for_the_sake_of_a_capture() {
     let b = tight(16, Settings::default());
     let [c, s] = b.streams();
     b.use_once(12, s);

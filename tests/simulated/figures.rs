@@ -70,7 +70,7 @@ impl Model {
 }
 
 /// Pools come and go, blocks of few sizes on several streams too, outside captures and in them, and peaks and sums
-/// begin anew; now and then everything is asked for, and in between nothing is.
+/// are reset; now and then the test asks for all figures, and in between for none.
 #[test]
 fn many_pools_are_added_up_as_if_each_block_were() {
     for seed in 0..12 {

@@ -217,7 +217,7 @@ fn what_fitted_fits_under_every_limit() {
 }
 
 #[test]
-fn memory_held_ahead_goes_to_whoever_needs_it() {
+fn memory_held_ahead_goes_to_the_pool_that_needs_it() {
     let b = bench_on(SimConfig { total_bytes: 100 * MIB, ..SimConfig::default() }, config(STEP));
     let [s, t] = b.streams();
     let capture = b.begin(s);

@@ -70,7 +70,7 @@ fn what_an_abandoned_capture_gave_back_serves_those_that_begin_later() {
 }
 
 #[test]
-fn a_block_that_nobody_used_serves_the_capture_beside() {
+fn a_block_that_no_stream_used_serves_the_capture_beside() {
     let b = bench(Config::default());
     let [s, t] = b.streams();
     let (one, other) = (b.begin(s), b.begin(t));

@@ -644,7 +644,7 @@ fn a_capture_with_a_body_that_is_dropped_leaves_no_route() {
 }
 
 #[test]
-fn captures_that_nobody_claims_keep_off_eager_memory() {
+fn captures_that_no_route_takes_keep_off_eager_memory() {
     let h = host();
     let s = h.stream();
     let eager = h.allocate(s);
@@ -916,7 +916,7 @@ fn an_observer_does_not_hear_of_what_succeeds() {
 }
 
 #[test]
-fn captures_that_nobody_claims_share_no_memory() {
+fn captures_that_no_route_takes_share_no_memory() {
     let h = host();
     let (s, t) = (h.stream(), h.stream());
     h.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();

@@ -238,7 +238,7 @@ pub enum Violation {
         /// What is wrong with it.
         flaw: Flaw,
     },
-    /// Of the blocks that live in a pool of the capture not all are known by which it is judged.
+    /// The record of the capture lacks live blocks of a pool that the capture uses.
     #[error(
         "entry {entry} of the journal: a pool of the capture holds {held} bytes in live blocks, and blocks of \
          {listed} bytes are known there"

@@ -32,7 +32,7 @@ pub(super) const BY_NAME: [(&str, Of); 9] = [
 impl<D: Transfer> Plugin<D> {
     /// A device's figures, nested as `torch.cuda.memory_stats_as_nested_dict` has them. Beside them stand memory
     /// that suspended pools have given back, of each region, by its tag, what it holds, has given back and keeps
-    /// on the host, and how many captures ended without a verdict of the checker.
+    /// on the host, and the number of captures that ended without a verdict of the checker.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.
@@ -123,7 +123,7 @@ impl<D: Transfer> Plugin<D> {
         Ok(self.engine(device)?.reset_accumulated()?)
     }
 
-    /// Resets a part of what is kept of pools that are gone, and of what is oversize.
+    /// Resets a part of the figures of destroyed pools, and of the counts of oversize blocks.
     fn reset(
         &self,
         device: u32,
@@ -223,7 +223,7 @@ impl<D: Transfer> Plugin<D> {
 }
 
 impl<D: Transfer> Device<D> {
-    /// Of blocks and of pieces of memory that are never split: how many.
+    /// The numbers of blocks and of pieces of memory that are never split.
     pub(super) fn oversize(&self) -> [Figure; 2] {
         let mut pieces = Figure::default();
         self.watch.oversize(self.number, |oversize| pieces = oversize.figure());

@@ -26,7 +26,7 @@ pub struct LiveBlock {
     pub key: PoolKey,
 }
 
-/// How many numbers [`Plugin::figures`] fills: four for each of nine figures of three kinds of memory and of
+/// The number of values that [`Plugin::figures`] fills: four for each of nine figures of three kinds of memory and of
 /// two more figures, and six.
 pub const FIGURES: usize = 4 * 9 * 3 + 4 * 2 + 6;
 

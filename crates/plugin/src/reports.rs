@@ -48,7 +48,7 @@ pub struct CaptureSummary {
 #[derive(Debug)]
 pub(super) struct Reports {
     latest: Mutex<VecDeque<(CaptureId, Arc<Mutex<Ended>>)>>,
-    /// How many of all were not judged.
+    /// The number of captures that the checker did not judge.
     unjudged: AtomicU64,
 }
 
@@ -100,7 +100,7 @@ impl Reports {
         all.push_back((summary.capture, Arc::new(Mutex::new(Rank::Report, ended))));
     }
 
-    /// How many captures have ended whose graph the checker has not judged.
+    /// The number of captures that have ended and whose graph the checker has not judged.
     pub(super) fn unjudged(&self) -> u64 {
         self.unjudged.load(Ordering::Relaxed)
     }

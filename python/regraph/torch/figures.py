@@ -71,7 +71,7 @@ def install(patches: Patches) -> None:
 
 def memory_stats_as_nested_dict(device: "Device" = None) -> dict[str, Any]:
     """`torch.cuda.memory_stats_as_nested_dict`, with a device's regions under "regions" if there are any:
-    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`. "unjudged_captures" is how many captures ended
+    by each one's tag `awake_bytes`, `asleep_bytes` and `host_bytes`. "unjudged_captures" is the number of captures that ended
     whose graphs the checker has not examined.
     """
     figures: dict[str, Any] = torch.cuda.memory_stats_as_nested_dict(device)

@@ -31,7 +31,7 @@ fn engines_are_found_by_device_stream_and_pointer() {
 }
 
 #[test]
-fn addresses_of_pools_that_are_gone_are_nobodys() {
+fn addresses_of_destroyed_pools_belong_to_no_device() {
     let two = two(&Config::default());
     let side = &two.sides[1];
     let stream = side.stream();

@@ -8,7 +8,7 @@ use super::{Bench, Device, KIB, MIB};
 
 twins! {
     a_thousand_launches_in_random_order_keep_their_tags
-    launches_that_nobody_orders_show
+    launches_without_an_order_show
     threads_launch_the_graphs_of_a_pool
     a_stream_s_handle_may_be_given_again
 }
@@ -43,7 +43,7 @@ fn a_thousand_launches_in_random_order_keep_their_tags<P: Device>(driver: &Arc<P
 }
 
 /// Shows that the test above tests something: the same by hand, without the order.
-fn launches_that_nobody_orders_show<P: Device>(driver: &Arc<P>) {
+fn launches_without_an_order_show<P: Device>(driver: &Arc<P>) {
     let wrong = (0..40).any(|seed| {
         driver.schedule(seed);
         let bench = Bench::new(driver);

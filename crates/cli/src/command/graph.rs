@@ -38,7 +38,7 @@ pub struct Arguments {
     /// The first node, in launch order from 0.
     #[arg(long, default_value_t = 0, value_name = "NODE")]
     from: u32,
-    /// How many nodes at most.
+    /// The greatest number of nodes to draw.
     #[arg(long, default_value_t = 300, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
     /// Which streams may take a free block: cross-stream, own-stream or deferred.

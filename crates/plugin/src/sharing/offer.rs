@@ -121,7 +121,7 @@ impl Offered {
 struct Peer {
     stream: UnixStream,
     since: Instant,
-    /// How many exports it asks for that have not been sent; none before it has said so.
+    /// The number of exports that the receiver asks for and that were not sent; none before it has sent its request.
     left: Option<usize>,
     /// What it has sent of its next message.
     message: Vec<u8>,
@@ -177,7 +177,8 @@ impl Peer {
         }
     }
 
-    /// The same, where a receiver that goes away or asks for nonsense is done with.
+    /// Takes a step of the exchange; false where the exchange is over: it is done, the receiver has gone away, or its
+    /// request is not valid.
     fn goes_on(&mut self, offered: &Offered) -> bool {
         self.step(offered).unwrap_or_else(|error| {
             matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)

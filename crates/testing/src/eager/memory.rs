@@ -86,7 +86,7 @@ impl World {
             large,
             borrowed: pool != asked,
             tag: number as u64 + 1,
-            writer: Writer::Nobody,
+            writer: Writer::NotWritten,
         });
         self.judge_mapped(number);
         Ok(())

@@ -95,7 +95,7 @@ impl World {
             if block.pool != pool {
                 continue;
             }
-            block.writer = Writer::Nobody;
+            block.writer = Writer::NotWritten;
             if self.device == super::figures::Device::Exact && !self.faulted {
                 let found = self.driver.read_tags(block.address, 512);
                 assert!(found.is_err(), "memory of a suspended pool is mapped");

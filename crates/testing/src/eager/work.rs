@@ -18,11 +18,11 @@ impl World {
             let range = Tagged { address: block.address, bytes: block.bytes, tag: block.tag };
             let own = block.users[0] == row;
             match (block.writer, capture) {
-                (Writer::Nobody, None) if own && block.home.is_none() => {
+                (Writer::NotWritten, None) if own && block.home.is_none() => {
                     block.writer = Writer::Eager(self.order.count(row) + 1);
                     outputs.push(range);
                 }
-                (Writer::Nobody, Some(capture)) if own && block.home == Some(capture) => {
+                (Writer::NotWritten, Some(capture)) if own && block.home == Some(capture) => {
                     block.writer = Writer::Node(capture);
                     outputs.push(range);
                 }

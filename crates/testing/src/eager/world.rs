@@ -44,7 +44,7 @@ pub(super) struct Stream {
 /// What wrote a block's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
-    Nobody,
+    NotWritten,
     /// An operation of the block's own stream.
     Eager(usize),
     /// A node of a capture.

@@ -180,9 +180,9 @@ fn at(number: NodeIndex) -> Place {
 
 /// A block that is being read.
 struct Open {
-    /// By stream: how many nodes there were at the last use, and the terminals then.
+    /// By stream: the number of nodes at the last use, and the terminals then.
     streams: BTreeMap<StreamIndex, Option<(usize, Vec<NodeIndex>)>>,
-    /// How many nodes there were at the allocation.
+    /// The number of nodes at the allocation.
     since: usize,
     touched: Vec<NodeIndex>,
 }
@@ -191,7 +191,7 @@ struct Reader<'a> {
     operations: &'a [Operation],
     members: Members,
     terminals: BTreeMap<StreamIndex, Vec<NodeIndex>>,
-    /// By stream: what was launched on it.
+    /// The nodes that were launched, by stream.
     launched: BTreeMap<StreamIndex, Vec<NodeIndex>>,
     open: HashMap<BlockIndex, (usize, Open)>,
     dag: Dag,

@@ -81,7 +81,7 @@ impl Dag {
 /// The graph twice: a path changes over by an edge behind which the nodes before it are completed.
 struct Paths {
     graph: DiGraph<(), ()>,
-    /// How many nodes the captured graph has.
+    /// The number of nodes of the captured graph.
     count: usize,
 }
 

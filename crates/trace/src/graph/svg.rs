@@ -49,7 +49,7 @@ struct Picture<'a> {
     dag: &'a Dag,
     shown: Range<u32>,
     rows: HashMap<u32, usize>,
-    /// By stream: where its column begins, and how many lanes it has.
+    /// The column of each stream: where it begins, and its number of lanes.
     columns: BTreeMap<Option<StreamIndex>, (f64, usize)>,
     bars: HashMap<BlockIndex, Bar>,
     width: f64,
@@ -308,7 +308,7 @@ fn path_text(path: &[u32]) -> String {
     all.join(" \u{2192} ")
 }
 
-/// The first of some nodes, and how many more there are.
+/// The first of some nodes, and the number of the others.
 fn numbers(nodes: &[u32]) -> String {
     const MOST: usize = 12;
     let all: Vec<_> = nodes.iter().take(MOST).map(u32::to_string).collect();
