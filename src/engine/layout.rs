@@ -19,12 +19,14 @@ use super::reclaim::Amount;
 use super::state::Locked;
 use super::{Engine, Error};
 use crate::capture::StreamIndex;
+use crate::check::{self, FinishedGraph, Violation};
 use crate::driver::{CaptureId, Driver, MemorySupport};
 use crate::heap::{CaptureSlot, Freed, LaidSpot, Placed, Requester};
-use crate::layout::{Layout, Place};
+use crate::journal::Journal;
+use crate::layout::{Layout, Outline, Place};
 use crate::lifetimes::Lifetimes;
 use crate::minimum::Minimum;
-use crate::policy::Reuse;
+use crate::policy::{Programmatic, Reuse};
 
 /// How far a capture lies by its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -442,10 +444,13 @@ impl<D: Driver> Engine<D> {
     /// capture of the same work ([`Engine::follow_layout`]), when this one has been abandoned. Needs
     /// no memory of the device, and does not change the capture.
     ///
-    /// May take some seconds where there are many blocks; the engine is not locked meanwhile.
+    /// May take some seconds where there are many blocks; the engine is not locked meanwhile. With
+    /// [`Config::check`](super::Config::check) nothing is searched for where the capture's edges contradict the order of
+    /// its blocks that a layout would be made from, as where a stream was set back behind the allocation of a block that it
+    /// uses: the capture would be refused at its end.
     ///
     /// # Errors
-    /// [`Error::NoJournal`], [`Error::UnknownCapture`].
+    /// [`Error::NoJournal`], [`Error::UnknownCapture`]; [`Error::Refused`] in that case. The capture stays under way.
     pub fn layout_of(&self, capture: CaptureId) -> Result<Layout, Error> {
         const CALL: &str = "layout_of";
         let unread = {
@@ -455,11 +460,32 @@ impl<D: Driver> Engine<D> {
             state.outline_of(slot).ok_or(Error::NoJournal { call: CALL, capture })?
         };
         let outline = unread.read(&self.config.settings);
+        self.compare(&outline, unread.journal())?;
         let unit = match self.driver.memory_support() {
             MemorySupport::Mapped { granularity } => Some(granularity),
             MemorySupport::Allocated => None,
         };
         Ok(outline.layout(unit, self.config.settings.plan_search))
+    }
+
+    /// Refuses a capture if blocks of it that lay over one another are unordered by its edges, and a layout may put them
+    /// over one another again. Where programmatic edges alone are the reason, a layout keeps the blocks apart, and a
+    /// second capture is accepted.
+    fn compare(&self, outline: &Outline, journal: &Journal) -> Result<(), Error> {
+        if !self.config.settings.check {
+            return Ok(());
+        }
+        // Nothing is asked about its nodes, without the lock: the host may be ending the capture.
+        let graph = FinishedGraph::remembered(journal);
+        let judged = check::judge(journal, Programmatic::Trust, &graph, self.config.foreign_nodes);
+        match judged {
+            Err(violation @ Violation::NotOrdered { earlier, later, .. })
+                if outline.passes_on(earlier.block, later.block) =>
+            {
+                Err(Error::Refused(Box::new(violation)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement

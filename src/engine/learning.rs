@@ -131,6 +131,10 @@ pub(super) struct Unread {
 }
 
 impl Unread {
+    pub(super) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     pub(super) fn read(&self, settings: &Settings) -> Outline {
         let Self { journal, addresses } = self;
         Outline::read(journal, settings.programmatic, settings.reuse, |address| {

@@ -31,7 +31,8 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// Those of [`Capture::begin`], `body` and [`Capture::finish`];
-    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none. After any
+    /// [`Error::NoJournal`](crate::Error::NoJournal) where captures keep none; [`Error::Refused`] behind the first
+    /// capture already, where a layout for the second one could only repeat what is wrong. After any
     /// of them the stream does not capture any more.
     pub fn capture_twice<R, E: From<Error>>(
         &self,

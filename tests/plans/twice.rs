@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::common::{bench_on, Bench, MIB};
-use regraph::driver::{AsStream, CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
+use regraph::driver::{
+    AsStream, CaptureMode, Driver, ErrorKind, HostApi, MemorySupport, StreamHandle,
+};
 use regraph::engine::{BlockId, CaptureReport, Config, Engine, Error, Followed, PoolConfig, Why};
 use regraph::graphs::{self, Pool};
 use regraph::settings::{Programmatic, Reuse};
@@ -353,6 +355,63 @@ fn a_capture_without_a_journal_has_no_layout() {
     assert!(matches!(bench.engine.layout_of(capture), Err(Error::UnknownCapture { .. })));
     let layout = Layout::default();
     assert!(bench.engine.follow_layout(capture, layout).is_err());
+}
+
+/// A stream that goes back behind a block's allocation uses it beside the block that lay there before. The record says
+/// of both blocks that one may follow the other, so every layout may put them together again: none is searched for.
+#[test]
+fn a_capture_that_contradicts_its_order_has_no_layout() {
+    for support in SUPPORTS {
+        for checked in [true, false] {
+            let config = Config::default().check(checked).programmatic(Programmatic::Deny);
+            let bench = bench_on(device(support), config);
+            bench.engine.keep_journals(true).unwrap();
+            let [s] = bench.streams();
+            let capture = bench.begin(s);
+            bench.launch(s);
+            let before = bench.driver.terminals(s).unwrap();
+            let first = bench.allocate(s);
+            bench.launch(s);
+            bench.engine.free(first.id).unwrap();
+            let second = bench.allocate(s);
+            assert_eq!(second.address, first.address);
+            let layout = bench.engine.layout_of(capture).unwrap();
+            assert_eq!(layout.bytes(), first.bytes, "nothing is wrong yet");
+            bench.driver.set_terminals(s, &before).unwrap();
+            bench.launch(s);
+            let layout = bench.engine.layout_of(capture);
+            match layout {
+                Err(Error::Refused(_)) => assert!(checked),
+                layout => assert!(!checked && layout.is_ok(), "{layout:?}"),
+            }
+            bench.engine.abandon_capture(capture).unwrap();
+        }
+    }
+}
+
+#[test]
+fn work_that_is_refused_is_not_captured_for_the_second_time() {
+    let driver = Arc::new(SimDriver::new(SimConfig::default()));
+    let engine = Arc::new(Engine::new(driver.clone(), Config::default()));
+    let pool = Pool::new(&engine, PoolConfig::default());
+    let s = driver.create_stream().unwrap();
+    let mut calls = 0;
+    let captured = pool.capture_twice(s, CaptureMode::Relaxed, |capture| {
+        calls += 1;
+        let launch = || driver.launch(s, Work::default(), false);
+        launch()?;
+        let before = driver.terminals(s)?;
+        let first = capture.allocate(3 * MIB, s)?;
+        launch()?;
+        drop(first);
+        let second = capture.allocate(3 * MIB, s)?;
+        driver.set_terminals(s, &before)?;
+        launch()?;
+        Ok::<_, graphs::Error>(second)
+    });
+    assert!(matches!(captured, Err(graphs::Error::Refused(_))));
+    assert_eq!(calls, 1);
+    assert!(!driver.is_capturing(s).unwrap());
 }
 
 /// A capture by the owning interface, with the n-th call to the driver failing; false once it makes

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::order::Order;
 use super::Layout;
 use crate::lifetimes::Lifetimes;
 use regraph_record::journal::{BlockNumber, Entry, Journal};
@@ -52,6 +53,15 @@ impl Outline {
     /// What each block takes, in bytes, in the order of allocation.
     pub fn bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.lifetimes.blocks().iter().map(|block| block.bytes)
+    }
+
+    /// Whether a layout for them may put one block over an earlier one; not so where either is none of them.
+    pub fn passes_on(&self, earlier: BlockNumber, later: BlockNumber) -> bool {
+        let blocks = self.lifetimes.blocks();
+        let row = |number| blocks.iter().position(|lifetime| lifetime.block == number);
+        let Some((earlier, later)) = row(earlier).zip(row(later)) else { return false };
+        let order = Order::new(&self.lifetimes, &self.frees, self.reuse);
+        earlier < later && order.precedes(earlier, later)
     }
 
     /// A layout for them, searched for `times` as long as by [`Layout::new`] where the least is not found at once; with
