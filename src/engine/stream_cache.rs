@@ -708,7 +708,7 @@ impl StreamCaches {
         ((number as usize) < CACHES).then(|| self.lock(number))
     }
 
-    /// The same, unless another thread holds it.
+    /// A stream cache by its number, unless another thread holds its lock.
     #[inline]
     pub(super) fn get_at_once(&self, number: u32) -> Option<MutexGuard<'_, StreamCache>> {
         // One that a thread panicked in is left to calls that tell of it.
