@@ -97,18 +97,21 @@ impl Paths {
 
     /// The nodes of which a path leads to such a moment, by all edges or by those that are proof.
     fn found(&self, from: Vec<Place>, moment: Moment, proof: bool) -> Nodes {
-        let edges = EdgeFiltered::from_fn(&self.graph, |edge| !proof || *edge.weight());
-        let found = Dfs::from_parts(from, self.graph.visit_map()).iter(&edges);
-        let found = found.map(|place| self.graph[place]).filter(|it| it.1 == moment);
-        found.map(|it| it.0).collect()
+        let found = self.search(from, proof).into_iter().map(|place| self.graph[place]);
+        found.filter(|it| it.1 == moment).map(|it| it.0).collect()
     }
 
-    fn proven(&self, dependencies: &[Dependency], moment: Moment) -> Nodes {
+    fn search(&self, from: Vec<Place>, proof: bool) -> Vec<Place> {
+        let edges = EdgeFiltered::from_fn(&self.graph, |edge| !proof || *edge.weight());
+        Dfs::from_parts(from, self.graph.visit_map()).iter(&edges).collect()
+    }
+
+    fn places(&self, dependencies: &[Dependency]) -> Vec<Place> {
         let from = dependencies.iter().filter_map(|it| {
             let which = self.proof(it.edge)?;
             Some(self.moments[&it.node][usize::from(which == Moment::Completion)])
         });
-        self.found(from.collect(), moment, true)
+        from.collect()
     }
 
     /// The nodes that are completed before one with these dependencies starts.
@@ -117,16 +120,21 @@ impl Paths {
     ///
     /// If a dependency has not been entered.
     pub fn completed(&self, dependencies: &[Dependency]) -> Nodes {
-        self.proven(dependencies, Moment::Completion)
+        self.found(self.places(dependencies), Moment::Completion, true)
     }
 
-    /// The nodes that have started before one with these dependencies starts.
+    /// The nodes that have started before one with these dependencies starts, and those of them
+    /// that are completed before.
     ///
     /// # Panics
     ///
     /// If a dependency has not been entered.
-    pub fn started(&self, dependencies: &[Dependency]) -> Nodes {
-        self.proven(dependencies, Moment::Start)
+    pub fn before(&self, dependencies: &[Dependency]) -> (Nodes, Nodes) {
+        let found = self.search(self.places(dependencies), true);
+        let found = found.into_iter().map(|place| self.graph[place]);
+        let (started, completed): (Vec<_>, Vec<_>) = found.partition(|it| it.1 == Moment::Start);
+        let nodes = |found: Vec<(NodeHandle, Moment)>| found.into_iter().map(|it| it.0).collect();
+        (nodes(started), nodes(completed))
     }
 
     /// The nodes that are completed before a node starts.
