@@ -126,7 +126,11 @@ impl Words {
     fn add_chunk(&mut self, words: usize) {
         let usual = (self.len - words).clamp(LEAST, MOST);
         let next = Vec::with_capacity(words.max(usual));
-        self.chunks.push(std::mem::replace(&mut self.open, next));
+        let full = std::mem::replace(&mut self.open, next);
+        // Before the first there is none: a short record takes one piece of memory, not two.
+        if full.capacity() > 0 {
+            self.chunks.push(full);
+        }
     }
 
     #[inline(always)]
