@@ -22,7 +22,7 @@ use super::streams::{Position, StreamStatus};
 use super::{one_stream, Engine, Error};
 use crate::capture::{Markers, Moment, NodeIndex};
 use crate::driver::{AsStream, CaptureId, Driver, ErrorKind, StreamHandle};
-use crate::heap::{Ended, Freed, Heap};
+use crate::heap::{CaptureSlot, Ended, Freed, Heap};
 use crate::journal::Entry;
 use crate::policy::Reuse;
 
@@ -351,6 +351,7 @@ impl<D: Driver> Locked<'_, D> {
             let mut outside = ending.outside;
             let mut positions = SmallVec::new();
             let mut graphs = graphs;
+            let mut users: SmallVec<[CaptureSlot; 2]> = SmallVec::new();
             outside.retain(|&mut stream| {
                 match self.state.timelines.ask(self.driver, stream) {
                     // Recorded now where that is possible: the stream need not outlive the block.
@@ -363,17 +364,13 @@ impl<D: Driver> Locked<'_, D> {
                     // Another capture's graph may use the block.
                     StreamStatus::Inside(capture) => {
                         graphs = true;
-                        if let Some(slot) = self.state.captures.slot(capture) {
-                            self.join_pool(slot, pool);
-                        }
+                        users.extend(self.state.captures.slot(capture));
                         true
                     }
                     // Any capture may be the one.
                     StreamStatus::Unclear => {
                         graphs = true;
-                        for slot in self.state.captures.slots() {
-                            self.join_pool(slot, pool);
-                        }
+                        users.extend(self.state.captures.slots());
                         true
                     }
                     StreamStatus::Barred => true,
@@ -383,6 +380,10 @@ impl<D: Driver> Locked<'_, D> {
             let held =
                 Held { heap, range, block: number, asked, graphs, outside, positions, reason };
             self.state.capture(home.slot).held.push(held);
+            // Now that the block is among those held: the captures' records are to name it.
+            for slot in users {
+                self.join_pool(slot, pool);
+            }
             return;
         }
         // A block that nothing can have used leaves its place as it found it.

@@ -4,6 +4,7 @@ use crate::common::{bench, MIB};
 use regraph::driver::{CaptureMode, Dependency, Driver, EdgeData, ErrorKind, HostApi};
 use regraph::engine::{Config, Error, PoolConfig, Refusal, WaitReason};
 use regraph::settings::{Programmatic, Reuse};
+use regraph_record::journal::Entry;
 use regraph_sim::{Call, SimConfig};
 use regraph_tagged::Program;
 
@@ -475,4 +476,27 @@ fn a_stream_that_was_set_to_follow_another_may_use_its_blocks() {
         b.launch(s);
         b.finish(s, capture);
     }
+}
+
+#[test]
+fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
+    let b = bench(Config::default());
+    let [s, t] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let capture = b.begin(s);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let beside = b.engine.begin_capture(other, t).unwrap();
+    let block = b.allocate(s);
+    b.launch(s);
+    b.engine.record_stream(block.id, t).unwrap();
+    b.launch(t);
+    // The block is in use in the capture beside, which comes to use the block's pool by that.
+    b.engine.free(block.id).unwrap();
+    let journal = b.engine.journal(beside).unwrap().unwrap();
+    let told = |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
+    assert!(journal.iter().any(told), "the capture's record names what it must keep off");
+    assert_ne!(b.engine.allocate(b.pool, MIB, t).unwrap().address, block.address);
+    b.launch(t);
+    b.finish(t, beside);
+    b.finish(s, capture);
 }
