@@ -202,7 +202,9 @@ impl<D: Driver> Locked<'_, D> {
             self.with_listed(block, |locked| {
                 locked.poll_deferred(usize::MAX);
             });
-            if !self.state.timelines.is_reached(mark) {
+            // What waited in the pool may have brought another capture into it.
+            let concurrent = self.state.captures.get(slot).concurrent;
+            if concurrent || !self.state.timelines.is_reached(mark) {
                 return;
             }
         }

@@ -295,3 +295,31 @@ fn every_call_may_fail_while_an_input_is_taken() {
         }
     }
 }
+
+/// The question whether its work has completed may find that another capture uses the pool.
+#[test]
+fn a_capture_that_the_free_itself_finds_in_the_pool_is_one_beside() {
+    let b = bench(checked());
+    let [s, t, u] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let (block, waiting) = (b.allocate(s), b.allocate(t));
+    b.launch(s);
+    b.launch(t);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    b.launch(t);
+    b.engine.free(waiting.id).unwrap();
+    b.driver.begin_capture(u, CaptureMode::Relaxed).unwrap();
+    let beside = b.engine.begin_capture(other, u).unwrap();
+    b.launch(u);
+    b.engine.expect_capture(s).unwrap();
+    let capture = b.begin(s);
+    // The stream that the pool's memory waits for goes from a capture unknown here into the other one.
+    b.driver.end_capture(t).unwrap();
+    b.driver.wait(t, u).unwrap();
+    b.launch(t);
+    b.driver.complete_all();
+    assert!(!is_reused(&b, s, &block));
+    b.finish(s, capture);
+    b.driver.wait(u, t).unwrap();
+    b.finish(u, beside);
+}
