@@ -339,15 +339,6 @@ impl<D: Driver> Locked<'_, D> {
         let CaptureState { id, pools, held, lost, left, rows, .. } = &mut *over;
         let (id, lost) = (*id, lost.take());
         accepted &= lost.is_none();
-        for block in left.drain(..) {
-            let Some(mut block) = self.state.blocks.remove(block) else { continue };
-            self.state.discount(&block, self.config);
-            block.roll_back();
-            if accepted {
-                block.origin = Origin::Graph;
-            }
-            self.free_outside(block);
-        }
         if let Some(&pool) = pools.first() {
             self.state.record_capture(id, pool, false);
         }
@@ -403,6 +394,16 @@ impl<D: Driver> Locked<'_, D> {
                 asked: Some(asked),
                 ..waiting
             });
+        }
+        // Each free may bring another capture into the pool, whose record tells of what waits by then.
+        for block in left.drain(..) {
+            let Some(mut block) = self.state.blocks.remove(block) else { continue };
+            block.roll_back();
+            if accepted {
+                block.origin = Origin::Graph;
+            }
+            self.state.discount(&block, self.config);
+            self.free_outside(block);
         }
         self.poll_deferred(usize::MAX);
         if !accepted {

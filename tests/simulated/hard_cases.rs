@@ -500,3 +500,35 @@ fn a_capture_that_a_free_brings_into_a_pool_is_told_of_the_freed_block() {
     b.finish(t, beside);
     b.finish(s, capture);
 }
+
+#[test]
+fn a_capture_that_an_ending_one_brings_into_a_pool_is_told_of_what_that_one_held() {
+    let b = bench(Config::default());
+    let [s, t, outside] = b.streams();
+    let other = b.engine.create_pool(PoolConfig::default());
+    let capture = b.begin(s);
+    b.driver.begin_capture(t, CaptureMode::Relaxed).unwrap();
+    let beside = b.engine.begin_capture(other, t).unwrap();
+    let [held, left] = [b.allocate(s), b.allocate(s)];
+    b.launch(s);
+    // It waits for work outside captures.
+    b.launch(outside);
+    b.engine.record_stream(held.id, outside).unwrap();
+    b.engine.free(held.id).unwrap();
+    // Its free waits for the capturing thread: the capture ends without it.
+    b.engine.record_stream(left.id, t).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| b.engine.free(left.id).unwrap());
+    });
+    b.engine.abandon_capture(capture).unwrap();
+    // That the other capture uses what was left has brought it into the pool.
+    let journal = b.engine.journal(beside).unwrap().unwrap();
+    for block in [held, left] {
+        let told =
+            |entry| matches!(entry, Entry::Standing { address, .. } if address == block.address);
+        assert!(journal.iter().any(told), "the capture's record names what it must keep off");
+        assert_ne!(b.engine.allocate(b.pool, MIB, t).unwrap().address, block.address);
+    }
+    b.launch(t);
+    b.finish(t, beside);
+}
