@@ -93,6 +93,7 @@ def test_a_tag_is_paused_with_all_that_has_it(saver, native):
     with regraph.torch.region("not the saver's"):
         pass
     native.calls.clear()
+    native.answers["region_tags"] = ["a", "a (backup)", "b", "not the saver's"]
     saver.pause("a")
     saver.pause()
     saver.resume("b")
@@ -105,6 +106,16 @@ def test_a_tag_is_paused_with_all_that_has_it(saver, native):
         ("wake", ["b"]),
         ("wake", ["a", "a (backup)", "b"]),
     ]
+
+
+def test_a_tag_that_was_forgotten_is_paused_no_more(saver, native):
+    for tag in ("a", "b"):
+        with saver.region(tag):
+            pass
+    native.answers["region_tags"] = ["b"]
+    saver.pause("a")
+    saver.pause()
+    assert [call for call in native.calls if call[0] == "sleep"] == [("sleep", ["b"])]
 
 
 @pytest.mark.parametrize("mode", ["preload", "torch"])
@@ -228,6 +239,7 @@ def test_pages_of_backups_go_unless_they_are_retained(saver, native, retains):
     assert saver.retain_cpu_backup is False
     saver.retain_cpu_backup = retains
     native.calls.clear()
+    native.answers["region_tags"] = ["a (backup)"]
     saver.pause()
     saver.resume()
     assert ("free_region_host" in native.names()) is not retains

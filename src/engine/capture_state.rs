@@ -360,7 +360,7 @@ impl CaptureState {
     }
 
     /// The streams that it was seen on.
-    pub(super) fn streams(&self) -> SmallVec<[StreamHandle; 16]> {
-        self.proof.streams().map(|stream| self.proof.stream_handle(stream)).collect()
+    pub(super) fn streams(&self) -> impl Iterator<Item = StreamHandle> + '_ {
+        self.proof.streams().map(|stream| self.proof.stream_handle(stream))
     }
 }

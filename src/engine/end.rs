@@ -260,7 +260,7 @@ impl<D: Driver> Locked<'_, D> {
         }
         // A graph that cannot be named may have run already: its memory stays its own.
         let accepted = graph.is_none();
-        let pools = self.state.capture(slot).pools.clone();
+        let pools = SmallVec::from_slice(&self.state.capture(slot).pools);
         // If memory is lost the pool itself says so, and the refusal is the error to return.
         let _ = self.end(slot, accepted);
         if accepted {
@@ -279,7 +279,7 @@ impl<D: Driver> Locked<'_, D> {
             (capture_state.proof.nodes(), capture_state.proof.queries());
         let blocks = capture_state.blocks;
         let layout = capture_state.following.as_ref().map(|following| following.followed());
-        let pools = capture_state.pools.clone();
+        let pools = SmallVec::from_slice(&capture_state.pools);
         self.end(slot, true)?;
         let reserved = pools.iter().map(|&pool| self.state.pools.reserved(pool)).sum();
         Ok(CaptureReport {
@@ -303,8 +303,9 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn last_looks(&mut self, slot: CaptureSlot) -> Option<StreamHandle> {
         let capture_state = self.state.capture(slot);
         let id = capture_state.id;
-        let mut inside = Vec::new();
-        for stream in capture_state.streams() {
+        let mut inside = SmallVec::<[_; 8]>::new();
+        let streams: SmallVec<[StreamHandle; 8]> = capture_state.streams().collect();
+        for stream in streams {
             match self.driver.capture_status(stream, &mut self.state.terminals) {
                 Ok(CaptureStatus::Active { capture, .. }) if capture == id => {
                     inside.push(self.look(slot, stream));
@@ -332,7 +333,8 @@ impl<D: Driver> Locked<'_, D> {
         // While it is still known: all that waits and is used in it belongs to its graph.
         self.poll_deferred(usize::MAX);
         // No graph with blocks in it has run yet.
-        for pool in self.state.capture(slot).pools.clone() {
+        let pools = SmallVec::<[PoolId; 1]>::from_slice(&self.state.capture(slot).pools);
+        for pool in pools {
             self.drop_premapped_at_end(pool, slot);
         }
         let Some(mut over) = self.state.take_capture(slot) else { return Ok(()) };

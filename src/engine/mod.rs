@@ -196,7 +196,11 @@ impl<D: Driver> Engine<D> {
     /// books may be wrong, and memory is not handed out by them any more.
     #[cfg_attr(debug_assertions, track_caller)]
     fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
-        self.state.lock_whole().ok_or(Error::Poisoned)
+        // An error that is made and not needed would be dropped at each call.
+        match self.state.lock_whole() {
+            Some(state) => Ok(state),
+            None => Err(Error::Poisoned),
+        }
     }
 }
 

@@ -288,9 +288,10 @@ impl Drop for Later {
     fn drop(&mut self) {
         if self.outermost {
             let told = LATER.try_with(RefCell::take).ok().flatten();
+            let told = told.filter(|told| !told.is_empty());
             // A panic tells of itself.
-            if !std::thread::panicking() {
-                told.into_iter().flatten().for_each(|tell| tell());
+            if let Some(told) = told.filter(|_| !std::thread::panicking()) {
+                told.into_iter().for_each(|tell| tell());
             }
         }
     }

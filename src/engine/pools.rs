@@ -317,7 +317,7 @@ pub(super) struct Pools {
     rows: Vec<Option<Pool>>,
     vacant: Vec<usize>,
     /// [`HEAPS`] for each row; that of planned blocks lies in the row itself.
-    heaps: Vec<Option<Heap>>,
+    heaps: Vec<Option<Box<Heap>>>,
     /// Those that lend what is free in them, in the order in which they began to.
     lenders: Vec<PoolId>,
     /// The tags of regions that sleep, with who keeps what they held, by number: pools that are made of one sleep.
@@ -385,7 +385,7 @@ impl Pools {
             if asleep.is_some() {
                 *made.presence_mut() = Presence::Suspended;
             }
-            self.heaps[heap as usize] = Some(made);
+            self.heaps[heap as usize] = Some(Box::new(made));
         }
         self.rows[row] = Some(pool);
         id
@@ -400,7 +400,8 @@ impl Pools {
         self.vacant.push(id.row());
         self.lenders.retain(|&lender| lender != id);
         let heaps = pool.iter().flat_map(Pool::heaps);
-        let heaps = heaps.filter_map(|heap| self.heaps[heap as usize].take()).collect();
+        let heaps =
+            heaps.filter_map(|heap| self.heaps[heap as usize].take()).map(|heap| *heap).collect();
         (heaps, pool.and_then(|pool| pool.planned))
     }
 
@@ -503,12 +504,12 @@ impl Pools {
     /// A heap, if its pool is still there.
     #[inline]
     pub(super) fn find_heap(&self, heap: u32) -> Option<&Heap> {
-        self.heaps.get(heap as usize)?.as_ref()
+        self.heaps.get(heap as usize)?.as_deref()
     }
 
     #[inline]
     pub(super) fn find_heap_mut(&mut self, heap: u32) -> Option<&mut Heap> {
-        self.heaps.get_mut(heap as usize)?.as_mut()
+        self.heaps.get_mut(heap as usize)?.as_deref_mut()
     }
 
     /// A heap of blocks which get their memory later.
@@ -543,7 +544,7 @@ impl Pools {
 
     /// The heaps of all pools.
     pub(super) fn heaps(&self) -> impl Iterator<Item = &Heap> {
-        self.heaps.iter().flatten()
+        self.heaps.iter().flatten().map(Box::as_ref)
     }
 
     /// The heaps of all pools of blocks which get their memory later.
@@ -658,6 +659,6 @@ impl Graphs {
 
     /// The pools that a graph uses; none of a graph that is unknown.
     pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
-        self.rows.get(&id).map(|graph| graph.pools.clone()).unwrap_or_default()
+        self.rows.get(&id).map(|graph| SmallVec::from_slice(&graph.pools)).unwrap_or_default()
     }
 }

@@ -36,7 +36,7 @@ impl State {
             .captures
             .with_slots()
             .filter(|(slot, other)| but != Some(*slot) && other.pools.contains(&pool));
-        others.all(|(_, other)| other.streams().iter().all(|&it| self.timelines.is_mine(it)))
+        others.all(|(_, other)| other.streams().all(|it| self.timelines.is_mine(it)))
     }
 
     /// Whether every capture under way in a pool may map ahead: else a graph with blocks in it may run

@@ -449,7 +449,9 @@ impl<D: Driver> Locked<'_, D> {
     /// it is the only one to capture into it now. What others left to be freed is freed.
     pub(super) fn take_over(&mut self, slot: CaptureSlot) {
         if !self.state.captures_here(self.state.captures.get(slot)) {
-            for stream in self.state.capture(slot).streams() {
+            let streams: smallvec::SmallVec<[StreamHandle; 8]> =
+                self.state.captures.get(slot).streams().collect();
+            for stream in streams {
                 self.state.assign_stream(stream);
             }
             let mark = self.state.capturing_thread(self.state.captures.get(slot));
@@ -546,8 +548,8 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether no stream that a capture under way was seen on captures for it any more.
     pub(super) fn is_over(&self, id: CaptureId) -> bool {
         let Some(slot) = self.state.captures.slot(id) else { return true };
-        let streams = self.state.captures.get(slot).streams();
-        streams.into_iter().all(|stream| match self.state.timelines.ask(self.driver, stream) {
+        let State { captures, timelines, .. } = &*self.state;
+        captures.get(slot).streams().all(|stream| match timelines.ask(self.driver, stream) {
             StreamStatus::Outside => true,
             StreamStatus::Inside(other) => other != id,
             StreamStatus::Barred | StreamStatus::Unclear => false,

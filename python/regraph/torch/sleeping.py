@@ -92,8 +92,7 @@ def forget(tag: str) -> None:
     """Forgets a region in which nothing is: its name, its backup, and whether it sleeps.
 
     What is free in it goes back to the driver, on every device. Does nothing where there is no such region. A region that
-    is named so later is a new one. For programs that go through many names, each of which stays known otherwise. Tags of
-    `memory_saver` are not to be forgotten: a later pause or resume of all tags would name them, and be refused.
+    is named so later is a new one. For programs that go through many names, each of which stays known otherwise.
 
     Waits for the devices where only work that they were given keeps the region, unless something captures there.
 

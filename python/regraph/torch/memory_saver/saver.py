@@ -201,9 +201,10 @@ class TorchMemorySaver:
             self._thread.depth -= 1
 
     def _known(self, tag: str | None) -> list[str]:
+        """The regions of a tag, or of all, but for those that were forgotten since."""
         with self._lock:
             wanted = self._regions.values() if tag is None else [self._regions.get(tag, set())]
-            return sorted(name for names in wanted for name in names)
+            return sorted(set().union(*wanted).intersection(_native.region_tags()))
 
     def _require_same(self, pool: Any, name: str) -> None:
         self._start()
