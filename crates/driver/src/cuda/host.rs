@@ -10,14 +10,6 @@ use super::error::{failure, nonsense};
 use super::raw::{self, Pointer};
 use super::{symbols, CudaDriver};
 
-fn mode(mode: CaptureMode) -> u32 {
-    match mode {
-        CaptureMode::Global => raw::MODE_GLOBAL,
-        CaptureMode::ThreadLocal => raw::MODE_THREAD_LOCAL,
-        CaptureMode::Relaxed => raw::MODE_RELAXED,
-    }
-}
-
 impl HostApi for CudaDriver {
     fn create_stream(&self) -> Result<StreamHandle> {
         let mut stream: Pointer = null_mut();
@@ -44,7 +36,7 @@ impl HostApi for CudaDriver {
     fn begin_capture(&self, stream: StreamHandle, capture: CaptureMode) -> Result<()> {
         let _current = self.bind()?;
         // SAFETY: the stream is the caller's and alive.
-        unsafe { self.symbols.capture_begin(stream.as_raw(), mode(capture)) }
+        unsafe { self.symbols.capture_begin(stream.as_raw(), raw::mode(capture)) }
     }
 
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle> {

@@ -36,6 +36,8 @@ mod symbols;
 mod transfer;
 
 pub use devices::{devices, CudaDevice};
+#[doc(hidden)]
+pub use raw::{mode, KernelNodeParams, Pointer, RawEdge};
 
 use std::ffi::c_void;
 use std::fmt;
@@ -57,7 +59,7 @@ use error::{failure, nonsense};
 use guard::{Current, Entered, Relaxed};
 use inspection::Inspection;
 use kept::Kept;
-use raw::{AllocationProp, Pointer, RawEdge};
+use raw::AllocationProp;
 use sharing::Sharing;
 use symbols::Symbols;
 

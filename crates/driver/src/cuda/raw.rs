@@ -2,14 +2,16 @@
 //!
 //! Everything the driver writes is a plain integer here: a newer driver may answer with values
 //! that no binding knows, and those must not become an invalid Rust enum.
+//!
+//! Public items are those that the crate `regraph-tagged` uses for functions of libcuda that it alone calls.
 
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
-use super::super::{AllocationName, Dependency, EdgeData, NodeHandle};
+use super::super::{AllocationName, CaptureMode, Dependency, EdgeData, NodeHandle};
 
 /// Any opaque handle of the driver.
-pub(super) type Pointer = *mut c_void;
+pub type Pointer = *mut c_void;
 
 pub(super) const INVALID_CONTEXT: u32 = 201;
 pub(super) const NOT_READY: u32 = 600;
@@ -19,9 +21,16 @@ pub(super) const CAPTURE_NONE: u32 = 0;
 pub(super) const CAPTURE_ACTIVE: u32 = 1;
 pub(super) const CAPTURE_INVALIDATED: u32 = 2;
 
-pub(super) const MODE_GLOBAL: u32 = 0;
-pub(super) const MODE_THREAD_LOCAL: u32 = 1;
 pub(super) const MODE_RELAXED: u32 = 2;
+
+/// `CUstreamCaptureMode`
+pub fn mode(mode: CaptureMode) -> u32 {
+    match mode {
+        CaptureMode::Global => 0,
+        CaptureMode::ThreadLocal => 1,
+        CaptureMode::Relaxed => MODE_RELAXED,
+    }
+}
 
 /// `CU_STREAM_NON_BLOCKING`
 pub(super) const STREAM_NON_BLOCKING: u32 = 1;
@@ -53,8 +62,8 @@ pub(super) const GRANULARITY_MINIMUM: u32 = 0;
 
 /// `CUgraphEdgeData`
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub(super) struct RawEdge {
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RawEdge {
     from_port: u8,
     to_port: u8,
     kind: u8,
@@ -156,7 +165,9 @@ impl AccessDesc {
 
 /// `CUDA_KERNEL_NODE_PARAMS_v2`
 #[repr(C)]
-pub(super) struct KernelNodeParams {
+#[allow(missing_docs, reason = "the fields are described with CUDA's structure")]
+#[derive(Debug)]
+pub struct KernelNodeParams {
     pub function: Pointer,
     pub grid: [u32; 3],
     pub block: [u32; 3],
@@ -168,7 +179,7 @@ pub(super) struct KernelNodeParams {
 }
 
 impl KernelNodeParams {
-    /// Nothing, for the driver to write over.
+    /// No kernel: each field is zero or null.
     pub fn none() -> Self {
         Self {
             function: std::ptr::null_mut(),

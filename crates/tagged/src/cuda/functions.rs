@@ -2,13 +2,10 @@
 
 use std::ffi::{c_char, c_void};
 
-use regraph_driver::cuda::CudaDriver;
+use regraph_driver::cuda::{CudaDriver, KernelNodeParams, Pointer, RawEdge};
 use regraph_driver::Result;
 
-use super::raw::{
-    ConditionalNodeParams, KernelNodeParams, LaunchConfig, Pointer, RawEdge,
-    ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-};
+use super::raw::{ConditionalNodeParams, LaunchConfig, ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR};
 
 macro_rules! functions {
     ($($field:ident = $name:literal ($($argument:ident: $kind:ty),* $(,)?);)*) => {

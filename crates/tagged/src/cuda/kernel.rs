@@ -3,12 +3,11 @@
 use std::ffi::{c_void, CString};
 use std::ptr::null_mut;
 
-use regraph_driver::cuda::CudaDriver;
+use regraph_driver::cuda::{CudaDriver, Pointer};
 use regraph_driver::{DriverError, ErrorKind, Result};
 
 use super::super::Work;
 use super::functions::Functions;
-use super::raw::Pointer;
 
 const SOURCE: &str = include_str!("kernel.ptx");
 const THREADS: u32 = 256;

@@ -1,7 +1,7 @@
 //! Tagged kernels on a GPU.
 //!
 //! - `functions`: the functions of libcuda that only these programs call;
-//! - `raw`: numbers and structure layouts;
+//! - `raw`: numbers and structure layouts that the crate of the driver does not have;
 //! - `kernel`, `records`: the kernel behind every launch, and the tables that it reads.
 
 mod functions;
@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use regraph_driver::cuda::CudaDriver;
+use regraph_driver::cuda::{mode, CudaDriver, KernelNodeParams, Pointer, RawEdge};
 use regraph_driver::{
     CaptureMode, Dependency, Driver, DriverError, EdgeData, ErrorKind, ExecutableHandle,
     GraphHandle, HostApi, NodeHandle, Result, StreamHandle, Transfer,
@@ -23,9 +23,7 @@ use regraph_driver::{
 use super::{Program, Work};
 use functions::Functions;
 use kernel::{shape, Kernel, Parameters};
-use raw::{
-    ConditionalNodeParams, KernelNodeParams, LaunchAttribute, LaunchConfig, Pointer, RawEdge,
-};
+use raw::{ConditionalNodeParams, LaunchAttribute, LaunchConfig};
 use records::Records;
 
 const GRANULE: usize = 512;
@@ -136,14 +134,6 @@ impl CudaProgram {
         let table =
             launcher.records.write(&self.driver, &self.functions, work.inputs, work.outputs)?;
         Ok((kernel.function(), Parameters::new(kernel, table, work)))
-    }
-}
-
-fn mode(mode: CaptureMode) -> u32 {
-    match mode {
-        CaptureMode::Global => 0,
-        CaptureMode::ThreadLocal => 1,
-        CaptureMode::Relaxed => 2,
     }
 }
 
@@ -287,11 +277,8 @@ impl Program for CudaProgram {
             function,
             grid,
             block,
-            shared_bytes: 0,
             parameters: pointers.as_mut_ptr(),
-            extra: null_mut(),
-            kernel: null_mut(),
-            context: null_mut(),
+            ..KernelNodeParams::none()
         };
         // The call for kernel nodes knows ordinary edges only; the others follow.
         let (full, other): (Vec<Dependency>, Vec<Dependency>) =

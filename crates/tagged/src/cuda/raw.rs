@@ -1,13 +1,9 @@
-//! The driver's numbers and structures that tagged programs need, in the layout of `cuda.h` from
-//! CUDA 12.3 on.
+//! The driver's numbers and structures that tagged programs alone need, in the layout of `cuda.h`
+//! from CUDA 12.3 on.
 
-use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
-use regraph_driver::EdgeData;
-
-/// Any opaque handle of the driver.
-pub(super) type Pointer = *mut c_void;
+use regraph_driver::cuda::Pointer;
 
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`
 pub(super) const SET_DEPENDENCIES: u32 = 1;
@@ -21,22 +17,6 @@ const NODE_CONDITIONAL: u32 = 13;
 const CONDITIONAL_IF: u32 = 0;
 /// `CU_GRAPH_COND_ASSIGN_DEFAULT`
 pub(super) const CONDITIONAL_ASSIGN_DEFAULT: u32 = 1;
-
-/// `CUgraphEdgeData`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct RawEdge {
-    from_port: u8,
-    to_port: u8,
-    kind: u8,
-    reserved: [u8; 5],
-}
-
-impl From<EdgeData> for RawEdge {
-    fn from(edge: EdgeData) -> Self {
-        Self { from_port: edge.from_port, to_port: edge.to_port, kind: edge.kind, reserved: [0; 5] }
-    }
-}
 
 /// `CUlaunchAttribute`; the value is a union of 64 bytes, aligned to eight.
 #[repr(C, align(8))]
@@ -65,19 +45,6 @@ pub(super) struct LaunchConfig {
     pub stream: Pointer,
     pub attributes: *mut LaunchAttribute,
     pub attribute_count: u32,
-}
-
-/// `CUDA_KERNEL_NODE_PARAMS_v2`
-#[repr(C)]
-pub(super) struct KernelNodeParams {
-    pub function: Pointer,
-    pub grid: [u32; 3],
-    pub block: [u32; 3],
-    pub shared_bytes: u32,
-    pub parameters: *mut Pointer,
-    pub extra: *mut Pointer,
-    pub kernel: Pointer,
-    pub context: Pointer,
 }
 
 /// `CUgraphNodeParams` of a conditional node: the header, `CUDA_CONDITIONAL_NODE_PARAMS` in a
@@ -115,19 +82,12 @@ impl ConditionalNodeParams {
 
 // The layouts of the 64-bit ABI. The driver is there for no other.
 const _: () = {
-    assert!(size_of::<RawEdge>() == 8);
     assert!(size_of::<LaunchAttribute>() == 72);
     assert!(offset_of!(LaunchAttribute, value) == 8);
     assert!(size_of::<LaunchConfig>() == 56);
     assert!(offset_of!(LaunchConfig, stream) == 32);
     assert!(offset_of!(LaunchConfig, attributes) == 40);
     assert!(offset_of!(LaunchConfig, attribute_count) == 48);
-    assert!(size_of::<KernelNodeParams>() == 72);
-    assert!(offset_of!(KernelNodeParams, grid) == 8);
-    assert!(offset_of!(KernelNodeParams, shared_bytes) == 32);
-    assert!(offset_of!(KernelNodeParams, parameters) == 40);
-    assert!(offset_of!(KernelNodeParams, extra) == 48);
-    assert!(offset_of!(KernelNodeParams, kernel) == 56);
     assert!(size_of::<ConditionalNodeParams>() == 256);
     assert!(offset_of!(ConditionalNodeParams, handle) == 16);
     assert!(offset_of!(ConditionalNodeParams, size) == 28);

@@ -6,12 +6,12 @@
 use std::mem::size_of;
 use std::ptr::null_mut;
 
-use regraph_driver::cuda::CudaDriver;
+use regraph_driver::cuda::{CudaDriver, Pointer};
 use regraph_driver::Result;
 
 use super::super::Tagged;
 use super::functions::Functions;
-use super::raw::{Pointer, HOST_PORTABLE_MAPPED};
+use super::raw::HOST_PORTABLE_MAPPED;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
