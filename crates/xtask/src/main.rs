@@ -1,4 +1,7 @@
-//! `cargo xtask install`: builds the C library and installs it with its headers.
+//! The project's own tasks: `cargo xtask install` builds the C library and installs it with its headers;
+//! `cargo xtask house` says whether the code got harder to read.
+
+mod house;
 
 use std::env;
 use std::error::Error;
@@ -9,12 +12,16 @@ use xtask::{install, Layout};
 
 const USAGE: &str = "\
 usage: cargo xtask install --prefix DIR [--libdir NAME]
+       cargo xtask house [--record]
 
-Builds the C library, optimized and without debug symbols, and installs below DIR:
+install: builds the C library, optimized and without debug symbols, and installs below DIR:
   include/   regraph.h, regraph.hpp, regraph_rmm.hpp
   NAME/      libregraph_c.so, libregraph_c.a, pkgconfig/regraph.pc, cmake/regraph/
 NAME is lib unless --libdir says otherwise, such as lib64 or lib/x86_64-linux-gnu.
-The installed tree can be moved as a whole.";
+The installed tree can be moved as a whole.
+
+house: prints measures of the code, each with its bound, and fails where one is above it.
+--record writes figures that got better as the new bounds.";
 
 /// The build profile in the workspace's Cargo.toml.
 const PROFILE: &str = "dist";
@@ -34,6 +41,13 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let mut arguments = arguments.iter();
     match arguments.next().map(String::as_str) {
         Some("install") => {}
+        Some("house") => match arguments.next().map(String::as_str) {
+            None => return house::house(house::workspace()?, false),
+            Some("--record") if arguments.next().is_none() => {
+                return house::house(house::workspace()?, true);
+            }
+            Some(_) => return Err(USAGE.into()),
+        },
         Some("--help" | "-h") => {
             println!("{USAGE}");
             return Ok(());
@@ -50,7 +64,7 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
         }
     }
     let prefix = prefix.ok_or(USAGE)?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("no workspace")?;
+    let root = house::workspace()?;
     let libraries = build(root)?;
     for path in install(&Layout { root, libraries: &libraries, prefix: &prefix, libdir: &libdir })?
     {
