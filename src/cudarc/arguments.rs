@@ -7,8 +7,7 @@ use ::cudarc::driver::{LaunchArgs, PushKernelArg};
 use super::buf::Buf;
 use super::launched_on::launched_on;
 use super::owner::Owner;
-use super::view::BufView;
-use super::view_mut::BufViewMut;
+use super::view::{BufView, BufViewMut};
 
 /// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
 /// freed or a last use be recorded: the launcher borrows it.

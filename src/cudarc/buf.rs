@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use ::cudarc::driver::{CudaContext, CudaStream, DeviceRepr};
 
 use super::owner::{Owner, User};
-use super::view::BufView;
-use super::view_mut::BufViewMut;
+use super::view::{BufView, BufViewMut};
 use super::Error;
 use crate::driver::AsStream;
 use crate::engine::BlockId;
@@ -122,18 +120,6 @@ impl<T> Buf<T> {
     #[inline]
     pub fn address(&self) -> u64 {
         self.address
-    }
-
-    /// How many elements it has.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it has no elements.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Its length in bytes.
@@ -257,32 +243,6 @@ impl<T> Buf<T> {
         BufViewMut::new(&self.owner, self.address, self.len)
     }
 
-    /// A part of it, to read.
-    ///
-    /// # Panics
-    /// Where the bounds are not within the buffer.
-    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> BufView<'_, T> {
-        self.as_view().slice(bounds)
-    }
-
-    /// A part of it, to read; none where the bounds are not within the buffer.
-    pub fn try_slice(&self, bounds: impl RangeBounds<usize>) -> Option<BufView<'_, T>> {
-        self.as_view().try_slice(bounds)
-    }
-
-    /// A part of it, to write.
-    ///
-    /// # Panics
-    /// Where the bounds are not within the buffer.
-    pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> BufViewMut<'_, T> {
-        self.as_view_mut().into_slice(bounds).expect(super::view::WITHIN)
-    }
-
-    /// A part of it, to write; none where the bounds are not within the buffer.
-    pub fn try_slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> Option<BufViewMut<'_, T>> {
-        self.as_view_mut().into_slice(bounds)
-    }
-
     /// Two parts of it, to read: up to an element, and from there on.
     ///
     /// # Panics
@@ -294,40 +254,6 @@ impl<T> Buf<T> {
     /// Two parts of it, to read; none where the buffer is shorter.
     pub fn try_split_at(&self, mid: usize) -> Option<(BufView<'_, T>, BufView<'_, T>)> {
         self.as_view().try_split_at(mid)
-    }
-
-    /// Two parts of it, to write: up to an element, and from there on.
-    ///
-    /// # Panics
-    /// Where the buffer is shorter.
-    pub fn split_at_mut(&mut self, mid: usize) -> (BufViewMut<'_, T>, BufViewMut<'_, T>) {
-        self.as_view_mut().into_split(mid).expect(super::view::WITHIN)
-    }
-
-    /// Two parts of it, to write; none where the buffer is shorter.
-    pub fn try_split_at_mut(
-        &mut self,
-        mid: usize,
-    ) -> Option<(BufViewMut<'_, T>, BufViewMut<'_, T>)> {
-        self.as_view_mut().into_split(mid)
-    }
-
-    /// Its bytes as `len` elements of another type, to read; none where there are fewer.
-    ///
-    /// # Safety
-    /// The bytes must be valid for that type.
-    pub unsafe fn transmute<S>(&self, len: usize) -> Option<BufView<'_, S>> {
-        // SAFETY: the caller's promise.
-        unsafe { self.as_view().transmute(len) }
-    }
-
-    /// Its bytes as `len` elements of another type, to write; none where there are fewer.
-    ///
-    /// # Safety
-    /// The bytes must be valid for that type, and what is written for `T`.
-    pub unsafe fn transmute_mut<S>(&mut self, len: usize) -> Option<BufViewMut<'_, S>> {
-        // SAFETY: the caller's promise.
-        unsafe { self.as_view_mut().into_transmuted(len) }
     }
 }
 

@@ -58,7 +58,6 @@ mod owner;
 mod pointers;
 mod tracking;
 mod view;
-mod view_mut;
 
 use std::sync::Arc;
 
@@ -72,8 +71,7 @@ pub use crate::Error;
 pub use buf::Buf;
 pub use error::NotRetired;
 pub use tracking::{capture, untracked, Untracked};
-pub use view::BufView;
-pub use view_mut::BufViewMut;
+pub use view::{BufView, BufViewMut};
 
 /// An engine on the device of a context that the program already has.
 ///

@@ -7,8 +7,7 @@ use ::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnD
 
 use super::buf::Buf;
 use super::owner::{Owner, User};
-use super::view::BufView;
-use super::view_mut::BufViewMut;
+use super::view::{BufView, BufViewMut};
 
 /// Nothing is to be done after the use: the engine asks the stream when the buffer is dropped.
 const NOTHING: SyncOnDrop<'static> = SyncOnDrop::Record(None);
