@@ -1902,7 +1902,9 @@ regraph_error regraph_capture_allocate(const struct regraph_engine *engine,
                                        struct regraph_block *block);
 
 /**
- * The same with memory of its own, as regraph_allocate_fixed().
+ * Allocates a block of at least `bytes` in a capture of regraph_begin_stream_capture(), for a stream of
+ * that capture, with memory that is its own, as regraph_allocate_fixed() does: it is mapped at once, and
+ * not shared or moved while the capture's graph lives, even after the block is freed.
  *
  * Threads and errors: as regraph_capture_allocate().
  */
@@ -1970,9 +1972,11 @@ regraph_error regraph_launch_graph(const struct regraph_engine *engine,
                                    regraph_stream stream);
 
 /**
- * The same for an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
- * regraph_end_capture(). The library does not see other launches (cuGraphLaunch()): the caller
- * must keep those from running at the same time as other graphs of the same pools.
+ * Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
+ * regraph_end_capture(), on a stream that does not capture. Like regraph_launch_graph(), the launch
+ * waits for every earlier launch of a graph of the same pools, on any stream. The library does not
+ * see other launches (cuGraphLaunch()): the caller must keep those from running at the same time as
+ * other graphs of the same pools.
  *
  * Threads: any.
  *
@@ -2357,7 +2361,9 @@ regraph_error regraph_empty_cache(const struct regraph_engine *engine,
                                   struct regraph_emptied *emptied);
 
 /**
- * The same, until no more than `keep` bytes are held; memory that was unused longest goes first.
+ * Gives memory back to the driver that is completely free, until no more than `keep` bytes are held;
+ * memory that was unused longest goes first. Does not wait: memory that running work may still use
+ * stays, and so does memory of graphs. `emptied` may be NULL.
  *
  * Threads: any.
  *

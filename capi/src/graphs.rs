@@ -86,7 +86,9 @@ pub unsafe extern "C" fn regraph_capture_allocate(
     unsafe { allocate(engine, capture, bytes, stream, false, block) }
 }
 
-/// The same with memory of its own, as regraph_allocate_fixed().
+/// Allocates a block of at least `bytes` in a capture of regraph_begin_stream_capture(), for a stream of
+/// that capture, with memory that is its own, as regraph_allocate_fixed() does: it is mapped at once, and
+/// not shared or moved while the capture's graph lives, even after the block is freed.
 ///
 /// Threads and errors: as regraph_capture_allocate().
 #[no_mangle]
@@ -206,9 +208,11 @@ pub unsafe extern "C" fn regraph_launch_graph(
     })
 }
 
-/// The same for an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
-/// regraph_end_capture(). The library does not see other launches (cuGraphLaunch()): the caller
-/// must keep those from running at the same time as other graphs of the same pools.
+/// Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
+/// regraph_end_capture(), on a stream that does not capture. Like regraph_launch_graph(), the launch
+/// waits for every earlier launch of a graph of the same pools, on any stream. The library does not
+/// see other launches (cuGraphLaunch()): the caller must keep those from running at the same time as
+/// other graphs of the same pools.
 ///
 /// Threads: any.
 ///

@@ -172,7 +172,8 @@ impl<D: Transfer> Host<D> {
         self.claim(self.engine.end_capture(capture, graph)?)
     }
 
-    /// The same without the verdict.
+    /// Ends a capture of the caller with its finished graph; the checker judges it in [`Host::verdict`].
+    /// Refuses a capture that the library began.
     pub(crate) fn close_capture(&self, capture: CaptureId, graph: GraphHandle) -> Fallible<()> {
         if self.captures.lock().contains_key(&capture) {
             return Err(Failure::Begun(capture));

@@ -105,7 +105,9 @@ pub unsafe extern "C" fn regraph_empty_cache(
     unsafe { regraph_trim(engine, 0, emptied) }
 }
 
-/// The same, until no more than `keep` bytes are held; memory that was unused longest goes first.
+/// Gives memory back to the driver that is completely free, until no more than `keep` bytes are held;
+/// memory that was unused longest goes first. Does not wait: memory that running work may still use
+/// stays, and so does memory of graphs. `emptied` may be NULL.
 ///
 /// Threads: any.
 ///

@@ -60,7 +60,7 @@ pub fn compile(language: Language, source: &Path, output: &Path, arguments: &[&s
     compile_alone(language, source, output, &[&[&*include], arguments].concat());
 }
 
-/// The same with no header but those that the arguments name.
+/// Compiles a file with all warnings as errors, and with no header but those that the arguments name.
 pub fn compile_alone(language: Language, source: &Path, output: &Path, arguments: &[&str]) {
     let mut command = compiler(language);
     command.args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-g"]);
@@ -117,7 +117,8 @@ pub fn build_and_run(language: Language, source: &Path, linked: Linked) -> (Stri
     (printed, folder)
 }
 
-/// The same for a program that may fail. Returns what it came to.
+/// Builds a program with sanitizers and runs it in a folder of its own. Returns its status with what it
+/// printed, whether it failed or not, and the folder.
 pub fn build_and_try(language: Language, source: &Path, linked: Linked) -> (Output, TempDir) {
     let (folder, libraries) = (tempfile::tempdir().unwrap(), libraries());
     let program = folder.path().join("program");

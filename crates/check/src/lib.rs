@@ -158,9 +158,12 @@ pub fn check<D: Driver + ?Sized>(
     judged.map_err(|violation| violation.name_kernels(driver))
 }
 
-/// The same of a copy of the graph, which names no kernels. With `foreign`, for hosts whose libraries
-/// add nodes of their own, a node that was launched on no stream that the engine looked at uses no
-/// block, instead of any.
+/// Judges a capture by its journal and a copy of its graph, without a driver. What it finds names nodes,
+/// but no kernels. A node that was launched on no stream that the engine looked at is taken to use any block;
+/// with `foreign`, for hosts whose libraries add nodes of their own, to use none.
+///
+/// # Errors
+/// The first thing found wrong, in host order as far as it has a place there.
 pub fn judge(
     journal: &Journal,
     programmatic: Programmatic,

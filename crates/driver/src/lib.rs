@@ -72,8 +72,8 @@ pub trait Driver: Send + Sync {
         terminals: &mut Vec<Dependency>,
     ) -> Result<CaptureStatus>;
 
-    /// The same, without a look at the terminals. Of a stream that another thread may be capturing
-    /// on, only [`Driver::is_capturing`] may be asked.
+    /// Says whether `stream` is capturing, and in which capture, but not what its next node would depend on.
+    /// Of a stream that another thread may be capturing on, only [`Driver::is_capturing`] may be asked.
     ///
     /// # Errors
     /// As [`Driver::capture_status`].
@@ -152,8 +152,9 @@ pub trait Driver: Send + Sync {
     /// [`ErrorKind::OutOfMemory`] where the device has no more.
     fn create(&self, bytes: u64) -> Result<MemoryHandle>;
 
-    /// The same, of memory that other processes can map ([`Driver::export`]) and that network cards can
-    /// reach, as far as the device can do that; else it is as any other. So does the default.
+    /// Creates `bytes` of physical memory, a multiple of the granularity, that other processes can map
+    /// ([`Driver::export`]) and that network cards can reach, as far as the device supports that. The default
+    /// is [`Driver::create`], for devices that support neither.
     ///
     /// # Errors
     /// As [`Driver::create`].

@@ -45,7 +45,7 @@ impl Numbers {
         &self.lanes[row * self.width..(row + 1) * self.width]
     }
 
-    /// The same to be changed.
+    /// A row, to be changed.
     pub fn row_mut(&mut self, row: usize) -> &mut [Lanes] {
         &mut self.lanes[row * self.width..(row + 1) * self.width]
     }

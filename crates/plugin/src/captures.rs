@@ -22,8 +22,9 @@ impl<D: Transfer> Plugin<D> {
         self.begin_pool_of(device, key, filter, None)
     }
 
-    /// The same for a host that can name the graph when it ends the pool: a capture that it has not let the
-    /// checker judge by then is judged by [`Plugin::end_pool`].
+    /// From now on requests of the streams that `filter` takes belong to a pool, as with [`Plugin::begin_pool`].
+    /// With `ended_graph` the host can name the graph when it ends the pool: [`Plugin::end_pool`] then has the
+    /// checker judge a capture that was not judged before. Returns the route's number on its device.
     ///
     /// # Errors
     /// [`Error::Driver`] where the device cannot be had.

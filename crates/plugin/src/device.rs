@@ -116,7 +116,8 @@ impl<D: Transfer> Device<D> {
         asking(&self.returned, || self.request(bytes, stream))
     }
 
-    /// The same, where that waits for no other thread but for a look into a table, and for no work.
+    /// Allocates `bytes` on a stream and returns the address, if that takes no wait for work, and none for other
+    /// threads but for a look into a table; `None` otherwise.
     #[inline]
     pub(super) fn allocate_at_once(&self, bytes: u64, stream: StreamHandle) -> Option<u64> {
         // A region's pool may have to be made.

@@ -40,7 +40,8 @@ impl<D: Transfer> Plugin<D> {
         self.keep_history(HistoryOptions::latest(entries))
     }
 
-    /// The same, with a choice of what is kept.
+    /// Keeps the latest events of every device from now on, for [`Plugin::snapshot`]: as many, and with as much of
+    /// each, as `options` say.
     ///
     /// # Errors
     /// Those of [`Engine::keep_history`](regraph::engine::Engine::keep_history).

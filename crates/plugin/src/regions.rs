@@ -84,12 +84,13 @@ pub(super) fn entered_at() -> Option<u64> {
     current(|entered| entered.number)
 }
 
-/// The same configuration, in the region that the calling thread is in, or in none where it has gone out of all.
+/// Puts a pool's configuration into the region that the calling thread is in, or into none where the thread has left
+/// all regions.
 pub(super) fn of_thread(config: PoolConfig) -> PoolConfig {
     in_region(config, current(|entered| entered.tag.clone()))
 }
 
-/// The same configuration with another tag, or without one, where that is given.
+/// Gives a configuration the tag, or none, that `tag` holds; without a `tag`, it stays as it is.
 fn in_region(mut config: PoolConfig, tag: Option<Option<Arc<str>>>) -> PoolConfig {
     if let Some(tag) = tag {
         config.tag = tag;

@@ -18,7 +18,7 @@ pub enum Programmatic {
     /// Order of starts, never completion; and since any next launch may turn out to be
     /// programmatic, a stream's own terminals prove only what lies behind a full edge.
     Lag,
-    /// The same as a full edge. Right only if every kernel waits for its predecessor before it
+    /// What a full edge proves. Right only if every kernel waits for its predecessor before it
     /// touches memory.
     Trust,
 }

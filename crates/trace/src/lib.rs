@@ -76,8 +76,8 @@ impl Trace {
         Ok(Self { operations })
     }
 
-    /// The same with blocks of so many percent of their sizes, one byte at least. What is good for some sizes may be bad
-    /// for others: recorded blocks are often whole numbers of pages.
+    /// This trace with blocks of `percent` percent of their sizes, one byte at least. A placement that suits some sizes
+    /// may not suit others: recorded blocks are often whole numbers of pages.
     ///
     /// # Errors
     /// As for [`Trace::new`], where a block becomes too large.

@@ -41,8 +41,8 @@ pub struct Comparison {
     pub captures: usize,
     /// The least that any placement without new edges needs, in bytes.
     pub minimum_bytes: u64,
-    /// The same for each pool in whole units of the device's granularity, in bytes: what is mapped
-    /// cannot come to less. `None` where memory is not mapped.
+    /// The least that any placement without new edges needs of whole units of the device's granularity,
+    /// summed over the pools, in bytes: what is mapped cannot come to less. `None` where memory is not mapped.
     pub minimum_unit_bytes: Option<u64>,
     unplanned: Outcome,
     planned: Vec<Outcome>,

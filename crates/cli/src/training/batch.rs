@@ -14,7 +14,7 @@ pub(super) enum Extent {
     Hidden(u64),
     /// Heads by tokens by length.
     Scores,
-    /// The same, a byte each.
+    /// Heads by tokens by length, of one byte each.
     Mask,
     /// Tokens.
     Statistics,

@@ -12,7 +12,7 @@ pub enum Policy {
     Regraph,
     /// The model of PyTorch's native allocator.
     Pytorch,
-    /// The same with expandable segments.
+    /// The model of PyTorch's native allocator with expandable segments.
     PytorchExpandable,
 }
 

@@ -137,7 +137,8 @@ impl AllocationProp {
         }
     }
 
-    /// The same, of memory that can be exported in these ways, and reached by network cards.
+    /// Pinned memory of a device that can be exported by these types of handles, and that network cards
+    /// can reach where `rdma` is set.
     pub fn exportable(ordinal: i32, handle_types: u32, rdma: bool) -> Self {
         Self { handle_types, rdma_capable: rdma.into(), ..Self::pinned(ordinal) }
     }

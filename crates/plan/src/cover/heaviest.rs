@@ -29,10 +29,11 @@ impl Heaviest {
         Self::read(network)
     }
 
-    /// The same for other items, which are parts of those before: `parts` says of each of these which ones. Parts need
-    /// no more than the whole and know no less, and weigh as much together.
+    /// Finds the heaviest antichain of `items` that are parts of the items this one was found for, starting from its
+    /// flows. `parts` maps each of the old items to the rows of its parts. A part may need no more than its whole
+    /// needed, may know no less, and the parts of a whole weigh as much together.
     ///
-    /// Takes a look at each item and row, and as many phases as what can flow besides takes.
+    /// Walks each item and row once; then it takes as many phases as the flow that is still missing needs.
     pub fn of_parts<'a>(&self, items: &Items, parts: impl Fn(u32) -> &'a [u32]) -> Self {
         let mut network = Network::new(items);
         for &(from, to, mut amount) in &self.flows {

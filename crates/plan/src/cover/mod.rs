@@ -72,7 +72,7 @@ impl Items {
         Self::with_capacity(chains, 0)
     }
 
-    /// The same with room for so many items.
+    /// None, with `chains` numbers each and room for `items` of them.
     pub(crate) fn with_capacity(chains: usize, items: usize) -> Self {
         Self {
             chains,
@@ -98,7 +98,7 @@ impl Items {
         self.finish(item);
     }
 
-    /// The same with numbers that lie in lanes already.
+    /// Adds an item, as [`Items::push`] does, whose numbers lie in lanes already.
     pub(crate) fn push_rows(&mut self, item: Item, known: &[Lanes], needed: &[Lanes]) {
         self.known.push_row(known);
         self.needed.push_row(needed);

@@ -7,9 +7,9 @@ use super::pack::{Fit, Packed, Packer};
 
 /// The most placed blocks that are looked at for the sake of something better.
 const STEPS: u64 = 100_000_000;
-/// The same, times the number of blocks: a look costs more where there are many.
+/// The most placed blocks that are looked at times the number of blocks: a look costs more where there are many.
 const STEPS_BY_BLOCKS: u64 = 100_000_000_000;
-/// The same, for each pair of blocks: what is small is done soon.
+/// The most placed blocks that are looked at for each pair of blocks, so that a small capture is done soon.
 const STEPS_PER_PAIR: u64 = 1_000;
 /// After so many changes in vain another order is taken up.
 const PATIENCE: u32 = 300;

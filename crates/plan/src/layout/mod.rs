@@ -75,8 +75,9 @@ impl Layout {
         Self::make(lifetimes, frees, reuse, (None, 1))
     }
 
-    /// The same with [`Layout::pages`] for memory that is mapped in pages of `unit` bytes, where there are no
-    /// more than some thousand blocks. Where these need more than the least it searches longer.
+    /// Lays the blocks of a capture out as [`Layout::new`] does, for memory that is mapped in pages of `unit` bytes:
+    /// with [`Layout::pages`], unless there are more than some thousand blocks. Searches longer where the pages need
+    /// more than the least.
     ///
     /// # Panics
     /// Panics unless `frees` has an entry for each block, and if `unit` is 0.

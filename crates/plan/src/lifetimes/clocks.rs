@@ -220,7 +220,8 @@ pub(super) fn unite(numbers: &mut [u32], more: &[u32]) {
     }
 }
 
-/// The same for numbers that lie in one vector, the others before.
+/// Raises the `width` numbers from `to` on to those from `from` on, where these are greater. Both lie in `all`, those
+/// of `from` first.
 fn unite_within(all: &mut [u32], from: usize, to: usize, width: usize) {
     let (earlier, later) = all.split_at_mut(to);
     unite(later, &earlier[from..][..width]);

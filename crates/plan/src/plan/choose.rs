@@ -13,7 +13,7 @@ use super::threads::Weights;
 
 /// So many parts are looked at, and so many of one size.
 const LOOKS: (usize, usize) = (48, 8);
-/// The same if there are more than so many runs.
+/// So many parts are looked at, and so many of one size, where there are more than [`MANY`] runs.
 const FEW_LOOKS: (usize, usize) = (12, 2);
 const MANY: usize = 8192;
 /// Beyond so many pages no sums are tried: the largest parts that fit are taken first.

@@ -105,7 +105,8 @@ impl Options {
         self
     }
 
-    /// The same for a capture that has taken so long: with a share of its time as a number of mappings.
+    /// These options for a capture that took `time`: the share of time that mappings may take becomes a limit of
+    /// their number.
     #[must_use]
     pub fn after(&self, time: Duration) -> Self {
         let most = self.max_share_percent.map(|percent| {
@@ -181,9 +182,9 @@ impl Plan {
         Self::joint(lifetimes, granularity, held, options, &[], false)
     }
 
-    /// The same with new pieces cut into ever smaller ones, each a quarter or third of what is left, as far as the
-    /// options allow so many mappings: later graphs whose blocks have other sizes can use them, since
-    /// sums of them come to every size up to the whole.
+    /// Plans for a capture's blocks as [`Plan::new`] does, with new pieces cut into ever smaller ones, each a quarter
+    /// or third of what is left, as far as the options allow so many mappings. Later graphs whose blocks have other
+    /// sizes can use them, since sums of them come to every size up to the whole.
     ///
     /// # Panics
     /// Panics if the granularity is 0.

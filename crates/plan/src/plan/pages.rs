@@ -210,8 +210,8 @@ impl Runs {
         items
     }
 
-    /// The same pages with each marked run joined to the one before it, which it touches: such a
-    /// run is taken and given as a whole.
+    /// A copy with each marked run joined to the run before it, whose last page its first one follows: the two
+    /// are taken and given back as one.
     pub fn joined(&self, marked: &[bool]) -> Self {
         let mut runs = Self::with_capacity(self.chains, self.runs.len());
         for (at, run) in self.runs.iter().enumerate() {

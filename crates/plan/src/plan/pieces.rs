@@ -20,7 +20,8 @@ impl Layout {
         self.pieces.iter().map(|piece| piece.0).sum()
     }
 
-    /// The same with each piece in parts, and which held piece each part is.
+    /// A layout of these pages whose pieces are the parts of this one's, and by part the held piece that it is,
+    /// if any.
     pub fn parted(&self, parts: &[Vec<Part>], runs: &Runs) -> (Self, Vec<Option<u32>>) {
         let (mut parted, mut held) = (Self::default(), Vec::new());
         let mut first = Vec::with_capacity(parts.len());

@@ -34,7 +34,7 @@ impl From<&Tagged> for Record {
 struct Chunk {
     /// Host address.
     host: usize,
-    /// The same memory as kernels address it.
+    /// Device address of that memory, for kernels.
     device: u64,
     /// Records that fit.
     capacity: usize,

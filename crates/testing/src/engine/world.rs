@@ -123,7 +123,7 @@ pub(super) struct Block {
     pub writer: Option<usize>,
     /// The physical memory behind it since its capture's end: memory, offset and bytes.
     pub behind: Vec<(u32, u64, u64)>,
-    /// The same when it was handed out.
+    /// The physical memory behind it when it was handed out: memory, offset and bytes.
     pub behind_first: Vec<(u32, u64, u64)>,
 }
 

@@ -134,7 +134,8 @@ fn run_simulated(data: &[u8], flaw: Option<Flaw>) -> bool {
     World::new(&driver, flaw, hooks).run(u)
 }
 
-/// The same on any device. `progress` lets a stream's work complete, where that does not happen by itself.
+/// Runs one random program of loans on any device, and says whether the engine was found wrong. `progress` lets a
+/// stream's work complete, where that does not happen by itself.
 ///
 /// # Panics
 /// Where the engine is wrong, and has all its rules.
