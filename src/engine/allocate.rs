@@ -62,8 +62,8 @@ impl<D: Driver> Locked<'_, D> {
         self.allocate_in(capture, request)
     }
 
-    /// Allocates in a pool that depends on the capture that the stream is in; `Some(None)` where the capture is none
-    /// of these.
+    /// Allocates from the pool that `captures` names for the stream's capture, or from `outside` where it is in none.
+    /// `Some(None)` if the capture is not among `captures`; `None` where the request is to be made again.
     fn allocate_by_capture(
         &mut self,
         outside: PoolId,

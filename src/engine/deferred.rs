@@ -6,9 +6,8 @@
 //! when the block is freed gets its event after that: what is submitted to it then comes after
 //! what was submitted before the capture, so the event covers both.
 //!
-//! Nothing uses a block after its free, so no capture that begins later does: only a look at the
-//! free says whether a graph whose capture was not announced may use the memory. Later ones find out when the
-//! streams have left their captures.
+//! Only captures that run at the free can use the block. One that was not announced is detected by the look at
+//! the block's streams at the free, never later; later looks find out when the streams have left their captures.
 
 use std::collections::VecDeque;
 

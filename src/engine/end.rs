@@ -317,7 +317,8 @@ impl<D: Driver> Locked<'_, D> {
         }
         let CaptureState { proof, journal, .. } = self.state.capture(slot);
         if let Some(journal) = journal {
-            // What one was seen to launch is no launch of those that were looked at before it.
+            // Record every stream's dependencies again: no stream that was looked at earlier launched what a later
+            // one did.
             inside.into_iter().for_each(|stream| proof.confirm(stream, journal));
         }
         None

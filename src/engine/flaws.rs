@@ -53,7 +53,7 @@ pub enum Flaw {
     Lending,
     /// What graphs find again at their launch is lent too.
     LentKept,
-    /// The same of what one stream has borrowed of all that is free and given back, for that stream.
+    /// A stream that has borrowed with `AllFree` what graphs keep, and given it back, gets it again with `Temporary`.
     LentKeptAgain,
     /// Graphs keep no outputs that were freed.
     KeptOutputs,
@@ -65,19 +65,19 @@ pub enum Flaw {
     KeptUsed,
     /// A graph is launched though blocks live in memory of its pool that is lent.
     LentBlocks,
-    /// The same of a graph's pools but for the first.
+    /// A graph is launched though blocks live in lent memory of one of its pools other than the first.
     LentElsewhere,
     /// A launch does not come after work on memory that was lent.
     LentWork,
-    /// The same of work on the block's own stream.
+    /// A launch does not come after work of a lent block's own stream.
     LentOwnWork,
-    /// The same of work on other streams that were recorded for it.
+    /// A launch does not come after work of the other streams that were recorded for a lent block.
     LentForeignWork,
-    /// The same of work on a stream that was retired before the free.
+    /// A launch does not come after work of a stream that used a lent block and was retired before its free.
     LentRetiredWork,
-    /// The same of work on a block that a capture has taken over, before it did.
+    /// A launch does not come after work on a lent block from before a capture took it over.
     LentAdoption,
-    /// The same of work on such a block at its free.
+    /// A launch does not come after work on a lent block that a capture has taken over, from after that.
     LentAdoptedWork,
     /// An event from before the mark is one behind it.
     LentMarks,
@@ -97,7 +97,7 @@ pub enum Flaw {
     LentEarlyAgain,
     /// What one stream gives back of what is lent is free for every stream.
     LentOrder,
-    /// The same of all that borrow, before a launch has come after it.
+    /// What any stream gives back of what is lent is free for all that borrow, though no launch has come after it.
     LentPassed,
     /// Other streams that used what was lent need not have completed when its own stream gets it again.
     LentShared,

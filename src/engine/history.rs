@@ -43,14 +43,14 @@ pub fn with_frames<R>(frames: Vec<HostFrame>, calls: impl FnOnce() -> R) -> R {
     with_given(Frames::Given(frames), calls)
 }
 
-/// The same with something that only the host can read: blocks, the history and snapshots give it back
-/// ([`TraceEntry::context`]).
+/// Runs engine calls that remember `context` as where they came from, something that only the host can read:
+/// blocks, the history and snapshots give it back ([`TraceEntry::context`]), whether `stacks` is set or not.
 pub fn with_context<R>(context: HostContext, calls: impl FnOnce() -> R) -> R {
     with_given(Frames::Context(context), calls)
 }
 
-/// The same for the calling thread's engine calls from now on; `None` ends that. For hosts that cannot
-/// hand over their calls as a function.
+/// Has the calling thread's engine calls remember `context` from now on, as those in [`with_context`] do; `None` ends
+/// that. For hosts that cannot hand over their calls as a function.
 pub fn set_host_context(context: Option<HostContext>) {
     replace_given(context.map(|context| Arc::new(Frames::Context(context))));
 }
@@ -551,7 +551,7 @@ impl State {
         self.record_event_from(action, place, stream, pool, Frames::given());
     }
 
-    /// The same, with the host's frames.
+    /// Enters an event into the history, with the frames of the host's call that led to it.
     pub(super) fn record_event_from(
         &mut self,
         action: Action,

@@ -177,8 +177,8 @@ impl<D: Driver> Engine<D> {
 }
 
 impl State {
-    /// Counts a block that is freed, or taken over, out of those that are lent: the next launch comes after all that
-    /// has used it. One that was taken over before is in that count no more.
+    /// Ends the loan of a block that is freed or taken over: the pool's next launch must wait for the streams that used
+    /// it. A block that was taken over before is on loan no more; only its streams are noted.
     pub(super) fn note_lent_gone(&mut self, block: &LiveBlock, config: &Config) {
         let marks = self.marks_behind(block, config);
         let Some(row) = self.pools.get_mut(block.pool) else { return };

@@ -90,8 +90,8 @@ pub(super) struct LiveBlock {
 }
 
 impl LiveBlock {
-    /// A block of a pool at a place of one of its heaps, of so many bytes of which so many were asked for, that
-    /// nothing uses yet.
+    /// A new live block, which nothing uses yet, at a range of one of its pool's heaps. `bytes` is the rounded size,
+    /// `requested` what the caller asked for.
     #[inline(always)]
     pub(super) fn new(
         number: BlockNumber,

@@ -80,7 +80,7 @@ impl<D: Driver> Engine<D> {
         })
     }
 
-    /// The same as a share of the device's memory, from 0 to 1.
+    /// Sets the most that all pools together may hold, as a share of the device's memory from 0 to 1.
     ///
     /// # Errors
     /// [`Error::MemoryFraction`]; the driver's, where it does not tell the device's size.
@@ -111,9 +111,9 @@ impl<D: Driver> Engine<D> {
         self.trim(0)
     }
 
-    /// The same after a wait for the work that streams hold now, as far as they can be waited for: what
-    /// they freed goes too. Streams that capture are not waited for, and no capture is disturbed. Other calls
-    /// go on during the wait.
+    /// Waits for the work that streams hold now, as far as they can be waited for, and then gives all memory
+    /// back to the driver that is wholly free, with what those streams had freed. Streams that capture are not
+    /// waited for, and no capture is disturbed. Other calls go on during the wait.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -2,7 +2,7 @@
 //!
 //! Blocks are counted where they are handed out: by the *stream caches* of streams, each under a lock of
 //! its own, and by the state behind the engine's lock. The sum over all of them is known only to
-//! who holds every lock. So that a peak is not missed, each counts against a *allowance*: the sum of
+//! who holds every lock. So that a peak is not missed, each counts against an *allowance*: the sum of
 //! all allowances never exceeds the peak seen so far, so as long as everyone stays within its allowance
 //! there can be no new peak. Who needs more asks the peak statistics for it; where that would exceed the
 //! peak, a new peak is noted (see `State::sum_up`).

@@ -165,7 +165,7 @@ impl Pool {
         [self.heap(SMALL), self.heap(LARGE)]
     }
 
-    /// The same, and that of blocks which get their memory later.
+    /// Its heaps: of small blocks, of large ones, and of those that get their memory at their capture's end, if any.
     pub(super) fn all_heaps(&self) -> SmallVec<[u32; HEAPS]> {
         self.heaps().into_iter().chain(self.planned()).collect()
     }
@@ -205,7 +205,7 @@ impl Pool {
         self.captures -= 1;
     }
 
-    /// Who may have what is free here.
+    /// The pool's addresses that a capture's layout was laid on last, if any.
     pub(super) fn arena(&self) -> Option<Arena> {
         self.arena
     }
@@ -214,6 +214,7 @@ impl Pool {
         self.arena = Some(arena);
     }
 
+    /// Who may have what is free here.
     pub(super) fn spare(&self) -> Spare {
         self.spare
     }

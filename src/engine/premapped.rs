@@ -99,7 +99,8 @@ impl<D: Driver> Locked<'_, D> {
         self.state.keep_premapped(pool);
     }
 
-    /// The same before work outside captures is handed a place in a pool.
+    /// Gives the premapped memory of a pool back before work outside captures is handed a place in it; what
+    /// cannot go is kept as idle memory.
     ///
     /// # Errors
     /// The driver's, where memory of the pool is lost: it is suspended now.

@@ -75,7 +75,8 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(leases)
     }
 
-    /// The same, of the one stream cache that a stream has, and of one class.
+    /// Takes back what a stream's own cache has cached for it of one pool, of small or of large blocks. Returns
+    /// whether there was any.
     pub(super) fn take_back_own(
         &mut self,
         (pool, stream): (PoolId, StreamHandle),
@@ -182,7 +183,7 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pools.find_heap_mut(heap);
         let Some(row) = row.filter(|row| row.is_uncached()) else { return };
         for Surplus { id, .. } in row.surplus() {
-            // What the self.driver does not take stays for the next attempt.
+            // What the driver does not take stays for the next attempt.
             let _ = row.give_back(self.driver, id, u64::MAX);
         }
         self.state.touch(heap);

@@ -68,7 +68,8 @@ impl<D: Driver> Engine<D> {
         self.keep_history(&HistoryOptions::latest(entries))
     }
 
-    /// The same, with a choice of what is kept.
+    /// Keeps the latest events from now on, for snapshots: as many, and with as much of each, as `options` say. What
+    /// was kept before is forgotten if they say so.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

@@ -480,7 +480,8 @@ impl<D: Driver> Locked<'_, D> {
         index
     }
 
-    /// The same for a stream that may ask for a block of so many bytes.
+    /// Takes in the terminals of a stream that asks for a block of `asked` bytes, if it asks for one; a second time
+    /// where the stream goes another way than was foreseen.
     #[inline]
     fn look_and_ask(
         &mut self,

@@ -3,7 +3,7 @@
 //! A *timeline* is a stream as the engine knows it outside captures. Its work completes in order, so
 //! time on it is counted in *positions*: the engine now and then records an event, a *fence*, which
 //! closes the position that is open; when the event has completed, so has everything that was submitted
-//! in that position and before. Memory freed in an position is free for everyone once it is completed.
+//! in that position and before. Memory freed in a position is free for everyone once it is completed.
 //!
 //! No event is recorded while the timeline's stream captures: it would become a part of the graph. The
 //! timeline then *owes* a fence, which is recorded when the capture is over. It comes after all that was
@@ -65,7 +65,7 @@ struct Timeline {
     expected: Option<u64>,
     /// Closed positions with their events, in order.
     fences: VecDeque<(u64, Event)>,
-    /// What waits for an position, by the caller's numbers.
+    /// What waits for a position, by the caller's numbers.
     parked: BTreeMap<u64, Vec<u32>>,
     busy: bool,
     life: Life,
@@ -73,8 +73,8 @@ struct Timeline {
     thread: Option<Weak<()>>,
     /// The device that the stream belongs to, once it was asked for.
     device: Option<u32>,
-    /// The youngest capture that the stream was seen in of those that have ended here, with its age:
-    /// the driver may still report the stream as being in it.
+    /// The last capture of this stream that has ended here, with its age; the driver may still report the stream as
+    /// being in it.
     ended: Option<(u64, CaptureId)>,
 }
 
@@ -355,7 +355,7 @@ impl Timelines {
         fences.iter().find(|fence| fence.0 >= mark.position).map(|(_, event)| **event)
     }
 
-    /// The same of a stream outside captures. Where no event can be recorded now, its timeline owes one.
+    /// Marks where a stream outside captures stands now. Where no event can be recorded now, its timeline owes one.
     pub(super) fn mark_or_owe<D: Driver + ?Sized>(
         &mut self,
         driver: &D,

@@ -240,8 +240,8 @@ impl<D: Driver> Engine<D> {
         came.inspect_err(|error| self.give_up(error))
     }
 
-    /// Notes that regions sleep, or sleep no more. What has no memory in them goes and comes with that: pools that
-    /// are empty, and those that are made meanwhile.
+    /// Notes that regions sleep, or sleep no more. With that, empty pools of these regions, and pools that are
+    /// created while they sleep, are marked asleep or awake too.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

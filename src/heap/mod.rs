@@ -521,8 +521,8 @@ impl Heap {
         self.settle_as(id, graphs, false);
     }
 
-    /// The same for one that work outside captures used: beside closed memory it is closed too, so that
-    /// whole pieces can go back to the driver.
+    /// Makes an unlisted range idle that work outside captures used, and merges it with idle neighbours of its kind.
+    /// Beside closed memory it is closed too, so that whole pieces can go back to the driver.
     fn settle_outside(&mut self, id: RangeId, graphs: bool) {
         let Range { previous, next, .. } = self.ranges[id];
         let is_closed = |id: RangeId| matches!(self.ranges[id].state, State::Idle { graphs: of, closed: true, .. } if of == graphs);

@@ -21,7 +21,7 @@ use crate::capture::{Proof, StreamIndex};
 /// After so many ranges that the requester may not take, a search gives up.
 const TRIES: usize = 1024;
 
-/// The same where the requester's searches have failed again and again.
+/// After so many such ranges a search gives up where the requester's searches have failed again and again.
 const FEW: usize = 64;
 
 /// So many runs with a place are compared outside captures.
@@ -132,7 +132,8 @@ impl Heap {
         })
     }
 
-    /// The same for work outside captures: of the lowest runs that hold a place, the tightest.
+    /// For work outside captures: the first neighbours that hold `bytes` and may be taken in the smallest of the
+    /// lowest [`COMPARED`] runs. `takes` and `tries` are as in [`Heap::search`]. None where there is no place.
     #[inline]
     fn search_tight(
         &self,
@@ -158,8 +159,9 @@ impl Heap {
         found
     }
 
-    /// The same within a run, from one of its ranges on. `left` is at least what the run holds from there
-    /// on.
+    /// The first neighbours within a run, from its range `from` on, that hold `bytes` and may be taken. `left` is at
+    /// least what the run holds from there on; each range that may not be taken counts `tries` down, and at 0 the
+    /// search gives up. None where there is no place.
     #[inline(always)]
     fn search_run(
         &self,

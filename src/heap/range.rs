@@ -179,7 +179,7 @@ impl Ranges {
         self.markers_of(&self[id])
     }
 
-    /// The same of a range that has been looked up.
+    /// What must precede new work in a range that has been looked up.
     #[inline]
     pub(super) fn markers_of<'a>(&'a self, range: &'a Range) -> &'a [NodeIndex] {
         range.markers.nodes(&self.spills)

@@ -12,7 +12,7 @@ impl Heap {
         self.takes(&self.ranges[id], requester, proof) == Some(true)
     }
 
-    /// The same of a range that has been looked up. None where it is not free.
+    /// Whether a requester may take a range that has been looked up. None where it is not free.
     pub(super) fn takes(
         &self,
         range: &Range,

@@ -31,7 +31,7 @@ pub(super) enum Short {
 }
 
 impl Short {
-    /// The same as a call's error, of a pool's where it is for one.
+    /// The error that the call `call` returns for it, with the pool where it is about one.
     pub(super) fn told(self, call: &'static str, pool: Option<PoolLabel>) -> Error {
         match self {
             Self::Refused { missing: bytes, source } if source.is_out_of_memory() => {
@@ -147,7 +147,8 @@ impl HostMemory {
         self.free_since(driver, 0)
     }
 
-    /// The same of slabs that came behind the first so many.
+    /// Gives back the slabs in which nothing is kept, but for the first `first` slabs, and returns how many bytes
+    /// that was.
     ///
     /// # Errors
     /// As [`HostMemory::free_idle`].

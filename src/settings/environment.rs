@@ -22,7 +22,8 @@ impl Settings {
         Self::default().overlaid_by_environment()
     }
 
-    /// The same, where what the environment leaves out stays as it is here.
+    /// Reads the settings from the process environment as [`Settings::from_environment`] does; what it leaves out
+    /// stays as it is here.
     ///
     /// # Errors
     /// As [`Settings::from_environment`].

@@ -225,7 +225,7 @@ impl Settings {
         (self.plan == PlanChoice::Exact).then_some(options)
     }
 
-    /// The same, where what the text leaves out stays as it is here.
+    /// Reads the settings from their text as [`Settings::parse`] does; what the text leaves out stays as it is here.
     ///
     /// # Errors
     /// As [`Settings::parse`].
@@ -233,8 +233,8 @@ impl Settings {
         parse::parse(text, self, parse::Dialect::Own)
     }
 
-    /// The same for a text that is meant for PyTorch: the last of several values of a key counts, and keys
-    /// of PyTorch that mean nothing here are returned, in the text's order.
+    /// Reads the settings from a text that is meant for PyTorch; what it leaves out stays as it is here. The last of
+    /// several values of a key counts, and keys of PyTorch that mean nothing here are returned, in the text's order.
     ///
     /// # Errors
     /// The first thing in the text that is not allowed.

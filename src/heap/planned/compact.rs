@@ -51,7 +51,8 @@ impl Exchange {
         self.before.saturating_sub(self.after.iter().sum())
     }
 
-    /// The same, with what goes without an exchange ([`PlannedHeap::release_unused`]).
+    /// How many bytes less graphs need than they hold: what an exchange saves, and what goes without one
+    /// ([`PlannedHeap::release_unused`]).
     pub(crate) fn excess(&self) -> u64 {
         self.unused + self.saves()
     }

@@ -52,8 +52,9 @@ impl PlannedHeap {
         Ok(Some(self.enter_block(capture, place, Some((stream, beneath)))))
     }
 
-    /// The same on memory of its own, which is there at once and stays until no graph's addresses lie
-    /// on it; made for other processes to map where that is asked for.
+    /// Hands a capture a block of `bytes` on memory of its own, which is there at once and stays until no graph's
+    /// addresses lie on it; other processes can map it if it is `exportable`. None where it takes more than `limit`
+    /// bytes.
     ///
     /// # Errors
     /// The driver's. Nothing has changed then but that more addresses may be reserved.
@@ -110,7 +111,7 @@ impl PlannedHeap {
         &mut bindings.captures[row]
     }
 
-    /// The same, of a capture that has one.
+    /// What is known of a capture under way that has a block.
     fn capture_of(&mut self, capture: CaptureId) -> &mut PlannedCapture {
         self.bindings.capture_mut(capture).expect("entered before")
     }

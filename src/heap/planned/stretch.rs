@@ -133,7 +133,7 @@ impl Stretch {
         })
     }
 
-    /// The same at another address.
+    /// The stretch with its parts, moved to begin at another address.
     pub(super) fn moved_to(mut self, to: u64) -> Self {
         let there = |at: u64| at - self.start + to;
         for part in &mut self.parts {
