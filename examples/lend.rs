@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, HostApi};
-use regraph::{Config, Engine, Error, Pool, PoolConfig};
+use regraph::{Config, Engine, Error, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 
 const MIB: u64 = 1 << 20;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Error> {
 
     match graph.launch(stream) {
         // Nothing was launched: the graph would overwrite the sample.
-        Err(error @ Error::BlocksLent { .. }) => println!("{error}"),
+        Err(error @ Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }) => println!("{error}"),
         other => println!("unexpected: {other:?}"),
     }
     drop(sample);

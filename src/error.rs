@@ -99,62 +99,25 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
-    /// The pool cannot be destroyed yet.
-    #[error(
-        "{pool} is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, \
-         {waiting} freed blocks that work may still use"
-    )]
-    PoolInUse {
+    /// A pool is not as the call needs it.
+    #[error("{call}: {pool} {why}")]
+    Pool {
+        /// The call.
+        call: &'static str,
         /// The pool.
-        pool: PoolLabel,
-        /// Blocks not freed.
-        blocks: usize,
-        /// Captures under way that use the pool.
-        captures: usize,
-        /// Graphs not released.
-        graphs: usize,
-        /// Freed blocks that wait.
-        waiting: usize,
+        pool: Box<PoolLabel>,
+        /// Why it is refused.
+        why: PoolRefusal,
     },
-    /// The pool cannot be suspended or compacted now: work that the engine knows of may use its memory.
-    /// Nothing was given back.
-    #[error(
-        "{call}: {pool} is busy: {captures} captures under way use it, {waiting} freed blocks \
-         wait for work that may still use them; end the captures, let the work complete and try again"
-    )]
-    PoolBusy {
+    /// A checkpoint of a pool cannot be taken, or not be restored.
+    #[error("{call}: {pool} {why}")]
+    Checkpoint {
         /// The engine's call.
         call: &'static str,
         /// The pool.
-        pool: PoolLabel,
-        /// Captures under way that use the pool.
-        captures: usize,
-        /// Freed blocks that wait, or are free for one stream only until its work has completed.
-        waiting: usize,
-    },
-    /// The pool's memory cannot come back at the same addresses once it is given back.
-    #[error(
-        "{call}: the memory of {pool} is allocated, not mapped, and would not come back at the \
-         same addresses; this needs a device with virtual memory management, caching, and a pool \
-         whose memory comes from the driver"
-    )]
-    CannotSuspend {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-    },
-    /// Others have memory of the pool ([`Engine::keep_exported`](crate::engine::Engine::keep_exported)), which must stay
-    /// behind its addresses.
-    #[error(
-        "{call}: others have memory of {pool} by handles that they exported, and would be left with the old memory; it \
-         can go when its blocks are freed and its graphs are destroyed"
-    )]
-    PoolExported {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
+        pool: Box<PoolLabel>,
+        /// Why not.
+        why: CheckpointRefusal,
     },
     /// Memory cannot stay behind its addresses, for others that are to have it.
     #[error("keep_exported: the memory at {address:#x} cannot stay there: {why}")]
@@ -163,41 +126,6 @@ pub enum Error {
         address: u64,
         /// Why.
         why: WhyNotShared,
-    },
-    /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
-    /// there is none behind some of its addresses.
-    #[error("{call}: {pool} is suspended, or short of memory; resume it first ({remedy})")]
-    PoolSuspended {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-        /// The call that brings it back: `Engine::resume_pool`, `Pool::resume` of the pool's owner, or
-        /// `Regions::wake` where its region sleeps.
-        remedy: &'static str,
-    },
-    /// The pool belongs to a [`graphs::Pool`](crate::graphs::Pool), which would go on to launch graphs while their
-    /// memory is away. Nothing has changed.
-    #[error(
-        "{call}: {pool} belongs to a graphs::Pool, which holds launches of its graphs back while their memory \
-         is away; make that one's call (Pool::suspend, Pool::resume, Pool::compact)"
-    )]
-    PoolOwned {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-    },
-    /// The pool's region is asleep, and what its live blocks held is kept by the region.
-    #[error(
-        "{call}: {pool} is asleep; wake its region by what put it to sleep (Regions::wake), \
-         or what its blocks hold is lost"
-    )]
-    PoolAsleep {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
     },
     /// No pool has this tag.
     #[error(
@@ -217,12 +145,6 @@ pub enum Error {
     DeviceCaptures {
         /// The call.
         call: &'static str,
-    },
-    /// A graph of the pool runs.
-    #[error("try_sleep: a graph of {pool} may be running; call sleep, which waits for it")]
-    PoolRuns {
-        /// The pool.
-        pool: PoolLabel,
     },
     /// The host has no page-locked memory left for what live blocks hold. They stay as they are.
     #[error(
@@ -258,92 +180,10 @@ pub enum Error {
         /// What the host has for this process, in bytes.
         host_bytes: u64,
     },
-    /// A capture into the pool is under way: what lives in the pool changes with it.
-    #[error(
-        "{call}: {captures} captures into {pool} are under way; end them first, or abandon them \
-         (Engine::abandon_capture)"
-    )]
-    PoolCaptures {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-        /// Captures under way that use the pool.
-        captures: usize,
-    },
-    /// Live blocks of the pool may be in use in captures under way, into other pools.
-    #[error(
-        "{call}: {streams} streams that live blocks of {pool} are used on are in captures under way, or \
-         may be; end those first"
-    )]
-    BlocksInCapture {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-        /// How many of their streams.
-        streams: usize,
-    },
-    /// The pool's blocks cannot come back to their addresses with what they held: its memory is not
-    /// cached, or came at the end of a capture.
-    #[error(
-        "{call}: blocks of {pool} cannot be brought back to their addresses: memory of the pool comes at \
-         the end of its captures, or is not cached; use a pool whose captures have no plan \
-         (Engine::plan_capture), with caching"
-    )]
-    CannotCheckpoint {
-        /// The engine's call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-    },
-    /// The checkpoint was taken of another pool. Nothing has changed.
-    #[error("restore: the checkpoint is one of {of}, not of {pool}; restore it there")]
-    OtherCheckpoint {
-        /// The pool that was to be restored.
-        pool: PoolLabel,
-        /// The checkpoint's pool.
-        of: PoolId,
-    },
-    /// Memory of a block that a checkpoint names went back to the driver. Nothing has changed.
-    #[error(
-        "restore: {pool} does not hold the {bytes} bytes at {address:#x} any more, where a block of the \
-         checkpoint lay; they went back to the driver when nothing used them (Engine::empty_cache, or where \
-         memory was short); run what made the block again, and take another checkpoint"
-    )]
-    CheckpointGone {
-        /// The pool.
-        pool: PoolLabel,
-        /// Where the block lay.
-        address: u64,
-        /// What it occupied.
-        bytes: u64,
-    },
-    /// The checker refuses what compacting the pool would change: a flaw of the engine. All graphs and blocks
-    /// have the memory that they had.
-    #[error("{pool} is not compacted, for it would lose something: {violation}")]
-    CompactionRefused {
-        /// The pool.
-        pool: PoolLabel,
-        /// What the checker found.
-        violation: Box<Violation>,
-    },
     /// There is not enough memory to resume the pool. It stays suspended, and what had come by then was
     /// given back; of a pool that is only short of a part it is kept.
     #[error(transparent)]
     ResumeOutOfMemory(Box<OutOfMemory>),
-    /// Live blocks lie in the pool, and suspending it would lose what they hold: blocks that belong to no graph,
-    /// or, by a call that takes those with it, blocks of other pools, which have borrowed the memory and know nothing
-    /// of this pool. Nothing was given back.
-    #[error("{call}: {}", in_the_way(.pool, .blocks, .call))]
-    PoolHasBlocks {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolLabel,
-        /// The blocks, in order of addresses.
-        blocks: Vec<Leak>,
-    },
     /// The memory of a block cannot be shared with other processes.
     #[error("share: block {} cannot be shared: {why}", .block.0)]
     NotShared {
@@ -465,14 +305,6 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
-    /// The pool belongs to another engine than the call.
-    #[error("{call}: {pool} belongs to another engine; give a pool that was made with this one")]
-    ForeignPool {
-        /// The call.
-        call: &'static str,
-        /// The pool.
-        pool: PoolId,
-    },
     /// The stream is not in the capture.
     #[error(
         "{call}: {stream} is not in this capture; make it wait for an event that was recorded on a \
@@ -484,48 +316,12 @@ pub enum Error {
         /// The stream.
         stream: StreamHandle,
     },
-    /// A pool that a capture uses was dropped by its last holder at that moment, so nothing could order
-    /// the graph among those of the pool. The capture is over, and nothing of it is left.
-    #[error(
-        "finish: {pool} was dropped while the capture that uses it was ended; keep the pool until \
-         the graph is there"
-    )]
-    PoolGoing {
-        /// The pool.
-        pool: PoolId,
-    },
     /// The handle of a default stream means another stream on each device.
     #[error(
         "{stream} is a default stream, and every device has one of this handle; use a stream that \
          was created, or say which device is meant (Devices::of_device)"
     )]
     DefaultStream {
-        /// The stream.
-        stream: StreamHandle,
-    },
-    /// A graph cannot be launched while blocks live in memory of its pool that is lent: it would overwrite
-    /// them. Nothing was launched.
-    #[error(
-        "launch: blocks live in memory that graphs of {pool} use and have lent, and would be overwritten: {}; \
-         free them first",
-        listed(.blocks)
-    )]
-    BlocksLent {
-        /// The pool.
-        pool: PoolLabel,
-        /// The blocks, in order of addresses.
-        blocks: Vec<Leak>,
-    },
-    /// A graph cannot be launched, since no event could be recorded behind work on memory that its pool has
-    /// lent. Nothing was launched.
-    #[error(
-        "launch: {stream} has used memory that {pool} has lent, and what it has done cannot be marked now \
-         (it captures, or belongs to another thread); launch when that has marked it, or wait for the device first \
-         (Engine::wait_for_device)"
-    )]
-    LentWork {
-        /// The pool.
-        pool: PoolLabel,
         /// The stream.
         stream: StreamHandle,
     },
@@ -647,23 +443,178 @@ impl Error {
     }
 }
 
+/// Why a call refuses a pool; the message goes on from the pool's name ([`Error::Pool`]).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PoolRefusal {
+    /// The pool cannot be destroyed yet.
+    #[error(
+        "is in use: {blocks} live blocks, {captures} captures under way, {graphs} graphs, {waiting} freed blocks \
+         that work may still use"
+    )]
+    InUse {
+        /// Blocks not freed.
+        blocks: usize,
+        /// Captures under way that use the pool.
+        captures: usize,
+        /// Graphs not released.
+        graphs: usize,
+        /// Freed blocks that wait.
+        waiting: usize,
+    },
+    /// The pool cannot be suspended or compacted now: work that the engine knows of may use its memory.
+    #[error(
+        "is busy: {captures} captures under way use it, {waiting} freed blocks wait for work that may still use \
+         them; end the captures, let the work complete and try again"
+    )]
+    Busy {
+        /// Captures under way that use the pool.
+        captures: usize,
+        /// Freed blocks that wait, or are free for one stream only until its work has completed.
+        waiting: usize,
+    },
+    /// The pool's memory cannot come back at the same addresses once it is given back.
+    #[error(
+        "has memory that is allocated, not mapped, and would not come back at the same addresses; this needs a \
+         device with virtual memory management, caching, and a pool whose memory comes from the driver"
+    )]
+    CannotSuspend,
+    /// Others have memory of the pool ([`Engine::keep_exported`](crate::engine::Engine::keep_exported)), which must
+    /// stay behind its addresses.
+    #[error(
+        "has memory that others have too, by handles that they exported, and they would be left with the old memory; \
+         it can go when its blocks are freed and its graphs are destroyed"
+    )]
+    Exported,
+    /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
+    /// there is none behind some of its addresses.
+    #[error("is suspended, or short of memory; resume it first ({remedy})")]
+    Suspended {
+        /// The call that brings it back: `Engine::resume_pool`, `Pool::resume` of the pool's owner, or
+        /// `Regions::wake` where its region sleeps.
+        remedy: &'static str,
+    },
+    /// The pool belongs to a [`graphs::Pool`](crate::graphs::Pool), which would go on to launch graphs while their
+    /// memory is away.
+    #[error(
+        "belongs to a graphs::Pool, which holds launches of its graphs back while their memory is away; make that \
+         one's call (Pool::suspend, Pool::resume, Pool::compact)"
+    )]
+    Owned,
+    /// The pool's region is asleep, and what its live blocks held is kept by the region.
+    #[error(
+        "is asleep; wake its region by what put it to sleep (Regions::wake), or what its blocks hold is lost"
+    )]
+    Asleep,
+    /// A graph of the pool runs, and the call does not wait for it.
+    #[error("may be running a graph; call sleep, which waits for it")]
+    Runs,
+    /// Live blocks lie in the pool, and suspending it would lose what they hold: blocks that belong to no graph,
+    /// or, by a call that takes those with it, blocks of other pools, which have borrowed the memory and know nothing
+    /// of this pool. Nothing was given back.
+    #[error("{}", in_the_way(.blocks, *.remedy))]
+    HasBlocks {
+        /// The blocks, in order of addresses.
+        blocks: Vec<Leak>,
+        /// The call that lets what the pool's own blocks hold go; none where they are blocks of other pools.
+        remedy: Option<&'static str>,
+    },
+    /// The checker refuses what compacting the pool would change: a flaw of the engine. All graphs and blocks
+    /// have the memory that they had.
+    #[error("is not compacted, for it would lose something: {0}")]
+    CompactionRefused(Box<Violation>),
+    /// A graph cannot be launched while blocks live in memory of its pool that is lent: it would overwrite
+    /// them. Nothing was launched.
+    #[error(
+        "has lent memory that its graphs use to blocks that live, and would be overwritten: {}; free them first",
+        listed(.blocks)
+    )]
+    BlocksLent {
+        /// The blocks, in order of addresses.
+        blocks: Vec<Leak>,
+    },
+    /// A graph cannot be launched, since no event could be recorded behind work on memory that its pool has
+    /// lent. Nothing was launched.
+    #[error(
+        "has lent memory to {stream}, and what that has done with it cannot be marked now (it captures, or belongs to \
+         another thread); launch when that has marked it, or wait for the device first (Engine::wait_for_device)"
+    )]
+    LentWork {
+        /// The stream.
+        stream: StreamHandle,
+    },
+    /// The pool, which a capture uses, was dropped by its last holder when the capture was ended, so nothing could
+    /// order the graph among those of the pool. The capture is over, and nothing of it is left.
+    #[error(
+        "was dropped while the capture that uses it was ended; keep the pool until the graph is there"
+    )]
+    Going,
+    /// The pool belongs to another engine than the call.
+    #[error("belongs to another engine; give a pool that was made with this one")]
+    Foreign,
+}
+
+/// Why a checkpoint of a pool cannot be taken, or not be restored; the message goes on from the pool's name
+/// ([`Error::Checkpoint`]).
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CheckpointRefusal {
+    /// A capture into the pool is under way: what lives in the pool changes with it.
+    #[error(
+        "has {captures} captures under way; end them first, or abandon them (Engine::abandon_capture)"
+    )]
+    Captures {
+        /// Captures under way that use the pool.
+        captures: usize,
+    },
+    /// Live blocks of the pool may be in use in captures under way, into other pools.
+    #[error(
+        "has live blocks that are used on {streams} streams which are in captures under way, or may be; end those \
+         first"
+    )]
+    BlocksInCapture {
+        /// How many of their streams.
+        streams: usize,
+    },
+    /// The pool's blocks cannot come back to their addresses with what they held: its memory is not
+    /// cached, or came at the end of a capture.
+    #[error(
+        "has blocks that cannot be brought back to their addresses: its memory comes at the end of its captures, or is \
+         not cached; use a pool whose captures have no plan (Engine::plan_capture), with caching"
+    )]
+    NoWayBack,
+    /// The checkpoint was taken of another pool.
+    #[error("is not the pool of this checkpoint, which is one of {of}; restore it there")]
+    OtherPool {
+        /// The checkpoint's pool.
+        of: PoolId,
+    },
+    /// Memory of a block that the checkpoint names went back to the driver.
+    #[error(
+        "does not hold the {bytes} bytes at {address:#x} any more, where a block of the checkpoint lay; they went back \
+         to the driver when nothing used them (Engine::empty_cache, or where memory was short); run what made the block \
+         again, and take another checkpoint"
+    )]
+    Gone {
+        /// Where the block lay.
+        address: u64,
+        /// What it occupied.
+        bytes: u64,
+    },
+}
+
 /// What blocks that lie in a pool mean for a call that would suspend it, and what helps.
-fn in_the_way(pool: &PoolLabel, blocks: &[Leak], call: &str) -> String {
+fn in_the_way(blocks: &[Leak], remedy: Option<&str>) -> String {
     let listed = listed(blocks);
-    let remedy = match call {
-        "suspend_pool" => "Engine::suspend_pool_discarding",
-        "suspend" => "Pool::suspend_discarding",
-        _ => {
-            return format!(
-                "blocks of other pools lie in memory that they have borrowed from {pool}, and would lose \
-                 what they hold: {listed}; free them first"
-            )
-        }
-    };
-    format!(
-        "{pool} has live blocks that belong to no graph, and would lose what they hold: {listed}; free \
-         them first, or let their contents go with {remedy}"
-    )
+    match remedy {
+        Some(remedy) => format!(
+            "has live blocks that belong to no graph, and would lose what they hold: {listed}; free \
+             them first, or let their contents go with {remedy}"
+        ),
+        None => format!(
+            "has lent memory to blocks of other pools, which would lose what they hold: {listed}; free them first"
+        ),
+    }
 }
 
 /// The first blocks, and how many more there are.

@@ -7,7 +7,7 @@ use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use regraph::driver::{CaptureId, DriverError, ErrorKind};
-use regraph::engine::Error;
+use regraph::engine::{Error, PoolRefusal};
 use regraph::settings::SettingsError;
 use regraph_trace::JournalError;
 use thiserror::Error;
@@ -136,20 +136,13 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::OutOfMemory(_) => code::REGRAPH_ERROR_OUT_OF_MEMORY,
         Error::Driver(error) => of_driver(error),
         Error::UnknownBlock { .. } => code::REGRAPH_ERROR_UNKNOWN_BLOCK,
+        Error::Pool { why, .. } => of_pool(why),
         Error::UnknownPool { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
         Error::UnknownCapture { .. } => code::REGRAPH_ERROR_UNKNOWN_CAPTURE,
         Error::CaptureEnded { .. } => code::REGRAPH_ERROR_CAPTURE_ENDED,
         Error::UnknownGraph { .. } => code::REGRAPH_ERROR_UNKNOWN_GRAPH,
         Error::NotCapturing { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
         Error::CaptureInvalidated { .. } => code::REGRAPH_ERROR_CAPTURE_INVALIDATED,
-        Error::PoolInUse { .. } => code::REGRAPH_ERROR_POOL_IN_USE,
-        Error::PoolBusy { .. } => code::REGRAPH_ERROR_POOL_BUSY,
-        Error::PoolHasBlocks { .. } => code::REGRAPH_ERROR_POOL_HAS_BLOCKS,
-        Error::CannotSuspend { .. } | Error::PoolExported { .. } => {
-            code::REGRAPH_ERROR_CANNOT_SUSPEND
-        }
-        Error::CompactionRefused { .. } => code::REGRAPH_ERROR_COMPACTION_REFUSED,
-        Error::PoolSuspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
         Error::ResumeOutOfMemory(_) => code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY,
         Error::SetBack { .. } => code::REGRAPH_ERROR_SET_BACK,
         Error::NoJournal { .. } => code::REGRAPH_ERROR_NO_JOURNAL,
@@ -164,17 +157,30 @@ fn of_engine(error: &Error) -> regraph_error {
         Error::Unplanned { .. } => code::REGRAPH_ERROR_UNPLANNED,
         Error::LaunchWhileCapturing { .. } => code::REGRAPH_ERROR_CAPTURING,
         Error::NotInCapture { .. } => code::REGRAPH_ERROR_NOT_CAPTURING,
-        Error::PoolGoing { .. } => code::REGRAPH_ERROR_UNKNOWN_POOL,
-        Error::PoolAsleep { .. } => code::REGRAPH_ERROR_POOL_ASLEEP,
         Error::UnknownRegion { .. } => code::REGRAPH_ERROR_UNKNOWN_REGION,
         Error::DeviceCaptures { .. } => code::REGRAPH_ERROR_DEVICE_CAPTURES,
-        Error::PoolRuns { .. } => code::REGRAPH_ERROR_POOL_RUNS,
         Error::HostOutOfMemory { .. } | Error::HostTooSmall { .. } => {
             code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY
         }
         Error::OrderLost { .. } => code::REGRAPH_ERROR_ORDER_LOST,
-        Error::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
-        Error::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
+        _ => code::REGRAPH_ERROR_OTHER,
+    }
+}
+
+fn of_pool(why: &PoolRefusal) -> regraph_error {
+    use regraph_error as code;
+    match why {
+        PoolRefusal::InUse { .. } => code::REGRAPH_ERROR_POOL_IN_USE,
+        PoolRefusal::Busy { .. } => code::REGRAPH_ERROR_POOL_BUSY,
+        PoolRefusal::HasBlocks { .. } => code::REGRAPH_ERROR_POOL_HAS_BLOCKS,
+        PoolRefusal::CannotSuspend | PoolRefusal::Exported => code::REGRAPH_ERROR_CANNOT_SUSPEND,
+        PoolRefusal::CompactionRefused(_) => code::REGRAPH_ERROR_COMPACTION_REFUSED,
+        PoolRefusal::Suspended { .. } => code::REGRAPH_ERROR_POOL_SUSPENDED,
+        PoolRefusal::Going => code::REGRAPH_ERROR_UNKNOWN_POOL,
+        PoolRefusal::Asleep => code::REGRAPH_ERROR_POOL_ASLEEP,
+        PoolRefusal::Runs => code::REGRAPH_ERROR_POOL_RUNS,
+        PoolRefusal::BlocksLent { .. } => code::REGRAPH_ERROR_BLOCKS_LENT,
+        PoolRefusal::LentWork { .. } => code::REGRAPH_ERROR_LENT_WORK,
         _ => code::REGRAPH_ERROR_OTHER,
     }
 }
@@ -258,6 +264,11 @@ pub(crate) fn last_driver_code() -> u32 {
 mod tests {
     use std::ffi::CStr;
 
+    use regraph::driver::{NodeHandle, StreamHandle};
+    use regraph::engine::{Config, Engine, GraphId, PoolConfig, PoolId, WhyNotShared};
+    use regraph::{BlockNumber, Violation};
+    use regraph_sim::{SimConfig, SimDriver};
+
     use super::*;
 
     fn message() -> String {
@@ -293,6 +304,150 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// One error of each kind and reason, with the code that it has in C.
+    fn coded() -> Vec<(Error, regraph_error)> {
+        use regraph::{CheckpointRefusal as Checkpoint, PoolRefusal as Pool};
+        use regraph_error as code;
+
+        let call = "call";
+        let (pool, graph) = (PoolId::from_bits([1, 0]), GraphId::from_bits([1, 0]));
+        let (block, capture, stream) = (BlockNumber(1), CaptureId(1), StreamHandle::from_bits(1));
+        let (bytes, address, device) = (1, 2, 0);
+        let refused = || DriverError::new("cuMemMap", 1, ErrorKind::InvalidValue);
+        let violation = || Box::new(Violation::Cyclic { node: NodeHandle::from_bits(1) });
+        let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
+        let made = engine.create_pool(PoolConfig::default());
+        let Err(Error::OutOfMemory(report)) =
+            engine.allocate(made, 1 << 60, StreamHandle::from_bits(1))
+        else {
+            panic!("more than the device has")
+        };
+        let short = || report.clone();
+        let why = WhyNotShared::NotExportable;
+        let of_pool = |why| Error::Pool { call, pool: Box::new(pool.into()), why };
+        let of_checkpoint = |why| Error::Checkpoint { call, pool: Box::new(pool.into()), why };
+        let on = Box::new(Error::Poisoned);
+        let source = Box::new(refused());
+        let (captures, waiting, blocks, graphs, streams) = (0, 0, 0, 0, 1);
+        vec![
+            (Error::ZeroBytes { call }, code::REGRAPH_ERROR_ZERO_BYTES),
+            (Error::MemoryFraction { fraction: 2.0 }, code::REGRAPH_ERROR_OTHER),
+            (Error::OutOfMemory(short()), code::REGRAPH_ERROR_OUT_OF_MEMORY),
+            (Error::Driver(refused()), code::REGRAPH_ERROR_DRIVER),
+            (Error::UnknownBlock { call, block }, code::REGRAPH_ERROR_UNKNOWN_BLOCK),
+            (Error::UnknownPool { call, pool }, code::REGRAPH_ERROR_UNKNOWN_POOL),
+            (Error::UnknownCapture { call, capture }, code::REGRAPH_ERROR_UNKNOWN_CAPTURE),
+            (Error::CaptureEnded { call, capture }, code::REGRAPH_ERROR_CAPTURE_ENDED),
+            (Error::UnknownGraph { graph }, code::REGRAPH_ERROR_UNKNOWN_GRAPH),
+            (Error::NotCapturing { stream }, code::REGRAPH_ERROR_NOT_CAPTURING),
+            (Error::CaptureInvalidated { call, stream }, code::REGRAPH_ERROR_CAPTURE_INVALIDATED),
+            (
+                of_pool(Pool::InUse { blocks, captures, graphs, waiting }),
+                code::REGRAPH_ERROR_POOL_IN_USE,
+            ),
+            (of_pool(Pool::Busy { captures, waiting }), code::REGRAPH_ERROR_POOL_BUSY),
+            (of_pool(Pool::CannotSuspend), code::REGRAPH_ERROR_CANNOT_SUSPEND),
+            (of_pool(Pool::Exported), code::REGRAPH_ERROR_CANNOT_SUSPEND),
+            (of_pool(Pool::Suspended { remedy: "resume" }), code::REGRAPH_ERROR_POOL_SUSPENDED),
+            (of_pool(Pool::Owned), code::REGRAPH_ERROR_OTHER),
+            (of_pool(Pool::Asleep), code::REGRAPH_ERROR_POOL_ASLEEP),
+            (of_pool(Pool::Runs), code::REGRAPH_ERROR_POOL_RUNS),
+            (
+                of_pool(Pool::HasBlocks { blocks: Vec::new(), remedy: None }),
+                code::REGRAPH_ERROR_POOL_HAS_BLOCKS,
+            ),
+            (of_pool(Pool::CompactionRefused(violation())), code::REGRAPH_ERROR_COMPACTION_REFUSED),
+            (of_pool(Pool::BlocksLent { blocks: Vec::new() }), code::REGRAPH_ERROR_BLOCKS_LENT),
+            (of_pool(Pool::LentWork { stream }), code::REGRAPH_ERROR_LENT_WORK),
+            (of_pool(Pool::Going), code::REGRAPH_ERROR_UNKNOWN_POOL),
+            (of_pool(Pool::Foreign), code::REGRAPH_ERROR_OTHER),
+            (of_checkpoint(Checkpoint::Captures { captures }), code::REGRAPH_ERROR_OTHER),
+            (of_checkpoint(Checkpoint::BlocksInCapture { streams }), code::REGRAPH_ERROR_OTHER),
+            (of_checkpoint(Checkpoint::NoWayBack), code::REGRAPH_ERROR_OTHER),
+            (of_checkpoint(Checkpoint::OtherPool { of: pool }), code::REGRAPH_ERROR_OTHER),
+            (of_checkpoint(Checkpoint::Gone { address, bytes }), code::REGRAPH_ERROR_OTHER),
+            (Error::NotKept { address, why }, code::REGRAPH_ERROR_OTHER),
+            (Error::UnknownRegion { call, tag: String::new() }, code::REGRAPH_ERROR_UNKNOWN_REGION),
+            (Error::DeviceCaptures { call }, code::REGRAPH_ERROR_DEVICE_CAPTURES),
+            (
+                Error::HostOutOfMemory { call, pool: None, bytes, source },
+                code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
+            ),
+            (
+                Error::HostTooSmall { call, pool: None, bytes, host_bytes: 1 },
+                code::REGRAPH_ERROR_HOST_OUT_OF_MEMORY,
+            ),
+            (Error::ResumeOutOfMemory(short()), code::REGRAPH_ERROR_RESUME_OUT_OF_MEMORY),
+            (Error::NotShared { block, why }, code::REGRAPH_ERROR_OTHER),
+            (Error::SetBack { stream, block }, code::REGRAPH_ERROR_SET_BACK),
+            (Error::NoJournal { call, capture }, code::REGRAPH_ERROR_NO_JOURNAL),
+            (Error::PerThreadStream { call }, code::REGRAPH_ERROR_PER_THREAD_STREAM),
+            (Error::StreamInUse { stream }, code::REGRAPH_ERROR_STREAM_IN_USE),
+            (Error::Poisoned, code::REGRAPH_ERROR_POISONED),
+            (Error::Refused(violation()), code::REGRAPH_ERROR_REFUSED),
+            (Error::CaptureAgain(violation()), code::REGRAPH_ERROR_CAPTURE_AGAIN),
+            (Error::Unplanned { capture }, code::REGRAPH_ERROR_UNPLANNED),
+            (Error::CannotPlan { capture }, code::REGRAPH_ERROR_CANNOT_PLAN),
+            (
+                Error::PlanOutOfMemory { bytes, new_bytes: 1, room: None, report: short() },
+                code::REGRAPH_ERROR_PLAN_OUT_OF_MEMORY,
+            ),
+            (Error::LateUse(Vec::new()), code::REGRAPH_ERROR_LATE_USE),
+            (Error::LaunchWhileCapturing { stream }, code::REGRAPH_ERROR_CAPTURING),
+            (Error::NotInCapture { call, stream }, code::REGRAPH_ERROR_NOT_CAPTURING),
+            (Error::DefaultStream { stream }, code::REGRAPH_ERROR_OTHER),
+            (Error::OrderLost { pool }, code::REGRAPH_ERROR_ORDER_LOST),
+            (Error::DeviceTaken { device }, code::REGRAPH_ERROR_OTHER),
+            (Error::NoEngine, code::REGRAPH_ERROR_OTHER),
+            (Error::UnknownDevice { device }, code::REGRAPH_ERROR_OTHER),
+            (Error::UnknownAddress { address }, code::REGRAPH_ERROR_OTHER),
+            (Error::OnDevice { device, error: on }, code::REGRAPH_ERROR_OTHER),
+            (Error::TooLong { call, len: 1, size: 1 }, code::REGRAPH_ERROR_OTHER),
+            (Error::ForeignContext { call, stream }, code::REGRAPH_ERROR_OTHER),
+            (Error::OtherStream { call, stream, borrows: stream }, code::REGRAPH_ERROR_OTHER),
+            (Error::CopyWhileCapturing { stream }, code::REGRAPH_ERROR_OTHER),
+            (Error::StreamHeld { stream }, code::REGRAPH_ERROR_OTHER),
+            (Error::Tracking, code::REGRAPH_ERROR_OTHER),
+        ]
+    }
+
+    /// The names of what an enumeration of the library's errors has.
+    fn kinds(source: &str, of: &str) -> Vec<String> {
+        let begin = source.find(&format!("pub enum {of} {{\n")).unwrap();
+        let body = &source[begin..][..source[begin..].find("\n}").unwrap()];
+        let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let names = lines.filter(|line| line.starts_with(char::is_uppercase));
+        names.map(|line| line.split([' ', ',', '(']).next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_error_has_its_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/error.rs");
+        let source = std::fs::read_to_string(path).unwrap();
+        let mut missing = kinds(&source, "Error");
+        // This crate is built without cudarc.
+        missing.retain(|kind| kind != "Cudarc");
+        for refusals in ["Checkpoint", "Pool"] {
+            missing.retain(|kind| kind != refusals);
+            let reasons = kinds(&source, &format!("{refusals}Refusal"));
+            missing.extend(reasons.iter().map(|reason| format!("{refusals}: {reason}")));
+        }
+        for (error, code) in coded() {
+            let shown = format!("{error:?}");
+            let first = |text: &str| text.split([' ', '(']).next().unwrap().to_owned();
+            let name = match shown.split_once(" why: ") {
+                Some((kind, why)) if !shown.starts_with("Not") => {
+                    format!("{}: {}", first(kind), first(why))
+                }
+                _ => first(&shown),
+            };
+            assert_eq!(of_engine(&error), code, "{shown}");
+            let at = missing.iter().position(|kind| *kind == name);
+            missing.remove(at.unwrap_or_else(|| panic!("{name} is there twice, or not at all")));
+        }
+        assert!(missing.is_empty(), "no error of {missing:?} was tried");
     }
 
     #[test]

@@ -80,7 +80,11 @@ impl<D: Transfer> Host<D> {
         }
         let destroyed = self.engine.destroy_pool(id);
         // After an error of the driver's the pool is gone as well.
-        if !matches!(destroyed, Err(engine::Error::PoolInUse { .. } | engine::Error::Poisoned)) {
+        if !matches!(
+            destroyed,
+            Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }
+                | engine::Error::Poisoned)
+        ) {
             let pool = self.pools.lock().remove(&id);
             drop(pool);
         }

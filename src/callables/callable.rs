@@ -162,8 +162,8 @@ where
     ///
     /// # Errors
     /// Those of the parts, of `fill`, of captures and launches. A shape whose capture failed is not
-    /// kept; the others are, but for one that had to make room. [`Error::PoolSuspended`] before `fill` is
-    /// called.
+    /// kept; the others are, but for one that had to make room.
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended) before `fill` is called.
     pub fn call(
         &mut self,
         stream: impl AsStream,

@@ -67,7 +67,7 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::AsStream;
 use crate::engine::{Config, Engine};
 
-pub use crate::Error;
+pub use crate::{Error, PoolRefusal};
 pub use buf::Buf;
 pub use error::NotRetired;
 pub use tracking::{capture, untracked, Untracked};

@@ -50,7 +50,7 @@ mod captures;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use crate::Error;
+pub use crate::{Error, PoolRefusal};
 
 use crate::driver::{Driver, StreamHandle};
 use crate::engine::Engine;

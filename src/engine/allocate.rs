@@ -403,8 +403,8 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::ZeroBytes`]; [`Error::OutOfMemory`], after which everything goes on as before;
-    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`]; [`Error::PoolSuspended`];
-    /// [`Error::PerThreadStream`]; the driver's.
+    /// [`Error::CaptureInvalidated`]; [`Error::UnknownPool`];
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended); [`Error::PerThreadStream`]; the driver's.
     pub fn allocate(
         &self,
         pool: PoolId,

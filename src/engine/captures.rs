@@ -21,7 +21,7 @@ impl<D: Driver> Engine<D> {
     ///
     /// # Errors
     /// [`Error::NotCapturing`], [`Error::CaptureInvalidated`], [`Error::UnknownPool`],
-    /// [`Error::PoolSuspended`], or the driver's.
+    /// [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended), or the driver's.
     pub fn begin_capture(&self, pool: PoolId, stream: impl AsStream) -> Result<CaptureId, Error> {
         let stream = stream.as_stream();
         const CALL: &str = "begin_capture";

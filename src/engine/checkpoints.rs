@@ -17,7 +17,7 @@ use super::report::Block;
 use super::state::{Locked, State};
 use super::stream_cache::Leases;
 use super::streams::{Position, StreamStatus, Timelines};
-use super::{Engine, Error};
+use super::{CheckpointRefusal, Engine, Error};
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::Claimed;
 
@@ -74,8 +74,8 @@ impl<D: Driver> Engine<D> {
     /// The blocks of a pool that are live now, for [`Engine::restore`]. Nothing changes.
     ///
     /// # Errors
-    /// [`Error::PoolCaptures`], [`Error::PoolSuspended`], [`Error::CannotCheckpoint`],
-    /// [`Error::UnknownPool`].
+    /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
+    /// [`CheckpointRefusal::NoWayBack`], [`Error::UnknownPool`].
     pub fn checkpoint(&self, pool: PoolId) -> Result<Checkpoint, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "checkpoint")?;
@@ -107,16 +107,16 @@ impl<D: Driver> Engine<D> {
     /// pool is under way. An error leaves everything as it was.
     ///
     /// # Errors
-    /// [`Error::PoolCaptures`], [`Error::PoolSuspended`], [`Error::CannotCheckpoint`],
-    /// [`Error::BlocksInCapture`], [`Error::OtherCheckpoint`], [`Error::CheckpointGone`],
-    /// [`Error::UnknownPool`].
+    /// [`CheckpointRefusal::Captures`], [`PoolRefusal::Suspended`](crate::PoolRefusal::Suspended),
+    /// [`CheckpointRefusal::NoWayBack`], [`CheckpointRefusal::BlocksInCapture`], [`CheckpointRefusal::OtherPool`],
+    /// [`CheckpointRefusal::Gone`], [`Error::UnknownPool`].
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
             if !locked.config.lacks(Flaw::RestoredInCapture) {
                 locked.must_be_apart(pool, "restore")?;
             }
-            locked.state.must_fit(pool, checkpoint)?;
+            locked.state.must_fit(pool, checkpoint, "restore")?;
             Ok(locked.restore(pool, checkpoint))
         })
     }
@@ -189,11 +189,21 @@ impl State {
         streams
     }
 
+    /// What a call that refuses a checkpoint of a pool fails with.
+    fn no_checkpoint(&self, pool: PoolId, call: &'static str, why: CheckpointRefusal) -> Error {
+        Error::Checkpoint { call, pool: Box::new(self.pools.label(pool)), why }
+    }
+
     /// Refuses a checkpoint of another pool, and one whose blocks have no place any more.
-    fn must_fit(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<(), Error> {
+    fn must_fit(
+        &self,
+        pool: PoolId,
+        checkpoint: &Checkpoint,
+        call: &'static str,
+    ) -> Result<(), Error> {
         if checkpoint.pool != pool {
-            let (pool, of) = (self.pools.label(pool), checkpoint.pool);
-            return Err(Error::OtherCheckpoint { pool, of });
+            let why = CheckpointRefusal::OtherPool { of: checkpoint.pool };
+            return Err(self.no_checkpoint(pool, call, why));
         }
         let heaps = self.pools.heaps_of(Some(pool)).into_iter();
         let mut gone = heaps.filter_map(|heap| {
@@ -201,7 +211,7 @@ impl State {
         });
         match gone.next().or_else(|| self.first_borrowed(pool, checkpoint)) {
             Some((address, bytes)) => {
-                Err(Error::CheckpointGone { pool: self.pools.label(pool), address, bytes })
+                Err(self.no_checkpoint(pool, call, CheckpointRefusal::Gone { address, bytes }))
             }
             None => Ok(()),
         }
@@ -265,12 +275,12 @@ impl<D: Driver> Locked<'_, D> {
         self.state.must_be_awake(pool, call)?;
         let row = self.state.pool(pool, call)?;
         let (captures, planned, small) = (row.captures(), row.planned(), row.small());
-        let pool = self.state.pools.label(pool);
         if planned.is_some() || self.state.pools.heap(small).is_uncached() {
-            return Err(Error::CannotCheckpoint { call, pool });
+            return Err(self.state.no_checkpoint(pool, call, CheckpointRefusal::NoWayBack));
         }
         if captures > 0 {
-            return Err(Error::PoolCaptures { call, pool, captures });
+            let why = CheckpointRefusal::Captures { captures };
+            return Err(self.state.no_checkpoint(pool, call, why));
         }
         Ok(())
     }
@@ -291,8 +301,8 @@ impl<D: Driver> Locked<'_, D> {
         };
         let inside = self.state.streams_in(pool).iter().filter(|&it| is_inside(it)).count();
         if inside > 0 {
-            let pool = self.state.pools.label(pool);
-            return Err(Error::BlocksInCapture { call, pool, streams: inside });
+            let why = CheckpointRefusal::BlocksInCapture { streams: inside };
+            return Err(self.state.no_checkpoint(pool, call, why));
         }
         Ok(())
     }

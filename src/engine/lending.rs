@@ -16,7 +16,7 @@ use super::pools::Pool;
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::Position;
-use super::{one_stream, Engine, Error};
+use super::{one_stream, Engine, Error, PoolRefusal};
 use crate::driver::{AsStream, Driver, HostApi, StreamHandle};
 use crate::heap::Requester;
 use crate::sync::AtomicBool;
@@ -56,7 +56,7 @@ impl<D: Driver> Engine<D> {
     /// Costs what [`Engine::allocate`] does where the stream's cache has nothing.
     ///
     /// # Errors
-    /// [`Error::ZeroBytes`], [`Error::UnknownPool`], [`Error::PoolSuspended`], [`Error::PerThreadStream`],
+    /// [`Error::ZeroBytes`], [`Error::UnknownPool`], [`PoolRefusal::Suspended`], [`Error::PerThreadStream`],
     /// [`Error::CaptureInvalidated`]; the driver's.
     pub fn lend(
         &self,
@@ -74,8 +74,8 @@ impl<D: Driver> Engine<D> {
     /// launch is submitted.
     ///
     /// # Errors
-    /// [`Error::BlocksLent`] while such a block is live. [`Error::LentWork`], where no event can be recorded
-    /// behind that work now: on a stream that captures, or that belongs to another thread;
+    /// [`PoolRefusal::BlocksLent`] while such a block is live. [`PoolRefusal::LentWork`], where no event can be
+    /// recorded behind that work now: on a stream that captures, or that belongs to another thread;
     /// [`Engine::wait_for_device`] helps then, or that thread's drop of its
     /// [`graphs::Lending`](crate::graphs::Lending). [`Error::UnknownPool`]; the driver's.
     pub fn follow_lent(&self, pool: PoolId, stream: impl AsStream) -> Result<(), Error>
@@ -293,7 +293,8 @@ impl<D: Driver> Locked<'_, D> {
         let behind: Vec<Position> = row.borrowers().to_vec();
         if live > 0 && !self.config.lacks(Flaw::LentBlocks) {
             let blocks = self.state.lent_blocks(pool);
-            return Err(Error::BlocksLent { pool: self.state.pools.label(pool), blocks });
+            let why = PoolRefusal::BlocksLent { blocks };
+            return Err(self.state.pools.refuse(pool, "launch", why));
         }
         let own = self.state.timelines.known(stream);
         if self.config.lacks(Flaw::LentForgotten) {
@@ -310,9 +311,9 @@ impl<D: Driver> Locked<'_, D> {
             }
             let led = self.state.timelines.lead(self.driver, stream, mark)?;
             if !led && !self.config.lacks(Flaw::LentUnmarked) {
-                let (pool, stream) =
-                    (self.state.pools.label(pool), self.state.timelines.stream(mark.timeline));
-                return Err(Error::LentWork { pool, stream });
+                let stream = self.state.timelines.stream(mark.timeline);
+                let why = PoolRefusal::LentWork { stream };
+                return Err(self.state.pools.refuse(pool, "launch", why));
             }
         }
         self.state.pool(pool, "launch")?.set_followed();

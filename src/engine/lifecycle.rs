@@ -8,7 +8,7 @@ use super::config::PoolConfig;
 use super::flaws::Flaw;
 use super::names::PoolId;
 use super::state::Locked;
-use super::{Engine, Error};
+use super::{Engine, Error, PoolRefusal};
 use crate::driver::{Driver, MemorySupport};
 use crate::heap::{self, Plan, Splitting, Supply};
 use crate::sync::{Mutex, Rank};
@@ -73,7 +73,7 @@ impl<D: Driver> Engine<D> {
     /// Gives all memory of a pool back to the driver.
     ///
     /// # Errors
-    /// [`Error::PoolInUse`] while a block of it is live, a capture into it is under way, a graph of
+    /// [`PoolRefusal::InUse`] while a block of it is live, a capture into it is under way, a graph of
     /// it exists or work may still use a freed block; [`Error::UnknownPool`]; the driver's, when
     /// the pool is gone but some of its memory may not have been given back.
     pub fn destroy_pool(&self, pool: PoolId) -> Result<(), Error> {
@@ -119,13 +119,9 @@ impl<D: Driver> Locked<'_, D> {
         let blocks = self.state.blocks.count_of(id);
         let pool = self.state.pool(id, "destroy_pool")?;
         if blocks + pool.captures() + pool.graphs() + waiting > 0 {
-            return Err(Error::PoolInUse {
-                pool: pool.label(),
-                blocks,
-                captures: pool.captures(),
-                graphs: pool.graphs(),
-                waiting,
-            });
+            let (captures, graphs) = (pool.captures(), pool.graphs());
+            let why = PoolRefusal::InUse { blocks, captures, graphs, waiting };
+            return Err(self.state.pools.refuse(id, "destroy_pool", why));
         }
         let mut result = Ok(());
         for heap in self.state.pool(id, "destroy_pool")?.heaps() {
@@ -151,7 +147,7 @@ impl<D: Driver> Locked<'_, D> {
             if pool.captures() + pool.graphs() > 0 {
                 return true;
             }
-            matches!(self.destroy_pool(id), Err(Error::PoolInUse { .. }))
+            matches!(self.destroy_pool(id), Err(Error::Pool { why: PoolRefusal::InUse { .. }, .. }))
         });
         self.state.leaving = leaving;
     }

@@ -99,7 +99,7 @@ pub use spare::Spare;
 pub use statistics::{Counts, Figure, Figures, Statistics};
 pub(crate) use suspend::{By, Contents};
 
-pub use crate::error::Error;
+pub use crate::error::{CheckpointRefusal, Error, PoolRefusal};
 pub use crate::heap::{Export, Shared, SharedPiece};
 
 use crate::driver::{Driver, StreamHandle};

@@ -14,6 +14,7 @@ use super::names::{GraphId, PoolId, PoolLabel};
 use super::spare::Spare;
 use super::streams::Position;
 use crate::driver::CaptureId;
+use crate::error::{Error, PoolRefusal};
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
@@ -490,6 +491,12 @@ impl Pools {
     /// A pool for messages.
     pub(super) fn label(&self, id: PoolId) -> PoolLabel {
         self.get(id).map_or(PoolLabel::from(id), Pool::label)
+    }
+
+    /// What a call that refuses a pool fails with.
+    #[cold]
+    pub(super) fn refuse(&self, id: PoolId, call: &'static str, why: PoolRefusal) -> Error {
+        Error::Pool { call, pool: Box::new(self.label(id)), why }
     }
 
     #[inline]

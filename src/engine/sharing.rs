@@ -82,9 +82,10 @@ impl<D: Driver> Engine<D> {
     /// wrote to these addresses would not reach the others in memory that has come in its place. Whole pieces stay.
     /// Returns whether the address is one of this engine's.
     ///
-    /// From now on calls that would exchange the memory are refused with [`Error::PoolExported`]: sleeping, and
-    /// suspension of its pool. What lies there may be handed out and lent as before, in the same memory; others' work is not
-    /// seen ([`Engine::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
+    /// From now on calls that would exchange the memory are refused with
+    /// [`PoolRefusal::Exported`](crate::PoolRefusal::Exported): sleeping, and suspension of its pool. What lies
+    /// there may be handed out and lent as before, in the same memory; others' work is not seen
+    /// ([`Engine::share`]). It goes back to the driver only when no block and no graph uses it, and is forgotten
     /// then.
     ///
     /// # Errors

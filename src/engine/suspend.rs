@@ -17,7 +17,7 @@ use super::names::{PoolId, PoolLabel};
 use super::oom::{Attempt, Need, Purpose};
 use super::pools::with_heap;
 use super::state::{Locked, State};
-use super::{Engine, Error};
+use super::{Engine, Error, PoolRefusal};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
 use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
@@ -92,7 +92,7 @@ impl<D: Driver> Engine<D> {
     /// and refuses to launch them.
     ///
     /// Until the pool is resumed, allocations from it and captures into it fail with
-    /// [`Error::PoolSuspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
+    /// [`PoolRefusal::Suspended`]. Blocks of it can be freed and recorded for streams as ever, graphs of
     /// it released, and the pool destroyed. Suspending it again does nothing and returns 0.
     ///
     /// Blocks that belong to a graph come with it: its launch writes them anew. Where others are live
@@ -101,11 +101,11 @@ impl<D: Driver> Engine<D> {
     /// Costs two calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`Error::PoolOwned`]; [`Error::PoolHasBlocks`]; [`Error::PoolBusy`]; [`Error::CannotSuspend`]; [`Error::PoolExported`];
-    /// [`Error::UnknownPool`]. After an error of the
-    /// driver's what had gone by then is gone, if anything had the pool is suspended
-    /// ([`Engine::is_suspended`]), and suspending it again goes on with the rest. A pool that is short
-    /// of a part ([`Engine::is_short`]) is suspended as any other: not while it has blocks of no graph.
+    /// [`PoolRefusal::Owned`]; [`PoolRefusal::HasBlocks`]; [`PoolRefusal::Busy`]; [`PoolRefusal::CannotSuspend`];
+    /// [`PoolRefusal::Exported`]; [`Error::UnknownPool`]. After an error of the driver's what had gone by then is
+    /// gone, if anything had the pool is suspended ([`Engine::is_suspended`]), and suspending it again goes on
+    /// with the rest. A pool that is short of a part ([`Engine::is_short`]) is suspended as any other: not while
+    /// it has blocks of no graph.
     pub fn suspend_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.suspend(pool, false, By::name("suspend_pool"))
     }
@@ -114,7 +114,7 @@ impl<D: Driver> Engine<D> {
     /// same addresses, and with any contents once the pool is resumed.
     ///
     /// # Errors
-    /// As [`Engine::suspend_pool`]; [`Error::PoolHasBlocks`] only of blocks that other pools have borrowed.
+    /// As [`Engine::suspend_pool`]; [`PoolRefusal::HasBlocks`] only of blocks that other pools have borrowed.
     pub fn suspend_pool_discarding(&self, pool: PoolId) -> Result<u64, Error> {
         self.suspend(pool, true, By::name("suspend_pool_discarding"))
     }
@@ -137,7 +137,7 @@ impl<D: Driver> Engine<D> {
     /// Costs three calls of the driver for each piece of memory.
     ///
     /// # Errors
-    /// [`Error::PoolOwned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`Error::PoolAsleep`];
+    /// [`PoolRefusal::Owned`], which a [`graphs::Pool`](crate::graphs::Pool) resumes; [`PoolRefusal::Asleep`];
     /// [`Error::ResumeOutOfMemory`], [`Error::UnknownPool`] or the driver's. The pool stays suspended,
     /// and what had come by then is given back. If it was only short of a part it stays so, with all that
     /// it has; calling again goes on.
@@ -160,6 +160,11 @@ impl<D: Driver> Engine<D> {
     /// What is said of a pool that is suspended, asleep or short of a part, in the name of a call.
     pub(crate) fn suspended(&self, pool: PoolId, call: &'static str) -> Error {
         self.lock().map_or_else(|error| error, |state| state.suspended(pool, call))
+    }
+
+    /// What a call that refuses a pool fails with.
+    pub(crate) fn refuse(&self, pool: PoolId, call: &'static str, why: PoolRefusal) -> Error {
+        Error::Pool { call, pool: Box::new(self.label(pool)), why }
     }
 
     /// A pool for messages.
@@ -271,7 +276,7 @@ impl<D: Driver> Engine<D> {
     /// logarithm of these. Asks the streams how far they are.
     ///
     /// # Errors
-    /// [`Error::UnknownPool`], [`Error::PoolSuspended`].
+    /// [`Error::UnknownPool`], [`PoolRefusal::Suspended`].
     pub fn excess_bytes(&self, pool: PoolId) -> Result<u64, Error> {
         self.change(|locked| {
             locked.state.must_be_awake(pool, EXCESS)?;
@@ -305,11 +310,11 @@ impl<D: Driver> Engine<D> {
     /// pieces, and two calls of the driver for each new one. There may be more mappings than before.
     ///
     /// # Errors
-    /// [`Error::PoolBusy`] while a capture uses the pool, or freed blocks of it may be in use; [`Error::PoolOwned`],
-    /// [`Error::PoolSuspended`], [`Error::UnknownPool`], [`Error::CompactionRefused`]. After an error of the
-    /// driver's either all memory is mapped, or the pool is short of a part ([`Engine::is_short`]):
-    /// then live blocks hold what they held, no graph of the pool may be launched, and
-    /// [`Engine::resume_pool`] goes on.
+    /// [`PoolRefusal::Busy`] while a capture uses the pool, or freed blocks of it may be in use;
+    /// [`PoolRefusal::Owned`], [`PoolRefusal::Suspended`], [`Error::UnknownPool`],
+    /// [`PoolRefusal::CompactionRefused`]. After an error of the driver's either all memory is mapped, or the pool
+    /// is short of a part ([`Engine::is_short`]): then live blocks hold what they held, no graph of the pool may
+    /// be launched, and [`Engine::resume_pool`] goes on.
     pub fn compact_pool(&self, pool: PoolId) -> Result<u64, Error> {
         self.compact(pool, By::name("compact_pool"))
     }
@@ -337,7 +342,7 @@ impl<D: Driver> Engine<D> {
     /// host's own: for hosts that launch graphs by themselves.
     ///
     /// # Errors
-    /// [`Error::PoolSuspended`], [`Error::UnknownPool`].
+    /// [`PoolRefusal::Suspended`], [`Error::UnknownPool`].
     pub fn require_awake(&self, pool: PoolId, call: &'static str) -> Result<(), Error> {
         self.lock()?.must_be_awake(pool, call)
     }
@@ -374,13 +379,13 @@ impl State {
             None if owned => "Pool::resume",
             None => "Engine::resume_pool",
         };
-        Error::PoolSuspended { call, pool: self.pools.label(pool), remedy }
+        self.pools.refuse(pool, call, PoolRefusal::Suspended { remedy })
     }
 
     /// Refuses a pool whose owner, and no other, is to make the call: it would go on to launch graphs.
     fn must_be_owned_by(&mut self, pool: PoolId, by: By) -> Result<(), Error> {
         if self.pool(pool, by.call)?.is_owned() && !by.owner {
-            return Err(Error::PoolOwned { call: by.call, pool: self.pools.label(pool) });
+            return Err(self.pools.refuse(pool, by.call, PoolRefusal::Owned));
         }
         Ok(())
     }
@@ -515,7 +520,7 @@ impl<D: Driver> Locked<'_, D> {
     ) -> Result<(), Error> {
         let keeper = self.state.pools.keeper_of(pool);
         if keeper.is_some() && keeper != by {
-            return Err(Error::PoolAsleep { call, pool: self.state.pools.label(pool) });
+            return Err(self.state.pools.refuse(pool, call, PoolRefusal::Asleep));
         }
         Ok(())
     }
@@ -584,11 +589,11 @@ impl<D: Driver> Locked<'_, D> {
         let mapped = matches!(self.driver.memory_support(), MemorySupport::Mapped { .. });
         let given = self.state.pools.heap(heaps[0]).has_source();
         if !mapped || given || self.state.pools.heap(heaps[0]).is_uncached() {
-            return Err(Error::CannotSuspend { call, pool: self.state.pools.label(pool) });
+            return Err(self.state.pools.refuse(pool, call, PoolRefusal::CannotSuspend));
         }
         let exported = |&heap: &u32| with_heap!(self.state.pools, heap, |heap| heap.has_exported());
         if heaps.iter().any(exported) {
-            return Err(Error::PoolExported { call, pool: self.state.pools.label(pool) });
+            return Err(self.state.pools.refuse(pool, call, PoolRefusal::Exported));
         }
         let by = match loss {
             Loss::Kept(contents) => Some(contents.number()),
@@ -620,7 +625,14 @@ impl<D: Driver> Locked<'_, D> {
             Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
         };
         if !blocks.is_empty() {
-            return Err(Error::PoolHasBlocks { call, pool: self.state.pools.label(pool), blocks });
+            let owned = self.state.pools.get(pool).is_some_and(|row| row.is_owned());
+            let remedy = match loss {
+                Loss::Refused if owned => Some("Pool::suspend_discarding"),
+                Loss::Refused => Some("Engine::suspend_pool_discarding"),
+                Loss::Accepted | Loss::Kept(_) => None,
+            };
+            let why = PoolRefusal::HasBlocks { blocks, remedy };
+            return Err(self.state.pools.refuse(pool, call, why));
         }
         Ok(true)
     }
@@ -664,8 +676,8 @@ impl<D: Driver> Locked<'_, D> {
         let exchange = planned.exchange(unit, care);
         if exchange.saves() > 0 {
             if let Err(violation) = check::check_compaction(&planned.record(&exchange, unit)) {
-                let (pool, violation) = (self.state.pools.label(pool), Box::new(violation));
-                return Err(Error::CompactionRefused { pool, violation });
+                let why = PoolRefusal::CompactionRefused(Box::new(violation));
+                return Err(self.state.pools.refuse(pool, call, why));
             }
             let done = planned.compact(self.driver, &exchange);
             // What failed once may not fail again; the error is told in any case.
@@ -710,8 +722,8 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         if captures + waiting > 0 {
-            let pool = self.state.pools.label(pool);
-            return Err(Error::PoolBusy { call, pool, captures, waiting });
+            let why = PoolRefusal::Busy { captures, waiting };
+            return Err(self.state.pools.refuse(pool, call, why));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::judging::Judging;
 use super::lease::Lease;
 use super::memory::Memory;
 use super::pool::{Pool, Shared};
-use super::Error;
+use super::{Error, PoolRefusal};
 use crate::driver::{
     AsStream, CaptureId, CaptureMode, CaptureStatus, ExecutableHandle, GraphHandle, HostApi,
     StreamHandle,
@@ -164,7 +164,7 @@ impl<D: HostApi> Capture<D> {
     /// # Errors
     /// The engine's, with [`Error::Refused`](crate::Error::Refused) where the checker
     /// does not accept the capture, or [`Error::CaptureAgain`];
-    /// [`Error::PoolGoing`]; the driver's, where a stream has not been joined again for instance. The
+    /// [`PoolRefusal::Going`]; the driver's, where a stream has not been joined again for instance. The
     /// capture is over then, and nothing of it is left.
     ///
     /// # Panics
@@ -200,7 +200,7 @@ impl<D: HostApi> Capture<D> {
     /// in turn, and names the kernels in a refusal.
     ///
     /// # Errors
-    /// The engine's, [`Error::PoolGoing`]: then the graph must not be launched, and nothing of the
+    /// The engine's, [`PoolRefusal::Going`]: then the graph must not be launched, and nothing of the
     /// capture is left here.
     ///
     /// # Panics
@@ -327,7 +327,7 @@ impl<D: HostApi> Engine<D> {
     /// elsewhere the first time. What it returned is dropped before it is called again.
     ///
     /// # Errors
-    /// [`Error::ForeignPool`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any
+    /// [`PoolRefusal::Foreign`]; those of [`Capture::begin`], `body` and [`Capture::finish`]. After any
     /// of them, and after a panic of `body`, the stream does not capture any more and nothing is left
     /// of the capture but the blocks that `body` gave away.
     pub fn capture<R, E: From<Error>>(
@@ -338,7 +338,7 @@ impl<D: HostApi> Engine<D> {
         mut body: impl FnMut(&Capture<D>) -> Result<R, E>,
     ) -> Result<(Graph<D>, R), E> {
         if !Arc::ptr_eq(self, pool.engine()) {
-            return Err(Error::ForeignPool { call: "capture", pool: pool.id() }.into());
+            return Err(pool.engine().refuse(pool.id(), "capture", PoolRefusal::Foreign).into());
         }
         let stream = stream.as_stream();
         let mut attempt = Attempt::First;

@@ -37,8 +37,9 @@ impl<D: HostApi> Judging<D> {
     /// the lease.
     ///
     /// # Errors
-    /// Those of [`Engine::verdict`](crate::engine::Engine::verdict), [`Error::PoolGoing`]: then the
-    /// graph must never be launched, and nothing of the capture is left here.
+    /// Those of [`Engine::verdict`](crate::engine::Engine::verdict),
+    /// [`PoolRefusal::Going`](crate::PoolRefusal::Going): then the graph must never be launched, and nothing of
+    /// the capture is left here.
     pub fn verdict(mut self) -> Result<(Lease<D>, CaptureReport), Error> {
         let mut accepted = Accepted::<D>::new();
         let mut first = None;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::order::{Launched, Order};
 use super::pool::Shared;
 use super::retired::{Claim, Retired};
-use super::Error;
+use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use crate::engine::{Engine, Flaw, GraphId};
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
@@ -40,7 +40,7 @@ impl<D: HostApi> Lease<D> {
     /// Pools that were made by [`Engine::create_pool`] alone have no order and are left out.
     ///
     /// # Errors
-    /// [`Error::PoolGoing`]; [`Error::UnknownGraph`](crate::Error::UnknownGraph) for a
+    /// [`PoolRefusal::Going`]; [`Error::UnknownGraph`](crate::Error::UnknownGraph) for a
     /// graph that none of these pools belongs to. The graph is not released then.
     pub fn of(engine: &Arc<Engine<D>>, graph: GraphId) -> Result<Self, Error> {
         let pools = owned_pools(engine, graph)?;
@@ -73,10 +73,10 @@ impl<D: HostApi> Lease<D> {
     /// Costs one event record, and one wait where the stream is another than last time.
     ///
     /// # Errors
-    /// [`Error::PoolSuspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`];
-    /// [`Error::BlocksLent`] and [`Error::LentWork`] of a pool that lends ([`Pool::lend`](super::Pool::lend)):
-    /// then nothing was launched. What `launch` says. The driver's, where no event could be recorded
-    /// behind the launch: the host has then waited for it.
+    /// [`PoolRefusal::Suspended`], [`Error::LaunchWhileCapturing`], [`Error::OrderLost`], [`Error::DefaultStream`];
+    /// [`PoolRefusal::BlocksLent`] and [`PoolRefusal::LentWork`] of a pool that lends
+    /// ([`Pool::lend`](super::Pool::lend)): then nothing was launched. What `launch` says. The driver's, where no
+    /// event could be recorded behind the launch: the host has then waited for it.
     pub fn launch<E: From<Error>>(
         &self,
         stream: impl AsStream,
@@ -138,7 +138,8 @@ pub(super) fn owned_pools<D: HostApi>(
         // One without an owner is the host's, by its name, and so is the order in it.
         let Some(owner) = engine.owner_of(id) else { continue };
         let owner = owner.upgrade().and_then(|owner| owner.downcast().ok());
-        pools.push((owner.ok_or(Error::PoolGoing { pool: id })?, graph));
+        let going = || engine.refuse(id, "finish", PoolRefusal::Going);
+        pools.push((owner.ok_or_else(going)?, graph));
     }
     Ok(pools)
 }

@@ -30,7 +30,8 @@ impl<D: HostApi> Lending<D> {
     /// place, and else as [`Pool::allocate`] gives it.
     ///
     /// What the stream is given from now on comes after all launches of the pool's graphs so far. Until such a
-    /// block is dropped, none of them can be launched ([`Error::BlocksLent`]), and the next launch comes after
+    /// block is dropped, none of them can be launched
+    /// ([`PoolRefusal::BlocksLent`](crate::PoolRefusal::BlocksLent)), and the next launch comes after
     /// all that has used it: on its own stream, and on those that [`Memory::record_stream`] was told of.
     ///
     /// Costs a wait of the stream for an event where the pool was launched on another since the last call, and
@@ -112,7 +113,7 @@ impl<D: HostApi> Pool<D> {
     /// let block = lending.allocate(1 << 30)?; // where the temporary block lies
     /// engine.driver().launch_kernel(stream, Launch::default())?; // uses the block, after the graph
     /// assert_eq!(pool.statistics()?.lent, 1 << 30);
-    /// assert!(matches!(graph.launch(stream), Err(Error::BlocksLent { .. })));
+    /// assert!(matches!(graph.launch(stream), Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })));
     /// drop(block);
     /// graph.launch(stream)?; // after that
     /// assert_eq!(pool.reserved()?, 1 << 30);

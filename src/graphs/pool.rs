@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::memory::Memory;
 use super::order::{Launched, Order};
 use super::retired::Retired;
-use super::Error;
+use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, HostApi, StreamHandle};
 use crate::engine::{tell_later, By, Engine, PoolConfig, PoolId, PoolStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, Rank};
@@ -163,7 +163,7 @@ impl<D: HostApi> Pool<D> {
     /// launch.
     ///
     /// # Errors
-    /// [`Error::PoolSuspended`], since there are no inputs to fill then; [`Error::LaunchWhileCapturing`];
+    /// [`PoolRefusal::Suspended`], since there are no inputs to fill then; [`Error::LaunchWhileCapturing`];
     /// [`Error::OrderLost`]; the driver's.
     pub fn follow(&self, stream: impl AsStream) -> Result<(), Error> {
         let launched = Launched::on(self.0.engine.driver(), stream)?;
@@ -191,7 +191,7 @@ impl<D: HostApi> Pool<D> {
     ///
     /// # Errors
     /// [`Error::OrderLost`], the engine's:
-    /// [`engine::Error::PoolHasBlocks`](crate::engine::Error::PoolHasBlocks) where blocks are live that
+    /// [`PoolRefusal::HasBlocks`] where blocks are live that
     /// belong to no graph.
     pub fn suspend(&self) -> Result<u64, Error> {
         self.between_launches(|engine, pool| engine.suspend(pool, false, By::owner("suspend")))
@@ -321,7 +321,7 @@ pub(crate) fn hold_launches<D: HostApi, R>(
     for (shared, order) in pools.iter().zip(&orders) {
         match order.pending(shared.id)? {
             Some(event) if wait => event.synchronize()?,
-            Some(_) => return Err(Error::PoolRuns { pool: shared.engine.label(shared.id) }),
+            Some(_) => return Err(shared.engine.refuse(shared.id, "try_sleep", PoolRefusal::Runs)),
             None => {}
         }
     }

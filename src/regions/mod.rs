@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use crate::driver::{DriverError, HostPlace, StreamHandle, Transfer};
 use crate::engine::{tell_later, Engine, PoolId};
-use crate::error::Error;
+use crate::error::{Error, PoolRefusal};
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use host::HostMemory;
@@ -180,9 +180,11 @@ impl<D: Transfer> Regions<D> {
     /// ([`Regions::reserve_host`]), at some 700 us a MiB; calls of the engine go on then, those of these regions wait.
     ///
     /// # Errors
-    /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`], [`Error::DeviceCaptures`], [`Error::PoolBusy`],
-    /// [`Error::PoolAsleep`] (by another `Regions`), [`Error::CannotSuspend`] (memory from a source, or without virtual memory), [`Error::PoolExported`] (memory that must stay), [`Error::PoolHasBlocks`] (which
-    /// other pools have borrowed), [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
+    /// Nothing has changed, but that locked pages may stay for the next sleep, after [`Error::UnknownRegion`],
+    /// [`Error::DeviceCaptures`], [`PoolRefusal::Busy`], [`PoolRefusal::Asleep`] (by another `Regions`),
+    /// [`PoolRefusal::CannotSuspend`] (memory from a source, or without virtual memory), [`PoolRefusal::Exported`]
+    /// (memory that must stay), [`PoolRefusal::HasBlocks`] (which other pools have borrowed),
+    /// [`Error::HostOutOfMemory`] and [`Error::HostTooSmall`], which give back what was locked, and
     /// [`Error::OrderLost`]. After one of the driver's
     /// the regions may sleep in part: sleeping goes on, waking brings all back with its contents.
     pub fn sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
@@ -195,7 +197,7 @@ impl<D: Transfer> Regions<D> {
     /// regions, as there.
     ///
     /// # Errors
-    /// As [`Regions::sleep`], and [`Error::PoolRuns`].
+    /// As [`Regions::sleep`], and [`PoolRefusal::Runs`].
     pub fn try_sleep(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         self.sleep_if(tags, false)
     }
@@ -236,7 +238,7 @@ impl<D: Transfer> Regions<D> {
         let stream = state.stream(self.engine.driver())?;
         let (owned, going) = owned(&self.engine, &ids);
         if let (Some(going), false) = (going, wait) {
-            return Err(Error::PoolRuns { pool: self.engine.label(going) });
+            return Err(self.engine.refuse(going, call, PoolRefusal::Runs));
         }
         hold_launches(&owned, wait, || {
             if wait && !self.engine.wait_for_device()? {
@@ -279,8 +281,9 @@ impl<D: Transfer> Regions<D> {
     /// us a MiB: until they are done other calls of the engine, and of these regions, wait.
     ///
     /// # Errors
-    /// [`Error::UnknownRegion`], [`Error::PoolAsleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or the driver's. All that was asked for sleeps
-    /// then, and what the host keeps is untouched: waking again, or fewer regions, goes on.
+    /// [`Error::UnknownRegion`], [`PoolRefusal::Asleep`] (by another `Regions`), [`Error::ResumeOutOfMemory`], or
+    /// the driver's. All that was asked for sleeps then, and what the host keeps is untouched: waking again, or
+    /// fewer regions, goes on.
     pub fn wake(&self, tags: Option<&[&str]>) -> Result<u64, Error> {
         // When no lock is held any more: an observer may call the regions and their pools.
         let _told = tell_later();

@@ -12,7 +12,9 @@ use cudarc::driver::{
     PushKernelArg,
 };
 use cudarc::nvrtc::Ptx;
-use regraph::cudarc::{capture, engine, retire_stream, untracked, Buf, BufView, BufViewMut, Error};
+use regraph::cudarc::{
+    capture, engine, retire_stream, untracked, Buf, BufView, BufViewMut, Error, PoolRefusal,
+};
 use regraph::driver::cuda::CudaDriver;
 use regraph::driver::{AsStream, CaptureMode};
 use regraph::engine::{Config, Engine, FreeRange, PoolConfig, Refusal};
@@ -523,7 +525,10 @@ fn borrowed_buffers_lie_in_memory_of_the_graph() {
     let borrowed = lending.clone_htod(a, &numbers()).unwrap();
     assert_eq!(borrowed.address(), address);
     assert_eq!(a.clone_dtoh(&borrowed).unwrap(), numbers());
-    assert!(matches!(graph.launch(a), Err(Error::BlocksLent { .. })));
+    assert!(matches!(
+        graph.launch(a),
+        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
+    ));
     drop(borrowed);
     graph.launch(a).unwrap();
     a.synchronize().unwrap();

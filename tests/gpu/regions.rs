@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::{launch, Device};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions};
 use regraph::settings::PlanShare;
@@ -243,7 +243,10 @@ impl<P: Device> Host<P> {
                 let number = self.below(self.steps.len());
                 if self.pools[self.steps[number].input.pool].1.is_suspended() {
                     let refused = self.steps[number].graph.launch(self.streams[0]).unwrap_err();
-                    assert!(matches!(refused, Error::PoolSuspended { .. }), "{refused}");
+                    assert!(
+                        matches!(refused, Error::Pool { why: PoolRefusal::Suspended { .. }, .. }),
+                        "{refused}"
+                    );
                 } else {
                     self.launch(number);
                 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Engine, Error, PoolConfig};
+use regraph::engine::{Config, Engine, Error, PoolConfig, PoolRefusal};
 use regraph::graphs::Pool;
 use regraph::plan::{Compacted, Options, Used, User};
 use regraph_sim::Call;
@@ -118,7 +118,10 @@ fn graphs_of_captures_beside_each_other_share_nothing() {
     let block = h.engine.allocate(h.pool, 7 * PAGE, other).unwrap();
     h.driver.launch(other, Work::default(), false).unwrap();
     h.engine.free(block.id).unwrap();
-    assert!(matches!(h.engine.compact_pool(h.pool), Err(Error::PoolBusy { captures: 1, .. })));
+    assert!(matches!(
+        h.engine.compact_pool(h.pool),
+        Err(Error::Pool { why: PoolRefusal::Busy { captures: 1, .. }, .. })
+    ));
     let graph = h.driver.end_capture(other).unwrap();
     h.engine.end_capture(beside, graph).unwrap();
     assert_eq!((h.compact(), h.reserved()), (Some(0), 12 * PAGE));
@@ -129,8 +132,14 @@ fn suspended_pools_and_unknown_ones_are_refused() {
     let mut h = host();
     h.capture(shape(&[5], 0, &[]));
     h.engine.suspend_pool(h.pool).unwrap();
-    assert!(matches!(h.engine.compact_pool(h.pool), Err(Error::PoolSuspended { .. })));
-    assert!(matches!(h.engine.excess_bytes(h.pool), Err(Error::PoolSuspended { .. })));
+    assert!(matches!(
+        h.engine.compact_pool(h.pool),
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+    ));
+    assert!(matches!(
+        h.engine.excess_bytes(h.pool),
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+    ));
     h.engine.resume_pool(h.pool).unwrap();
     let empty = h.engine.create_pool(PoolConfig::default());
     assert_eq!(h.engine.compact_pool(empty).unwrap(), 0);
@@ -202,10 +211,16 @@ fn fails(failure: Failure, kind: &ErrorKind, short: &mut usize) -> bool {
         *short += 1;
         assert!(matches!(done, Err(Error::Driver(_))), "{failure:?}: {done:?}");
         let refused = h.engine.allocate(h.pool, PAGE, h.stream);
-        assert!(matches!(refused, Err(Error::PoolSuspended { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+            "{refused:?}"
+        );
         // Its block would lose what it holds.
         let refused = h.engine.suspend_pool(h.pool);
-        assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
+            "{refused:?}"
+        );
         let mut n = 0;
         while resume_failing(&h, n, kind) {
             n += 1;
@@ -303,7 +318,7 @@ fn a_pool_waits_for_its_graphs() {
     h.driver.fail_nth(Call::Unmap, 1, ErrorKind::InvalidValue);
     h.driver.fail_nth(Call::Map, 0, ErrorKind::InvalidValue);
     assert!(pool.compact().is_err() && pool.is_suspended() && pool.is_short().unwrap());
-    assert!(matches!(launch(), Err(Error::PoolSuspended { .. })));
+    assert!(matches!(launch(), Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
     pool.resume().unwrap();
     launch().unwrap();
     assert_eq!((pool.compact().unwrap(), pool.reserved().unwrap()), (4 * PAGE, 9 * PAGE));

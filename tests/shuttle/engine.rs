@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, Driver, HostApi, MemoryInfo, MemorySupport, StreamHandle};
-use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId};
+use regraph::engine::{Block, BlockId, Config, Engine, Error, PoolConfig, PoolId, PoolRefusal};
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 use shuttle::sync::Mutex;
@@ -331,7 +331,7 @@ fn a_suspended_pool_is_shut() {
                             assert!(!shut, "handed out of a suspended pool");
                             stage.engine.free(block.id).unwrap();
                         }
-                        Err(Error::PoolSuspended { .. }) => {}
+                        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                     if round % 2 == 1 {
@@ -352,7 +352,7 @@ fn a_suspended_pool_is_shut() {
                         turns.fetch_add(1, Ordering::SeqCst);
                         stage.engine.resume_pool(stage.pool).unwrap();
                     }
-                    Err(Error::PoolBusy { .. }) => thread::yield_now(),
+                    Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) => thread::yield_now(),
                     Err(error) => panic!("{error}"),
                 }
             }

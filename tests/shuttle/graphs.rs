@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, HostApi, MemorySupport, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
 use regraph::graphs::{Graph, Pool};
 use regraph::regions::{Backup, Regions};
-use regraph::Error;
+use regraph::{Error, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 use shuttle::thread;
 
@@ -76,13 +76,13 @@ fn may_be_refused<R>(answer: Result<R, Error>) -> Option<R> {
     match answer {
         Ok(done) => Some(done),
         Err(
-            Error::PoolSuspended { .. }
+            Error::Pool { why: PoolRefusal::Suspended { .. }, .. }
             | Error::DeviceCaptures { .. }
-            | Error::PoolBusy { .. }
-            | Error::PoolRuns { .. }
-            | Error::PoolHasBlocks { .. }
-            | Error::BlocksLent { .. }
-            | Error::LentWork { .. },
+            | Error::Pool { why: PoolRefusal::Busy { .. }, .. }
+            | Error::Pool { why: PoolRefusal::Runs, .. }
+            | Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }
+            | Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }
+            | Error::Pool { why: PoolRefusal::LentWork { .. }, .. },
         ) => None,
         Err(error) => panic!("{error}"),
     }

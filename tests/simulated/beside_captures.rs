@@ -2,7 +2,7 @@
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi};
-use regraph::engine::{Config, Error, PoolConfig};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
 use regraph_sim::Call;
 
 /// Completes everything and gives back what is free then.
@@ -91,7 +91,10 @@ fn a_pool_whose_block_a_graph_uses_belongs_to_it_though_a_question_failed() {
         b.driver.end_capture(s).unwrap();
         b.driver.complete_all();
         let destroyed = b.engine.destroy_pool(b.pool);
-        assert!(matches!(destroyed, Err(Error::PoolInUse { .. })), "{n}: {destroyed:?}");
+        assert!(
+            matches!(destroyed, Err(Error::Pool { why: PoolRefusal::InUse { .. }, .. })),
+            "{n}: {destroyed:?}"
+        );
     }
 }
 

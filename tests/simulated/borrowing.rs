@@ -38,7 +38,10 @@ fn at(address: u64, tag: u64) -> Tagged {
 }
 
 fn is_refused(result: &Result<(), Error>) -> bool {
-    matches!(result, Err(Error::Engine(engine::Error::BlocksLent { .. })))
+    matches!(
+        result,
+        Err(Error::Engine(engine::Error::Pool { why: engine::PoolRefusal::BlocksLent { .. }, .. }))
+    )
 }
 
 impl Host {
@@ -485,9 +488,16 @@ fn threads_launch_while_others_begin_to_borrow() {
             }
             for _ in 0..40 {
                 match h.launch(graph, h.stream) {
-                    Ok(()) | Err(Error::Engine(engine::Error::BlocksLent { .. })) => {}
+                    Ok(())
+                    | Err(Error::Engine(engine::Error::Pool {
+                        why: engine::PoolRefusal::BlocksLent { .. },
+                        ..
+                    })) => {}
                     // What another thread's stream does now is waited for by the next attempt.
-                    Err(Error::Engine(engine::Error::LentWork { .. })) => {}
+                    Err(Error::Engine(engine::Error::Pool {
+                        why: engine::PoolRefusal::LentWork { .. },
+                        ..
+                    })) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -11,7 +11,8 @@ use regraph::driver::{
     CaptureMode, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
 use regraph::engine::{
-    Block, BlockId, Checkpoint, Config, Error, Flaw, GraphId, PoolConfig, Spare,
+    Block, BlockId, Checkpoint, CheckpointRefusal, Config, Error, Flaw, GraphId, PoolConfig,
+    PoolRefusal, Spare,
 };
 use regraph::plan::Options;
 use regraph::settings::Settings;
@@ -185,9 +186,15 @@ fn what_a_restoration_frees_stays_mapped_while_work_uses_it() {
     b.engine.empty_pool(b.pool, false).unwrap();
     assert_eq!(b.reserved(), held);
     let refused = b.engine.destroy_pool(b.pool);
-    assert!(matches!(refused, Err(Error::PoolInUse { waiting: 1, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Pool { why: PoolRefusal::InUse { waiting: 1, .. }, .. })),
+        "{refused:?}"
+    );
     let refused = b.engine.suspend_pool(b.pool);
-    assert!(matches!(refused, Err(Error::PoolBusy { waiting: 1, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Pool { why: PoolRefusal::Busy { waiting: 1, .. }, .. })),
+        "{refused:?}"
+    );
     // Nor does a pool get it whose owner has promised nothing.
     let eager = b.engine.create_pool(PoolConfig::default().borrows(true));
     b.engine.set_spare(b.pool, Spare::Lent).unwrap();
@@ -216,12 +223,18 @@ fn a_borrowed_block_is_not_freed_by_a_restoration() {
     let restored = b.engine.restore(b.pool, &before).unwrap();
     assert_eq!(places(&restored.freed), []);
     let refused = b.engine.restore(b.pool, &with_block);
-    assert!(matches!(refused, Err(Error::CheckpointGone { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. })),
+        "{refused:?}"
+    );
     // A capture of the lender's gets another place.
     let (_, outputs) = capture(&b, s, 1);
     assert!(outputs.iter().all(|it| it.address != borrowed.address));
     let refused = b.engine.suspend_pool_discarding(b.pool);
-    assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
+        "{refused:?}"
+    );
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("borrowed by pool \"eager\"; free them first"), "{text}");
     b.engine.free(borrowed.id).unwrap();
@@ -274,8 +287,14 @@ fn what_cannot_be_restored_is_refused_and_nothing_changes() {
     };
 
     let under_way = b.begin(t);
-    assert!(matches!(refused(&checkpoint), Error::PoolCaptures { captures: 1, .. }));
-    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::PoolCaptures { .. })));
+    assert!(matches!(
+        refused(&checkpoint),
+        Error::Checkpoint { why: CheckpointRefusal::Captures { captures: 1 }, .. }
+    ));
+    assert!(matches!(
+        b.engine.checkpoint(b.pool),
+        Err(Error::Checkpoint { why: CheckpointRefusal::Captures { .. }, .. })
+    ));
     b.driver.end_capture(t).unwrap();
     b.engine.abandon_capture(under_way).unwrap();
 
@@ -283,16 +302,25 @@ fn what_cannot_be_restored_is_refused_and_nothing_changes() {
     let other = b.engine.create_pool(PoolConfig::default());
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     let elsewhere = b.engine.begin_capture(other, s).unwrap();
-    assert!(matches!(refused(&checkpoint), Error::BlocksInCapture { streams: 1, .. }));
+    assert!(matches!(
+        refused(&checkpoint),
+        Error::Checkpoint { why: CheckpointRefusal::BlocksInCapture { streams: 1 }, .. }
+    ));
     b.driver.end_capture(s).unwrap();
     b.engine.abandon_capture(elsewhere).unwrap();
 
     let of_other = b.engine.checkpoint(other).unwrap();
-    assert!(matches!(refused(&of_other), Error::OtherCheckpoint { .. }));
+    assert!(matches!(
+        refused(&of_other),
+        Error::Checkpoint { why: CheckpointRefusal::OtherPool { .. }, .. }
+    ));
 
     b.engine.suspend_pool_discarding(b.pool).unwrap();
-    assert!(matches!(refused(&checkpoint), Error::PoolSuspended { .. }));
-    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::PoolSuspended { .. })));
+    assert!(matches!(refused(&checkpoint), Error::Pool { why: PoolRefusal::Suspended { .. }, .. }));
+    assert!(matches!(
+        b.engine.checkpoint(b.pool),
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+    ));
     b.engine.resume_pool(b.pool).unwrap();
 
     // Every name still holds.
@@ -315,7 +343,7 @@ fn memory_that_went_back_to_the_driver_is_not_restored() {
         b.driver.complete_all();
         assert!(b.engine.empty_cache().unwrap().released > 0);
         match b.engine.restore(b.pool, &checkpoint) {
-            Err(Error::CheckpointGone { address, bytes, .. }) => {
+            Err(Error::Checkpoint { why: CheckpointRefusal::Gone { address, bytes }, .. }) => {
                 assert_eq!((address, bytes), (gone.address, 24 * MIB));
             }
             found => panic!("{found:?}"),
@@ -335,13 +363,22 @@ fn pools_with_plans_or_without_caching_have_no_checkpoints() {
     let block = b.allocate(s);
     b.launch(s);
     b.finish(s, planned);
-    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::CannotCheckpoint { .. })));
+    assert!(matches!(
+        b.engine.checkpoint(b.pool),
+        Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
+    ));
     let refused = b.engine.restore(b.pool, &checkpoint);
-    assert!(matches!(refused, Err(Error::CannotCheckpoint { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })),
+        "{refused:?}"
+    );
     assert_eq!(live(&b), places(&[block]));
 
     let b = bench(checked().settings(Settings::default().caching(false)));
-    assert!(matches!(b.engine.checkpoint(b.pool), Err(Error::CannotCheckpoint { .. })));
+    assert!(matches!(
+        b.engine.checkpoint(b.pool),
+        Err(Error::Checkpoint { why: CheckpointRefusal::NoWayBack, .. })
+    ));
 }
 
 /// A stream is gone, and another has its handle: the block is not taken for that one's.
@@ -381,7 +418,13 @@ fn nothing_is_restored_beside_a_capture_that_was_not_announced() {
     b.driver.begin_capture(s, CaptureMode::Relaxed).unwrap();
     b.launch(s);
     let refused = b.engine.restore(b.pool, &checkpoint);
-    assert!(matches!(refused, Err(Error::BlocksInCapture { streams: 1, .. })), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Err(Error::Checkpoint { why: CheckpointRefusal::BlocksInCapture { streams: 1 }, .. })
+        ),
+        "{refused:?}"
+    );
 }
 
 /// Where a stream is not known to be in no capture, nothing is restored; what the driver refuses then costs
@@ -414,7 +457,13 @@ fn every_call_may_fail_while_a_pool_is_restored() {
             let before = b.driver.total_calls();
             b.driver.fail_any_nth(n, kind.clone());
             let refused = b.engine.restore(b.pool, &checkpoint);
-            assert!(matches!(refused, Err(Error::BlocksInCapture { .. })), "{refused:?}");
+            assert!(
+                matches!(
+                    refused,
+                    Err(Error::Checkpoint { why: CheckpointRefusal::BlocksInCapture { .. }, .. })
+                ),
+                "{refused:?}"
+            );
             assert_eq!(picture(), unchanged);
             assert_eq!(unchanged.1.len(), 2);
             b.driver.end_capture(t).unwrap();
@@ -614,7 +663,7 @@ fn run(support: MemorySupport, steps: Vec<Step>) {
                         }
                         assert_eq!(&model.places(), then);
                     }
-                    Err(Error::CheckpointGone { .. }) => {}
+                    Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{self, Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Lease, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Lease, Memory, Pool, PoolRefusal};
 use regraph_sim::{Call, SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
 
@@ -87,7 +87,10 @@ fn a_graph_is_ordered_in_every_pool_that_its_capture_used() {
         assert_eq!(wrong(&driver), 0, "seed {seed}");
         other.suspend().unwrap();
         let launched = first.launch(s);
-        assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
+        assert!(
+            matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+            "{launched:?}"
+        );
         other.resume().unwrap();
         first.launch(s).unwrap();
         drop((first, second, other, pool));
@@ -119,7 +122,10 @@ fn a_graph_taken_over_by_its_id_is_ordered_and_released() {
     driver.synchronize().unwrap();
     other.suspend().unwrap();
     let launched = lease.launch::<Error>(&stream, |_| Ok(()));
-    assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
+    assert!(
+        matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+        "{launched:?}"
+    );
     other.resume().unwrap();
     drop(lease);
     assert!(matches!(engine.release_graph(graph), Err(Error::UnknownGraph { .. })), "released");

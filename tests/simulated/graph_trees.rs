@@ -242,7 +242,11 @@ fn a_pool_whose_captures_had_a_plan_has_no_checkpoints() {
     let refused = t.plugin.checkpoint(0, POOL);
     let planned = matches!(
         refused,
-        Err(Error::Engine(engine::Error::CannotCheckpoint { call: "checkpoint", .. }))
+        Err(Error::Engine(engine::Error::Checkpoint {
+            call: "checkpoint",
+            why: engine::CheckpointRefusal::NoWayBack,
+            ..
+        }))
     );
     assert!(planned, "{refused:?}");
     assert_eq!(t.live(), [output]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{bench, bench_on, Bench, MIB};
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Block, Config, Error, PoolConfig};
+use regraph::engine::{Block, Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Settings;
 use regraph_cli::replay::{replay, Options, Replayed};
 use regraph_cli::sweep::{Sizes, Workload};
@@ -544,7 +544,10 @@ fn end_failing(n: u64, kind: &ErrorKind, tight: bool, refuse_second: Option<u64>
             if lost {
                 assert!(matches!(error, Error::Driver(_)), "call {n}: {error}");
                 let asked = b.engine.allocate(b.pool, MIB, t);
-                assert!(matches!(asked, Err(Error::PoolSuspended { .. })), "{asked:?}");
+                assert!(
+                    matches!(asked, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+                    "{asked:?}"
+                );
                 judge(&b);
                 b.engine.resume_pool(b.pool).unwrap();
             }
@@ -631,7 +634,10 @@ fn end_failing_beside_others(n: u64, second: Option<u64>) -> (bool, bool) {
     if short {
         assert!(matches!(ended, Err(Error::Driver(_))), "{ended:?}");
         let refused = b.engine.suspend_pool(b.pool);
-        assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
+            "{refused:?}"
+        );
         for n in 0.. {
             let started = b.driver.total_calls();
             b.driver.lose_device_at(n, ErrorKind::InvalidValue);

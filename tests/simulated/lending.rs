@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::common::MIB;
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
-use regraph::engine::{Block, Config, Engine, Error, Lent, PoolConfig, Spare};
+use regraph::engine::{Block, Config, Engine, Error, Lent, PoolConfig, PoolRefusal, Spare};
 use regraph::graphs::{Capture, Graph, Lending, Memory, Pool};
 use regraph::plan::Options;
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -69,7 +69,7 @@ impl Bench {
 }
 
 fn is_refused(graph: &Graph<Sim>, stream: StreamHandle) -> bool {
-    matches!(graph.launch(stream), Err(Error::BlocksLent { .. }))
+    matches!(graph.launch(stream), Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }))
 }
 
 fn borrow(lending: &Lending<Sim>, b: &Bench, bytes: u64) -> Memory<Sim> {
@@ -144,10 +144,13 @@ fn a_pool_is_not_suspended_while_blocks_are_lent() {
     b.write(s, &block, 3);
     b.driver.complete_all();
     assert!(
-        matches!(b.pool.suspend(), Err(Error::PoolHasBlocks { blocks, .. }) if blocks.len() == 1)
+        matches!(b.pool.suspend(), Err(Error::Pool { why: PoolRefusal::HasBlocks { blocks, .. }, .. }) if blocks.len() == 1)
     );
     b.pool.suspend_discarding().unwrap();
-    assert!(matches!(lending.allocate(MIB), Err(Error::PoolSuspended { .. })));
+    assert!(matches!(
+        lending.allocate(MIB),
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+    ));
     b.pool.resume().unwrap();
     assert!(is_refused(&graph, s), "it lives, whatever it holds");
     drop(block);
@@ -202,12 +205,17 @@ fn another_thread_marks_what_it_has_done_or_the_host_waits() {
         });
         // Freed here, on a stream that is the other thread's to mark.
         drop(from_other.recv().unwrap());
-        assert!(matches!(graph.launch(s), Err(Error::LentWork { stream, .. }) if stream == t));
+        assert!(
+            matches!(graph.launch(s), Err(Error::Pool { why: PoolRefusal::LentWork { stream }, .. }) if stream == t)
+        );
         to_other.send(()).unwrap();
         let block = from_other.recv().unwrap();
         b.write(t, &block, 10);
         drop(block);
-        assert!(matches!(graph.launch(s), Err(Error::LentWork { .. })));
+        assert!(matches!(
+            graph.launch(s),
+            Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })
+        ));
         assert!(b.engine.wait_for_device().unwrap());
         graph.launch(s).unwrap();
         to_other.send(()).unwrap();
@@ -227,7 +235,7 @@ fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
     let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
     assert!(matches!(lending.allocate(MIB), Err(Error::LaunchWhileCapturing { .. })));
     drop(block);
-    assert!(matches!(graph.launch(s), Err(Error::LentWork { .. })));
+    assert!(matches!(graph.launch(s), Err(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })));
     drop(capture);
     graph.launch(s).unwrap();
     b.sound();
@@ -312,7 +320,10 @@ fn a_host_may_lend_all_that_is_free() {
     };
     assert!(lend(Lent::Temporary).is_none(), "another graph may read the output that was freed");
     let block = lend(Lent::AllFree).unwrap();
-    assert!(matches!(engine.follow_lent(pool, s), Err(Error::BlocksLent { .. })));
+    assert!(matches!(
+        engine.follow_lent(pool, s),
+        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
+    ));
     // A checkpoint knows it, and going back ends it: the host answers for the order.
     let checkpoint = engine.checkpoint(pool).unwrap();
     let restored = engine.restore(pool, &checkpoint).unwrap();
@@ -339,7 +350,10 @@ fn what_lives_of_all_that_is_free_is_an_output_once_a_capture_begins() {
     assert_eq!(b.lent(), 4 * MIB);
     let second = b.graph(s, 8 * MIB);
     assert_eq!(b.lent(), 2 * MIB, "the other waits for its host");
-    assert!(matches!(engine.follow_lent(pool, s), Err(Error::BlocksLent { .. })));
+    assert!(matches!(
+        engine.follow_lent(pool, s),
+        Err(Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. })
+    ));
     engine.free(part.id).unwrap();
     second.launch(s).unwrap();
     first.launch(s).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::{bench, MIB};
 use regraph::driver::HostApi;
-use regraph::engine::{Config, Error, PoolConfig};
+use regraph::engine::{Config, Error, PoolConfig, PoolRefusal};
 use regraph::settings::Programmatic;
 use regraph_cli::replay::{replay, Options};
 use regraph_tagged::Program;
@@ -45,7 +45,10 @@ fn a_graph_keeps_the_memory_of_other_pools_that_it_uses() {
     let report = b.finish(s, capture);
     b.driver.complete_all();
     assert_ne!(b.allocate(t).address, block.address);
-    assert!(matches!(b.engine.destroy_pool(b.pool), Err(Error::PoolInUse { graphs: 1, .. })));
+    assert!(matches!(
+        b.engine.destroy_pool(b.pool),
+        Err(Error::Pool { why: PoolRefusal::InUse { graphs: 1, .. }, .. })
+    ));
     b.engine.release_graph(report.graph).unwrap();
     assert_eq!(b.allocate(t).address, block.address);
 }

@@ -7,7 +7,7 @@ use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::Config;
 use regraph::regions::Regions;
 use regraph::sync::{Driver, Held, Mutex, Rank};
-use regraph::{Engine, Error, Pool, PoolConfig};
+use regraph::{Engine, Error, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 
 use crate::common::MIB;
@@ -135,7 +135,7 @@ fn a_capture_begins_while_its_region_goes_to_sleep() {
                     Ok::<_, Error>(())
                 });
                 match captured.and_then(|(graph, ())| graph.launch(stream)) {
-                    Ok(()) | Err(Error::PoolSuspended { .. }) => {}
+                    Ok(()) | Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -145,7 +145,9 @@ fn a_capture_begins_while_its_region_goes_to_sleep() {
             match slept {
                 Ok(_) => {}
                 Err(
-                    Error::DeviceCaptures { .. } | Error::PoolBusy { .. } | Error::PoolRuns { .. },
+                    Error::DeviceCaptures { .. }
+                    | Error::Pool { why: PoolRefusal::Busy { .. }, .. }
+                    | Error::Pool { why: PoolRefusal::Runs, .. },
                 ) => {}
                 Err(error) => panic!("{error}"),
             }

@@ -381,7 +381,10 @@ fn a_pool_that_does_not_split_hands_out_whole_segments() {
             h.allocate(1, s);
         });
         let refused = h.plugin.set_no_split(0, OTHER);
-        assert!(matches!(refused, Err(Error::Engine(engine::Error::PoolInUse { .. }))));
+        assert!(matches!(
+            refused,
+            Err(Error::Engine(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }))
+        ));
     }
 }
 
@@ -452,7 +455,10 @@ fn a_pool_without_memory_may_get_a_source() {
         assert!(matches!(set(OTHER), Err(Error::PoolBegun { key: OTHER })));
         h.allocate(4, s);
     });
-    assert!(matches!(set(OTHER), Err(Error::Engine(engine::Error::PoolInUse { .. }))));
+    assert!(matches!(
+        set(OTHER),
+        Err(Error::Engine(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }))
+    ));
     set((0, 9)).unwrap();
 }
 
@@ -637,7 +643,10 @@ fn a_capture_into_a_pool_with_a_source_uses_its_memory_and_no_other() {
 fn a_pool_with_a_source_cannot_be_suspended() {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
     let pool = engine.create_pool(PoolConfig::default().source(Memory::new(MIB)));
-    assert!(matches!(engine.suspend_pool(pool), Err(engine::Error::CannotSuspend { .. })));
+    assert!(matches!(
+        engine.suspend_pool(pool),
+        Err(engine::Error::Pool { why: engine::PoolRefusal::CannotSuspend, .. })
+    ));
 }
 
 #[test]

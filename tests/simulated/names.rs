@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::common::{bench, Bench, MIB};
 use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::engine::{BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId};
+use regraph::engine::{BlockId, Config, Engine, Error, GraphId, PoolConfig, PoolId, PoolRefusal};
 use regraph::regions::{Backup, Regions};
 use regraph::settings::Settings;
 use regraph_plugin::Plugin;
@@ -320,7 +320,7 @@ fn what_was_said_of_a_region_stays_until_it_is_forgotten() {
     engine.destroy_pool(first).unwrap();
     let second = pool();
     let refused = engine.allocate(second, MIB, stream).unwrap_err();
-    assert!(matches!(refused, Error::PoolSuspended { .. }), "{refused}");
+    assert!(matches!(refused, Error::Pool { why: PoolRefusal::Suspended { .. }, .. }), "{refused}");
     regions.forget("cache");
     assert!(regions.is_asleep("cache").unwrap());
     assert_eq!(regions.report()[0].backup, Backup::Host);

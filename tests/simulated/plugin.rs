@@ -1241,7 +1241,13 @@ fn pools_of_planned_captures_are_compacted() {
 
 fn excess_refused(h: &Host, key: PoolKey) -> bool {
     let refused = h.plugin.excess_bytes(0, Some(key));
-    matches!(refused, Err(Error::Engine(regraph::engine::Error::PoolSuspended { .. })))
+    matches!(
+        refused,
+        Err(Error::Engine(regraph::engine::Error::Pool {
+            why: regraph::engine::PoolRefusal::Suspended { .. },
+            ..
+        }))
+    )
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Error, Graph, Memory, Pool};
+use regraph::graphs::{Error, Graph, Memory, Pool, PoolRefusal};
 use regraph::plan::Options;
 use regraph::regions::{Backup, Regions};
 use regraph_sim::{SimConfig, SimDriver};
@@ -201,11 +201,13 @@ fn only_who_put_pools_to_sleep_wakes_them() {
     model.regions.sleep(None).unwrap();
     let others = Regions::new(&model.engine);
     for refused in [others.wake(None), others.sleep(None), model.weights.suspend_discarding()] {
-        let refused = refused
-            .map_or_else(|error| matches!(error, Error::PoolAsleep { .. }), |went| went == 0);
+        let refused = refused.map_or_else(
+            |error| matches!(error, Error::Pool { why: PoolRefusal::Asleep, .. }),
+            |went| went == 0,
+        );
         assert!(refused);
     }
-    assert!(matches!(others.wake(None), Err(Error::PoolAsleep { .. })));
+    assert!(matches!(others.wake(None), Err(Error::Pool { why: PoolRefusal::Asleep, .. })));
     drop(others);
     model.regions.wake(None).unwrap();
     model.is_whole();
@@ -302,7 +304,7 @@ fn captures_and_launches_are_not_slept_over() {
     model.driver.complete_all();
     model.graphs[0].launch(model.stream).unwrap();
     let runs = model.regions.try_sleep(None).unwrap_err();
-    assert!(matches!(runs, Error::PoolRuns { .. }), "{runs}");
+    assert!(matches!(runs, Error::Pool { why: PoolRefusal::Runs, .. }), "{runs}");
     let other = model.driver.create_stream().unwrap();
     let pool = Pool::new(&model.engine, PoolConfig::default());
     let body = |_: &regraph::graphs::Capture<Device>| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Pool};
+use regraph::graphs::{Capture, Error, Graph, Pool, PoolRefusal};
 use regraph::regions::Regions;
 use regraph_sim::{Call, Launch, SimConfig, SimDriver};
 
@@ -98,7 +98,7 @@ fn only_its_owner_suspends_resumes_and_compacts_a_pool() {
     let refused = |result: Result<u64, Error>| {
         let error = result.unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, Error::PoolOwned { .. }), "{text}");
+        assert!(matches!(error, Error::Pool { why: PoolRefusal::Owned, .. }), "{text}");
         assert!(text.contains("Pool::suspend") && text.contains("Pool::resume"), "{text}");
     };
     refused(engine.suspend_pool(pool.id()));

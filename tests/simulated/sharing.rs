@@ -8,8 +8,8 @@ use regraph::driver::{
     Descriptor, Driver, DriverError, ErrorKind, HostApi, MemorySupport, Source, StreamHandle,
 };
 use regraph::engine::{
-    Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, Shared, SharedPiece,
-    WhyNotShared,
+    Block, Config, Engine, Error, GraphId, ImportId, Lent, PoolConfig, PoolRefusal, Shared,
+    SharedPiece, WhyNotShared,
 };
 use regraph::regions::Regions;
 use regraph::settings::{PlanChoice, PlanShare, Settings};
@@ -276,7 +276,7 @@ fn graph_with_exported_memory(b: &Bench, stream: StreamHandle) -> (GraphId, Bloc
 }
 
 fn is_exported(error: &Error) -> bool {
-    matches!(error, Error::PoolExported { .. })
+    matches!(error, Error::Pool { why: PoolRefusal::Exported, .. })
         && error.to_string().contains("graphs are destroyed")
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use regraph::driver::{
     CaptureMode, Driver, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, Refusal};
+use regraph::engine::{Block, Config, Error, GraphId, PoolConfig, PoolId, PoolRefusal, Refusal};
 use regraph::settings::Settings;
 use regraph_sim::{Call, SimConfig};
 use regraph_tagged::{Program, Tagged, Work};
@@ -178,11 +178,15 @@ fn live_blocks_that_no_graph_owns_keep_their_pool() {
     let held = b.reserved();
     for _ in 0..2 {
         match b.engine.suspend_pool(b.pool) {
-            Err(error @ Error::PoolHasBlocks { .. }) => {
+            Err(error @ Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
                 let text = error.to_string();
                 assert!(text.contains("suspend_pool_discarding"), "{text}");
                 assert!(text.contains(&format!("{:#x}", weights[0].address)), "{text}");
-                let Error::PoolHasBlocks { pool, mut blocks, .. } = error else { unreachable!() };
+                let Error::Pool { pool, why: PoolRefusal::HasBlocks { mut blocks, .. }, .. } =
+                    error
+                else {
+                    unreachable!()
+                };
                 blocks.sort_by_key(|block| std::cmp::Reverse(block.bytes));
                 let found: Vec<_> = blocks.iter().map(|it| (it.block, it.bytes)).collect();
                 assert_eq!(found, weights.map(|block| (block.id, block.bytes)));
@@ -207,7 +211,10 @@ fn live_blocks_that_no_graph_owns_keep_their_pool() {
     b.engine.resume_pool(b.pool).unwrap();
     b.engine.release_graph(chain.graph).unwrap();
     let refused = b.engine.suspend_pool(b.pool);
-    assert!(matches!(refused, Err(Error::PoolHasBlocks { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. })),
+        "{refused:?}"
+    );
     b.engine.free(chain.output.id).unwrap();
     b.driver.complete_all();
     assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), held);
@@ -222,7 +229,10 @@ fn what_cannot_be_mapped_again_is_not_given_back() {
         b.allocate(s);
         let held = b.reserved();
         let refused = b.engine.suspend_pool(b.pool);
-        assert!(matches!(refused, Err(Error::CannotSuspend { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Pool { why: PoolRefusal::CannotSuspend, .. })),
+            "{refused:?}"
+        );
         assert_eq!((b.reserved(), b.engine.resume_pool(b.pool).unwrap()), (held, 0));
         b.allocate(s);
     }
@@ -236,7 +246,7 @@ fn a_pool_that_is_busy_stays() {
         let held = b.reserved();
         let found = b.engine.suspend_pool(b.pool);
         match found {
-            Err(Error::PoolBusy { captures: c, waiting: w, .. }) => {
+            Err(Error::Pool { why: PoolRefusal::Busy { captures: c, waiting: w }, .. }) => {
                 assert_eq!((c, w), (captures, waiting));
             }
             other => panic!("{other:?}"),
@@ -294,7 +304,7 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
             let found = b.engine.allocate(b.pool, bytes, stream);
             let call = "allocate";
             assert!(
-                matches!(&found, Err(Error::PoolSuspended { call: c, .. }) if *c == call),
+                matches!(&found, Err(Error::Pool { call: c, why: PoolRefusal::Suspended { .. }, .. }) if *c == call),
                 "{found:?}"
             );
         };
@@ -317,7 +327,10 @@ fn nothing_is_handed_out_of_a_suspended_pool() {
         // Captures are refused before they begin.
         b.driver.begin_capture(s, CaptureMode::ThreadLocal).unwrap();
         let begun = b.engine.begin_capture(b.pool, s);
-        assert!(matches!(begun, Err(Error::PoolSuspended { call: "begin_capture", .. })));
+        assert!(matches!(
+            begun,
+            Err(Error::Pool { call: "begin_capture", why: PoolRefusal::Suspended { .. }, .. })
+        ));
         refused(s, 4 * MIB);
         // Another pool serves the same capture.
         let other = b.engine.create_pool(PoolConfig::default());
@@ -371,7 +384,7 @@ fn a_block_freed_meanwhile_may_be_in_use_by_another_graph() {
     b.engine.free(block.id).unwrap();
     assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 4 * MIB);
     let found = b.engine.suspend_pool(b.pool);
-    assert!(matches!(found, Err(Error::PoolBusy { .. })), "{found:?}");
+    assert!(matches!(found, Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. })), "{found:?}");
     assert_ne!(b.allocate(s).address, block.address);
     b.finish(t, capture);
     judge_figures(&b);
@@ -387,7 +400,10 @@ fn a_pool_that_is_suspended_can_go() {
         let chain = Chain::capture(&b, b.pool, s, &[4 * MIB, 8 * MIB], 1);
         b.engine.suspend_pool(b.pool).unwrap();
         let refused = b.engine.destroy_pool(b.pool);
-        assert!(matches!(refused, Err(Error::PoolInUse { blocks: 1, graphs: 1, .. })));
+        assert!(matches!(
+            refused,
+            Err(Error::Pool { why: PoolRefusal::InUse { blocks: 1, graphs: 1, .. }, .. })
+        ));
         b.engine.free(chain.output.id).unwrap();
         b.engine.release_graph(chain.graph).unwrap();
         let (unreserved, driver) = (b.driver.calls(Call::Unreserve), b.driver.clone());
@@ -411,7 +427,10 @@ fn an_empty_pool_can_be_suspended() {
     let [s] = b.streams();
     assert_eq!(b.engine.suspend_pool(b.pool).unwrap(), 0);
     assert!(b.engine.is_suspended(b.pool).unwrap());
-    assert!(matches!(b.engine.allocate(b.pool, 1, s), Err(Error::PoolSuspended { .. })));
+    assert!(matches!(
+        b.engine.allocate(b.pool, 1, s),
+        Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+    ));
     assert_eq!(b.engine.resume_pool(b.pool).unwrap(), 0);
     b.allocate(s);
 }
@@ -547,13 +566,13 @@ fn run_faulty(expandable: bool, resuming: bool, n: u64, kind: &ErrorKind) -> boo
         // There is nothing to give back for it.
         Err(Error::ResumeOutOfMemory(_)) if resuming && *kind == ErrorKind::OutOfMemory => {}
         // An event that cannot be had, or asked about.
-        Err(Error::PoolBusy { .. }) if !resuming => {}
+        Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) if !resuming => {}
         Err(other) => panic!("{other}"),
     }
     if b.engine.is_suspended(b.pool).unwrap() {
         for bytes in [3 * MIB, 512] {
             let refused = b.engine.allocate(b.pool, bytes, t);
-            assert!(matches!(refused, Err(Error::PoolSuspended { .. })));
+            assert!(matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })));
         }
         b.engine.empty_cache().unwrap();
         judge_figures(&b);

@@ -9,7 +9,7 @@ use crate::common::{bench, remove_last_edge, Bench, MIB};
 use regraph::driver::{
     CaptureId, CaptureMode, CaptureStatus, Driver, GraphHandle, HostApi, StreamHandle,
 };
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig};
+use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolRefusal};
 use regraph::graphs::{Capture, Pool};
 use regraph::settings::Programmatic;
 use regraph_sim::{Launch, SimConfig, SimDriver};
@@ -172,7 +172,10 @@ fn a_pool_waits_for_the_verdict() {
     let capture = reuse(&b, s, true);
     b.close(s, capture).unwrap();
     let refused = b.engine.destroy_pool(b.pool);
-    assert!(matches!(refused, Err(Error::PoolInUse { graphs: 1, .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Pool { why: PoolRefusal::InUse { graphs: 1, .. }, .. })),
+        "{refused:?}"
+    );
     // With the verdict under way.
     drop(b.engine);
     assert_eq!(b.driver.used_bytes(), 4 * MIB);

@@ -439,7 +439,7 @@ impl<D: Transfer> Device<D> {
             // After the driver's errors the pool is gone, and some of its memory stays with the driver.
             let keeps = matches!(
                 self.engine.destroy_pool(private.pool),
-                Err(engine::Error::PoolInUse { .. })
+                Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. })
             );
             gone.extend(held.filter(|_| !keeps).map(|held| (key, held)));
             pools.may_be_unused |= keeps;

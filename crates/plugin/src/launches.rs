@@ -117,7 +117,7 @@ impl<D: Transfer> Plugin<D> {
     /// Where [`Launch::device`] names one the host calls [`Launch::follow`] before it launches the graph.
     ///
     /// # Errors
-    /// [`engine::Error::PoolSuspended`] where the pool sleeps on any device: the graph must not be launched.
+    /// [`engine::PoolRefusal::Suspended`] where the pool sleeps on any device: the graph must not be launched.
     pub fn begin_launch(&self, key: PoolKey, call: &'static str) -> Result<Launch<'_, D>, Error> {
         // First: what is found to be awake, and to lend nothing, stays so until it is counted out.
         let counted = self.under_way.begin(key);
@@ -145,7 +145,7 @@ impl<D: Transfer> Launch<'_, D> {
     /// the device, with nothing locked, if that work cannot be marked otherwise, as on another thread's stream.
     ///
     /// # Errors
-    /// [`engine::Error::BlocksLent`] while blocks live there, [`engine::Error::LentWork`],
+    /// [`engine::PoolRefusal::BlocksLent`] while blocks live there, [`engine::PoolRefusal::LentWork`],
     /// [`engine::Error::LaunchWhileCapturing`]: the graph must not be launched.
     pub fn follow(&mut self, stream: StreamHandle) -> Result<(), Error> {
         let Some((device, pool)) = self.lends else { return Ok(()) };
@@ -154,7 +154,9 @@ impl<D: Transfer> Launch<'_, D> {
             return Err(engine::Error::LaunchWhileCapturing { stream }.into());
         }
         match device.engine.follow_lent(pool, stream) {
-            Err(engine::Error::LentWork { .. }) if device.wait_while_none_captures() => {
+            Err(engine::Error::Pool { why: engine::PoolRefusal::LentWork { .. }, .. })
+                if device.wait_while_none_captures() =>
+            {
                 device.engine.follow_lent(pool, stream)?;
             }
             followed => followed?,

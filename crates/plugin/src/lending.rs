@@ -196,8 +196,8 @@ impl<D: Transfer> Plugin<D> {
     /// must have been freed, and work on it is waited for.
     ///
     /// # Errors
-    /// [`engine::Error::BlocksLent`]; [`engine::Error::DeviceCaptures`], where a wait would ruin a capture: no graph
-    /// may be launched so.
+    /// [`engine::PoolRefusal::BlocksLent`]; [`engine::Error::DeviceCaptures`], where a wait would ruin a capture:
+    /// no graph may be launched so.
     pub fn launches_elsewhere(&self, key: PoolKey) -> Result<(), Error> {
         for device in self.devices() {
             let mut pools = device.pools();
@@ -248,7 +248,7 @@ impl<D: Transfer> Device<D> {
         }
         let block = match self.engine.lend(private.pool, bytes, stream, lent) {
             // Eager work that has memory elsewhere needs none of a pool that sleeps.
-            Err(engine::Error::PoolSuspended { .. }) => None,
+            Err(engine::Error::Pool { why: engine::PoolRefusal::Suspended { .. }, .. }) => None,
             lent => lent?,
         };
         if block.is_some() && !launches.borrowers.contains(&stream) {

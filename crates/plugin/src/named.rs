@@ -76,7 +76,7 @@ impl<D: Transfer> Plugin<D> {
     ///
     /// # Errors
     /// [`Error::PoolBegun`] while requests are sent to the pool;
-    /// [`engine::Error::PoolInUse`] where it has blocks or graphs.
+    /// [`engine::PoolRefusal::InUse`] where it has blocks or graphs.
     pub fn set_no_split(&self, device: u32, key: PoolKey) -> Result<(), Error> {
         self.replace_pool(device, key, |config| match config.no_split {
             true => None,
@@ -121,7 +121,7 @@ impl<D: Transfer> Plugin<D> {
             return Err(Error::PoolBegun { key });
         }
         // After the driver's errors the pool is gone, and some of its memory stays with the driver.
-        if let Err(error @ engine::Error::PoolInUse { .. }) =
+        if let Err(error @ engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. }) =
             device.engine.destroy_pool(private.pool)
         {
             return Err(error.into());

@@ -241,7 +241,10 @@ impl<D: Transfer> Plugin<D> {
             let mut eager = device.eager_in_regions.lock();
             if let (Some(&pool), 0) = (eager.get(tag), threads) {
                 match device.engine.destroy_pool(pool) {
-                    Err(engine::Error::PoolInUse { blocks: live, waiting: waits, .. }) => {
+                    Err(engine::Error::Pool {
+                        why: engine::PoolRefusal::InUse { blocks: live, waiting: waits, .. },
+                        ..
+                    }) => {
                         blocks += live;
                         waiting += waits;
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::{CaptureMode, StreamHandle};
 use regraph::engine::{self, PoolConfig};
-use regraph::graphs::{Capture, Error, Graph, Memory, Pool};
+use regraph::graphs::{Capture, Error, Graph, Memory, Pool, PoolRefusal};
 use regraph_tagged::{Tagged, Work};
 
 use super::{Two, DELAY, MIB};
@@ -71,7 +71,13 @@ pub fn graphs_keep_their_tags_on_both<P: Device>(two: &Two<P>) {
         assert_eq!(two.wrong_tags(), 0, "seed {seed}");
         // Memory of either is the graphs' while one lives.
         let in_use = two.sides[1].engine.destroy_pool(pools[1].id());
-        assert!(matches!(in_use, Err(engine::Error::PoolInUse { .. })), "{in_use:?}");
+        assert!(
+            matches!(
+                in_use,
+                Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. })
+            ),
+            "{in_use:?}"
+        );
         let before = two.sides[1].engine.statistics().unwrap().all.reserved_bytes.current;
         let held = pools[1].reserved().unwrap();
         graphs.last().unwrap().launch(streams[0]).unwrap();
@@ -93,7 +99,10 @@ pub fn a_suspended_pool_of_either_launches_nothing<P: Device>(two: &Two<P>) {
         graph.launch(streams[1]).unwrap();
         pool.suspend_discarding().unwrap();
         let launched = graph.launch(streams[0]);
-        assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
+        assert!(
+            matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+            "{launched:?}"
+        );
         pool.resume().unwrap();
         graph.launch(streams[0]).unwrap();
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ExecutableHandle, StreamHandle};
-use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolId};
+use regraph::engine::{Block, Config, Engine, Error, GraphId, PoolConfig, PoolId, PoolRefusal};
 use regraph::settings::Settings;
 
 use super::giving_back::came_back;
@@ -87,7 +87,10 @@ fn a_suspended_pool_runs_again<P: Device>(driver: &Arc<P>) {
             assert_eq!(engine.suspend_pool_discarding(pool).unwrap(), held);
             came_back(free, driver.memory_info().unwrap().free, held);
             let refused = engine.allocate(pool, MIB, streams[0]);
-            assert!(matches!(refused, Err(Error::PoolSuspended { .. })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+                "{refused:?}"
+            );
 
             // Others use the memory meanwhile.
             let block = engine.allocate(other, 128 * MIB, streams[1]).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use regraph::callables::{Callable, Options, Stage};
 use regraph::driver::StreamHandle;
-use regraph::graphs::{Error, Memory};
+use regraph::graphs::{Error, Memory, PoolRefusal};
 
 use super::{launch, range, Bench, Device, Shared, KIB, MIB};
 
@@ -226,7 +226,10 @@ fn a_suspended_pool_has_no_inputs_to_fill<P: Device>(driver: &Arc<P>) {
             launch(&*bench.driver, s, (&[], &[range(input, 3)]), 0);
             Ok(())
         });
-        assert_eq!(matches!(result, Err(Error::PoolSuspended { .. })), suspended);
+        assert_eq!(
+            matches!(result, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+            suspended
+        );
         assert_eq!((result.is_ok(), filled), (!suspended, !suspended));
     }
     assert_eq!(bench.wrong(), 0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, CaptureStatus, ErrorKind, StreamHandle};
 use regraph::engine::{self, PoolConfig};
-use regraph::graphs::{Capture, Error, Pool};
+use regraph::graphs::{Capture, Error, Pool, PoolRefusal};
 
 use super::{launch, range, Bench, Device, MIB};
 
@@ -172,7 +172,7 @@ fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
     let [s, t] = bench.streams();
     let body = |_: &Capture<_>| Ok::<_, Error>(());
     let foreign = bench.engine.capture(s, &other.pool, CaptureMode::Relaxed, body);
-    assert!(matches!(foreign, Err(Error::ForeignPool { .. })), "{foreign:?}");
+    assert!(matches!(foreign, Err(Error::Pool { why: PoolRefusal::Foreign, .. })), "{foreign:?}");
     let second = Pool::new(&bench.engine, PoolConfig::default());
     let joined = bench.engine.capture(s, &bench.pool, CaptureMode::Relaxed, |capture| {
         let outside = capture.join(&second, t);
@@ -185,7 +185,10 @@ fn what_does_not_belong_together_is_refused<P: Device>(driver: &Arc<P>) {
     let (graph, ()) = joined.unwrap();
     graph.launch(t).unwrap();
     let in_use = bench.engine.destroy_pool(second.id());
-    assert!(matches!(in_use, Err(engine::Error::PoolInUse { .. })), "{in_use:?}");
+    assert!(
+        matches!(in_use, Err(engine::Error::Pool { why: engine::PoolRefusal::InUse { .. }, .. })),
+        "{in_use:?}"
+    );
     assert_eq!(bench.wrong(), 0);
     drop(graph);
     other.close();

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::{launch, range, Bench, Device, MIB};
 use regraph::driver::{CaptureMode, StreamHandle};
-use regraph::graphs::{Error, Graph, Memory};
+use regraph::graphs::{Error, Graph, Memory, PoolRefusal};
 
 twins! {
     a_launch_comes_after_what_was_lent
@@ -54,7 +54,9 @@ fn a_launch_comes_after_what_was_lent<P: Device>(driver: &Arc<P>) {
         block.record_stream(t).unwrap();
         launch(driver.as_ref(), t, (&[range(&block, 7)], &[]), DELAY);
         let refused = graph.launch(u).unwrap_err();
-        assert!(matches!(&refused, Error::BlocksLent { blocks, .. } if blocks.len() == 1));
+        assert!(
+            matches!(&refused, Error::Pool { why: PoolRefusal::BlocksLent { blocks }, .. } if blocks.len() == 1)
+        );
         let told = refused.to_string();
         assert!(told.contains(&format!("{:#x}", block.address())), "{told}");
         drop(block);
@@ -234,7 +236,10 @@ fn threads_launch_and_borrow<P: Device>(driver: &Arc<P>) {
                     while borrow.load(Ordering::Acquire) > 0 || launched == 0 {
                         match graph.launch(stream) {
                             Ok(()) => launched += 1,
-                            Err(Error::BlocksLent { .. } | Error::LentWork { .. }) => {
+                            Err(
+                                Error::Pool { why: PoolRefusal::BlocksLent { .. }, .. }
+                                | Error::Pool { why: PoolRefusal::LentWork { .. }, .. },
+                            ) => {
                                 driver.progress(stream);
                                 thread::yield_now();
                             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, CaptureStatus};
 use regraph::engine::{Config, Engine, PoolConfig};
-use regraph::graphs::{Capture, Error, Memory, Pool};
+use regraph::graphs::{Capture, Error, Memory, Pool, PoolRefusal};
 use regraph::settings::Settings;
 
 use super::{launch, range, Bench, Device, MIB};
@@ -187,7 +187,10 @@ fn a_suspended_pool_launches_nothing_until_it_is_resumed<P: Device>(driver: &Arc
             assert_eq!(bench.pool.reserved().unwrap(), 0);
             assert!(bench.driver.memory_info().unwrap().free >= free + reserved);
             let launched = graphs[0].0.launch(t);
-            assert!(matches!(launched, Err(Error::PoolSuspended { .. })), "{launched:?}");
+            assert!(
+                matches!(launched, Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })),
+                "{launched:?}"
+            );
             assert!(bench.pool.allocate(MIB, s).is_err());
             assert!(bench.pool.is_suspended());
             assert_eq!(bench.pool.resume().unwrap(), reserved);

@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{must, Capture, Fate, World};
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, HostApi};
-use regraph::engine::Error;
+use regraph::engine::{Error, PoolRefusal};
 
 /// Captures of one program, at most.
 const MOST: usize = 6;
@@ -31,7 +31,11 @@ impl World {
                     assert!(!self.suspended[pool], "a capture began in a suspended pool");
                     id = Some(begun);
                 }
-                Err(Error::PoolSuspended { .. }) if self.suspended[pool] => all = false,
+                Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. })
+                    if self.suspended[pool] =>
+                {
+                    all = false
+                }
                 Err(error) => {
                     all = false;
                     self.excuse(&error);

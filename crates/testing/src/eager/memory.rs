@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 
 use super::world::{Block, Fate, World, Writer, MIB};
 use regraph::driver::StreamHandle;
-use regraph::engine::{BlockId, Error, Spare};
+use regraph::engine::{BlockId, Error, PoolRefusal, Spare};
 use regraph_sim::Call;
 
 /// What a program asks for.
@@ -32,7 +32,9 @@ impl World {
         let must_fit = self.must_fit(bytes);
         let block = match self.engine.allocate(self.pools[pool], requested, stream.name) {
             Ok(block) => block,
-            Err(Error::PoolSuspended { .. }) if self.suspended[pool] => return Ok(()),
+            Err(Error::Pool { why: PoolRefusal::Suspended { .. }, .. }) if self.suspended[pool] => {
+                return Ok(())
+            }
             Err(Error::OutOfMemory(report)) => {
                 assert!(!must_fit || self.faulted, "nothing is in use, and {report}");
                 self.tell(format_args!("no memory for {bytes:#x} on {}", stream.row));

@@ -3,7 +3,7 @@
 use super::world::{World, Writer};
 use regraph::driver::Driver;
 use regraph::driver::MemorySupport;
-use regraph::engine::Error;
+use regraph::engine::{Error, PoolRefusal};
 use regraph_tagged::Program;
 
 impl World {
@@ -30,16 +30,16 @@ impl World {
                 assert_eq!(figures(self).reserved_bytes.current, 0);
                 self.suspended[pool] = true;
             }
-            Err(Error::CannotSuspend { .. }) => {
+            Err(Error::Pool { why: PoolRefusal::CannotSuspend, .. }) => {
                 assert!(!mapped || !self.comes_back(pool));
             }
-            Err(Error::PoolHasBlocks { blocks, .. }) => {
+            Err(Error::Pool { why: PoolRefusal::HasBlocks { blocks, .. }, .. }) => {
                 let borrowed =
                     |&it: &usize| self.blocks[it].pool == pool && self.blocks[it].borrowed;
                 let borrowed = self.live().into_iter().filter(borrowed).count();
                 assert!(borrowed > 0 && borrowed == blocks.len(), "only borrowed blocks keep it");
             }
-            Err(Error::PoolBusy { captures, .. }) => {
+            Err(Error::Pool { why: PoolRefusal::Busy { captures, .. }, .. }) => {
                 // Without a capture nothing runs, so only events can be missing.
                 assert!(captures > 0 || self.faulted, "everything has completed");
             }

@@ -1,7 +1,7 @@
 //! Captures that get their memory at their end, and pools without memory for a while.
 
 use super::world::{Block, Capture, Fate, Launched, World};
-use regraph::engine::{Error, Flaw};
+use regraph::engine::{Error, Flaw, PoolRefusal};
 
 impl World {
     /// Has the capture that a stream is in planned, or not.
@@ -37,7 +37,10 @@ impl World {
         self.driver.complete_all();
         let gone = match self.engine.suspend_pool_discarding(self.pools[pool]) {
             Ok(gone) => gone,
-            Err(Error::PoolBusy { .. } | Error::CannotSuspend { .. }) => return,
+            Err(
+                Error::Pool { why: PoolRefusal::Busy { .. }, .. }
+                | Error::Pool { why: PoolRefusal::CannotSuspend, .. },
+            ) => return,
             Err(error) => panic!("suspend_pool: {error}"),
         };
         assert_eq!(self.reserved(pool), 0, "a suspended pool holds memory");
@@ -60,7 +63,7 @@ impl World {
         let shared = self.shared(pool);
         let gone = match self.engine.compact_pool(self.pools[pool]) {
             Ok(gone) => gone,
-            Err(Error::PoolBusy { .. }) => return,
+            Err(Error::Pool { why: PoolRefusal::Busy { .. }, .. }) => return,
             Err(error) => panic!("compact_pool: {error}"),
         };
         assert!(self.reserved(pool) + gone <= before, "compaction gave {gone} back");

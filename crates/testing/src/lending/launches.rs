@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{ExecutableHandle, GraphHandle, HostApi, StreamHandle};
 use regraph::engine::{BlockId, Lent};
-use regraph::graphs::{Error, Lease};
+use regraph::graphs::{Error, Lease, PoolRefusal};
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
@@ -143,7 +143,8 @@ impl<P: Program> World<'_, P> {
                 self.note_launched(row, stream);
                 self.restart();
             }
-            Err(Failure::Told(Error::LentWork { .. })) if self.open.is_some() => {}
+            Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. }))
+                if self.open.is_some() => {}
             Err(_) => self.judge(false, "a launch that nothing hinders is refused"),
         }
     }
@@ -169,7 +170,7 @@ impl<P: Program> World<'_, P> {
                     self.all_follow(stream);
                 }
             }
-            Err(Failure::Told(Error::BlocksLent { blocks, .. })) => {
+            Err(Failure::Told(Error::Pool { why: PoolRefusal::BlocksLent { blocks }, .. })) => {
                 let named: Vec<u64> = blocks.iter().map(|it| it.address).collect();
                 let lent_in = |home: usize| {
                     let lent = self.blocks.iter().filter(|it| it.is_lent() && it.home == home);
@@ -181,7 +182,7 @@ impl<P: Program> World<'_, P> {
                 self.judge(whole && lives, "other blocks are named");
                 self.all_follow(stream);
             }
-            Err(Failure::Told(Error::LentWork { .. })) => {
+            Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })) => {
                 self.judge(failed || self.open.is_some(), "all streams could be marked");
                 self.all_follow(stream);
             }

@@ -2,8 +2,8 @@
 
 use arbitrary::{Result, Unstructured};
 use regraph::driver::{HostApi, StreamHandle};
-use regraph::engine::{Checkpoint, Restored};
-use regraph::graphs::Error;
+use regraph::engine::{Checkpoint, CheckpointRefusal, Restored};
+use regraph::graphs::{Error, PoolRefusal};
 use regraph_tagged::{Program, Tagged};
 
 use super::blocks::{Borrowed, Kind};
@@ -63,11 +63,14 @@ impl<P: Program> World<'_, P> {
                     }
                 }
             }
-            Err(Error::PoolHasBlocks { .. }) => {
+            Err(Error::Pool { why: PoolRefusal::HasBlocks { .. }, .. }) => {
                 let any = self.blocks.iter().any(|it| mine(&it));
                 self.judge(any, "no block hinders it");
             }
-            Err(Error::PoolBusy { .. } | Error::CannotSuspend { .. }) => {}
+            Err(
+                Error::Pool { why: PoolRefusal::Busy { .. }, .. }
+                | Error::Pool { why: PoolRefusal::CannotSuspend, .. },
+            ) => {}
             Err(error) => self.judge(false, &format!("suspend: {error}")),
         }
         Ok(())
@@ -167,7 +170,7 @@ impl<P: Program> World<'_, P> {
         match restored {
             Ok(restored) => self.note_restored(&saved, &restored),
             // Memory that the checkpoint names has gone back to the driver.
-            Err(Error::CheckpointGone { .. }) => return Ok(()),
+            Err(Error::Checkpoint { why: CheckpointRefusal::Gone { .. }, .. }) => return Ok(()),
             Err(error) => panic!("restore: {error}"),
         }
         self.saved.push(saved);

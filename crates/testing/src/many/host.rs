@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ExecutableHandle, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{Block, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId};
+use regraph::engine::{
+    Block, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId, PoolRefusal,
+};
 use regraph::plan::Options;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -254,7 +256,7 @@ impl ManyGraphs {
             let before = self.reserved();
             let gone = match self.engine.compact_pool(self.pool) {
                 Ok(gone) => gone,
-                Err(Error::CompactionRefused { .. }) => {
+                Err(Error::Pool { why: PoolRefusal::CompactionRefused(_), .. }) => {
                     self.require();
                     return None;
                 }

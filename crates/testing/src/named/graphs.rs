@@ -162,7 +162,10 @@ impl World {
                 self.saved.push(Saved { pool, checkpoint, blocks });
             }
             Err(Error::UnknownPool { .. }) => {}
-            Err(Error::Engine(engine::Error::PoolCaptures { .. })) => {
+            Err(Error::Engine(engine::Error::Checkpoint {
+                why: engine::CheckpointRefusal::Captures { .. },
+                ..
+            })) => {
                 // A route that began later has the capture use another pool than its own.
                 let captures = self.streams.iter().any(|stream| stream.graph.is_some());
                 assert!(captures, "nothing captures into the pool");
@@ -191,7 +194,10 @@ impl World {
             Ok(restored) => restored,
             Err(Error::UnknownPool { .. }) => return,
             Err(Error::Engine(
-                engine::Error::CheckpointGone { .. } | engine::Error::OtherCheckpoint { .. },
+                engine::Error::Checkpoint { why: engine::CheckpointRefusal::Gone { .. }, .. }
+                | engine::Error::Checkpoint {
+                    why: engine::CheckpointRefusal::OtherPool { .. }, ..
+                },
             )) => return,
             Err(error) => return self.excuse(&error),
         };

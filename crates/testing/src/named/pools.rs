@@ -86,7 +86,10 @@ impl World {
             match self.plugin.set_no_split(0, key) {
                 Ok(()) => self.pools[pool].no_split = true,
                 Err(Error::PoolBegun { .. }) => assert!(self.pools[pool].others > 0),
-                Err(Error::Engine(engine::Error::PoolInUse { .. })) => assert!(existed),
+                Err(Error::Engine(engine::Error::Pool {
+                    why: engine::PoolRefusal::InUse { .. },
+                    ..
+                })) => assert!(existed),
                 Err(error) => self.excuse(&error),
             }
         }

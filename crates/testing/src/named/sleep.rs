@@ -46,9 +46,15 @@ impl World {
             Ok(_) => assert!(!captures, "beside a capture"),
             Err(Error::Engine(engine::Error::DeviceCaptures { .. })) => assert!(captures),
             // Memory from elsewhere, and on devices without mappings.
-            Err(Error::Engine(engine::Error::CannotSuspend { .. })) => {}
+            Err(Error::Engine(engine::Error::Pool {
+                why: engine::PoolRefusal::CannotSuspend,
+                ..
+            })) => {}
             // Eager work has borrowed some, while it could.
-            Err(Error::Engine(engine::Error::PoolHasBlocks { .. })) => assert!(pool.has_lent),
+            Err(Error::Engine(engine::Error::Pool {
+                why: engine::PoolRefusal::HasBlocks { .. },
+                ..
+            })) => assert!(pool.has_lent),
             Err(error) => self.excuse(&error),
         }
         for _ in 0..2 {

@@ -212,7 +212,10 @@ impl World {
             }
             // Memory could not be had for a piece that was exchanged: the pool is short of it for good, as this
             // host cannot resume it.
-            Error::Engine(engine::Error::PoolSuspended { .. }) => true,
+            Error::Engine(engine::Error::Pool {
+                why: engine::PoolRefusal::Suspended { .. },
+                ..
+            }) => true,
             _ => false,
         };
         assert!(self.faulted && failed, "an error without a cause: {error}");
