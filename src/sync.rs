@@ -33,7 +33,7 @@ pub use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The number of locks of a rank that a thread may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Hold {
     /// One.
     Alone,
     /// Several, taken in ascending order of their numbers ([`Mutex::numbered`]), and those without one of their addresses.
@@ -60,8 +60,8 @@ macro_rules! ranks {
         impl Rank {
             /// All ranks, ascending: each with what its locks guard, whether a thread holds several of them at once, and
             /// whether the driver is called meanwhile.
-            pub const ALL: &[(Self, &'static str, Held, Driver)] =
-                &[$((Self::$rank, $guards, Held::$held, Driver::$driver),)*];
+            pub const ALL: &[(Self, &'static str, Hold, Driver)] =
+                &[$((Self::$rank, $guards, Hold::$held, Driver::$driver),)*];
         }
     };
 }
@@ -343,7 +343,7 @@ mod order {
     use std::fmt;
     use std::panic::Location;
 
-    use super::{thread_local, Driver, Held, Rank};
+    use super::{thread_local, Driver, Hold, Rank};
 
     /// Where a lock is in the order.
     pub(super) struct Place {
@@ -353,7 +353,7 @@ mod order {
 
     /// A lock that a thread holds.
     #[derive(Clone, Copy)]
-    struct Taken {
+    struct TakenLock {
         rank: Rank,
         /// Its place among those of its rank.
         number: u64,
@@ -361,24 +361,24 @@ mod order {
         at: &'static Location<'static>,
     }
 
-    impl fmt::Display for Taken {
+    impl fmt::Display for TakenLock {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "{:?} ({:#x}, at {})", self.rank, self.number, self.at)
         }
     }
 
-    impl Taken {
+    impl TakenLock {
         /// Whether a thread that holds this may wait for another.
         fn comes_before(&self, other: &Self) -> bool {
             let (_, _, held, driver) = Rank::ALL[self.rank as usize];
             let ascends = self.rank < other.rank
-                || self.rank == other.rank && held == Held::Ascending && self.number < other.number;
+                || self.rank == other.rank && held == Hold::Ascending && self.number < other.number;
             ascends && (other.rank != Rank::Driver || driver == Driver::Called)
         }
     }
 
     thread_local! {
-        static TAKEN: RefCell<Vec<Taken>> = const { RefCell::new(Vec::new()) };
+        static TAKEN: RefCell<Vec<TakenLock>> = const { RefCell::new(Vec::new()) };
     }
 
     /// That a thread holds a lock.
@@ -390,7 +390,7 @@ mod order {
         #[track_caller]
         pub(super) fn new(place: &Place, address: usize, waits: bool) -> Self {
             let number = place.number.unwrap_or(address as u64);
-            let taken = Taken { rank: place.rank, number, address, at: Location::caller() };
+            let taken = TakenLock { rank: place.rank, number, address, at: Location::caller() };
             // A thread that ends keeps no books any more.
             let wrong = TAKEN.try_with(|all| {
                 let wrong = all.borrow().iter().find(|held| !held.comes_before(&taken)).copied();
@@ -417,7 +417,7 @@ mod order {
 
     #[track_caller]
     fn must_hold_but(what: &str, address: Option<usize>) {
-        let other = |held: &&Taken| Some(held.address) != address;
+        let other = |held: &&TakenLock| Some(held.address) != address;
         let held = TAKEN.try_with(|all| all.borrow().iter().find(other).copied());
         if let (Ok(Some(held)), false) = (held, std::thread::panicking()) {
             panic!("{what} with {held} held");

@@ -6,13 +6,13 @@ use ::cudarc::driver::{LaunchArgs, PushKernelArg};
 
 use super::buf::Buf;
 use super::launched_on::launched_on;
-use super::owner::Owner;
+use super::owner::BlockOwner;
 use super::view::{BufView, BufViewMut};
 
 /// Records the stream of a launcher. The launch itself comes later, but before the buffer can be
 /// freed or a last use be recorded: the launcher borrows it.
 #[inline]
-fn record(owner: &Owner, told: bool, launcher: &LaunchArgs<'_>) {
+fn record(owner: &BlockOwner, told: bool, launcher: &LaunchArgs<'_>) {
     match launched_on(launcher) {
         // A launcher has no way to fail here. Where the engine refuses, the memory is lost.
         Some(user) => drop(owner.record(user)),

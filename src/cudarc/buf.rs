@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::cudarc::driver::{CudaContext, CudaStream, DeviceRepr};
 
-use super::owner::{Owner, User};
+use super::owner::{BlockOwner, User};
 use super::view::{BufView, BufViewMut};
 use super::Error;
 use crate::driver::AsStream;
@@ -103,7 +103,7 @@ use crate::engine::BlockId;
 /// # }
 /// ```
 pub struct Buf<T> {
-    pub(super) owner: Owner,
+    pub(super) owner: BlockOwner,
     /// Kernel arguments point here.
     pub(super) address: u64,
     pub(super) len: usize,
@@ -111,7 +111,7 @@ pub struct Buf<T> {
 }
 
 impl<T> Buf<T> {
-    pub(super) fn new(owner: Owner, len: usize) -> Self {
+    pub(super) fn new(owner: BlockOwner, len: usize) -> Self {
         let address = owner.memory().map_or(0, |memory| memory.address());
         Self { owner, address, len, kind: PhantomData }
     }
@@ -154,7 +154,7 @@ impl<T> Buf<T> {
             Some(memory) => Some(memory.pool().allocate(memory.bytes(), stream)?),
             None => None,
         };
-        let mut copy = Self::new(Owner::new(memory, stream.clone()), self.len);
+        let mut copy = Self::new(BlockOwner::new(memory, stream.clone()), self.len);
         if copy.num_bytes() > 0 {
             stream.memcpy_dtod(self, &mut copy)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ::cudarc::driver::{CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits};
 
 use super::buf::Buf;
-use super::owner::Owner;
+use super::owner::BlockOwner;
 use super::Error;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::{AsStream, Driver, ErrorKind};
@@ -72,7 +72,7 @@ fn alloc<T>(
         Ok(())
     })?;
     let memory = if bytes == 0 { None } else { Some(source.memory(bytes as u64, stream)?) };
-    Ok(Buf::new(Owner::new(memory, stream.clone()), len))
+    Ok(Buf::new(BlockOwner::new(memory, stream.clone()), len))
 }
 
 fn alloc_zeros<T: DeviceRepr + ValidAsZeroBits>(

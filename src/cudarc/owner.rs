@@ -25,7 +25,7 @@ struct Uses {
 }
 
 /// A block with its stream. Freed when it is dropped.
-pub(super) struct Owner {
+pub(super) struct BlockOwner {
     /// None for a buffer without bytes.
     memory: Option<Memory<CudaDriver>>,
     stream: Arc<CudaStream>,
@@ -47,7 +47,7 @@ impl From<&CudaStream> for User {
     }
 }
 
-impl Owner {
+impl BlockOwner {
     pub(super) fn new(memory: Option<Memory<CudaDriver>>, stream: Arc<CudaStream>) -> Self {
         let recorded = [name(stream.as_stream())].into_iter().collect();
         Self { memory, stream, uses: Mutex::new(Rank::BufferUses, Uses { recorded, lost: false }) }
@@ -128,7 +128,7 @@ fn name(stream: StreamHandle) -> StreamHandle {
     one_stream(stream, "record_stream").unwrap_or(stream)
 }
 
-impl Drop for Owner {
+impl Drop for BlockOwner {
     fn drop(&mut self) {
         if !self.is_lost() {
             return;

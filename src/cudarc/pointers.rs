@@ -6,14 +6,14 @@ use ::cudarc::driver::sys::CUdeviceptr;
 use ::cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
 
 use super::buf::Buf;
-use super::owner::{Owner, User};
+use super::owner::{BlockOwner, User};
 use super::view::{BufView, BufViewMut};
 
 /// Nothing is to be done after the use: the engine asks the stream when the buffer is dropped.
 const NOTHING: SyncOnDrop<'static> = SyncOnDrop::Record(None);
 
 #[inline]
-fn record(owner: &Owner, stream: &CudaStream) {
+fn record(owner: &BlockOwner, stream: &CudaStream) {
     // The trait has no way to fail. Where the engine refuses, the memory is lost and thus safe.
     let _ = owner.record(User::from(stream));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ::cudarc::driver::CudaStream;
 
 use super::buf::Buf;
-use super::owner::Owner;
+use super::owner::BlockOwner;
 
 /// What a view that panics says.
 const WITHIN: &str = "the view must lie within the buffer";
@@ -17,7 +17,7 @@ macro_rules! view {
     ($(#[$about:meta])* $name:ident of $borrowed:ty) => {
         $(#[$about])*
         pub struct $name<'a, T> {
-            pub(super) owner: &'a Owner,
+            pub(super) owner: &'a BlockOwner,
             /// Kernel arguments point here.
             pub(super) address: u64,
             pub(super) len: usize,
@@ -29,7 +29,7 @@ macro_rules! view {
         impl<'a, T> $name<'a, T> {
             /// The caller makes sure that no view to write overlaps another view that lives as long.
             #[inline]
-            pub(super) fn new(owner: &'a Owner, address: u64, len: usize) -> Self {
+            pub(super) fn new(owner: &'a BlockOwner, address: u64, len: usize) -> Self {
                 Self { owner, address, len, told: false, kind: PhantomData }
             }
 

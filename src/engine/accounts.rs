@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::names::PoolId;
 use super::peaks::{
-    row, Counter, Counters, Part, Peaks, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED,
-    RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
+    row, Counter, Counters, Peaks, SizeClass, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS,
+    REQUESTED, RESERVED, SEGMENTS, SPLIT, SPLIT_BYTES, SUSPENDED,
 };
 use super::pools::Pools;
 use super::state::State;
@@ -271,7 +271,7 @@ impl State {
         let pool = pool.map(PoolId::row);
         let mut counts = self.accounts.counts;
         counts.num_sync_all_streams = self.timelines.synchronized();
-        let parts = [Part::All, Part::Small, Part::Large];
+        let parts = [SizeClass::All, SizeClass::Small, SizeClass::Large];
         let [all, small_pool, large_pool] =
             self.with_sums(|peaks| parts.map(|part| peaks.figures(pool, part)));
         Statistics { all, small_pool, large_pool, counts, lost_bytes: self.accounts.lost_bytes }

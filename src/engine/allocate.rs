@@ -12,7 +12,7 @@ use super::history::{Action, Frames};
 use super::lending::Lent;
 use super::live_blocks::{Home, LiveBlock, Origin};
 use super::names::PoolId;
-use super::oom::{Attempt, Need, Purpose};
+use super::oom::{Need, Purpose, Remedy};
 use super::planned::Found;
 use super::pools::{Homes, Pools};
 use super::report::Block;
@@ -223,9 +223,9 @@ impl<D: Driver> Locked<'_, D> {
         let waits = matches!(requester, Requester::Outside { .. });
         let need = Need { bytes, pool, waits };
         self.oom_ladder(need, |locked, attempt| match attempt {
-            Attempt::Grow => locked.grow(request, homes.grows, requester, false),
-            Attempt::Place => Ok(locked.place(requester, homes, bytes)),
-            Attempt::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
+            Remedy::Grow => locked.grow(request, homes.grows, requester, false),
+            Remedy::Place => Ok(locked.place(requester, homes, bytes)),
+            Remedy::Borrow => locked.borrow(request, requester, Spare::LentWhenShort),
         })
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::learning::Run;
+use super::learning::EndedCapture;
 use super::state::Locked;
 use super::{Engine, Error};
 use crate::driver::Driver;
@@ -35,7 +35,7 @@ enum Work {
     /// The layout of a lesson.
     Layout(Arc<Outline>),
     /// A lesson from a capture that has ended.
-    Lesson(Box<Run>),
+    Lesson(Box<EndedCapture>),
 }
 
 impl Errands {
@@ -73,7 +73,7 @@ impl Errands {
     }
 
     /// Has a lesson learned.
-    pub(super) fn learn(&mut self, run: Run) {
+    pub(super) fn learn(&mut self, run: EndedCapture) {
         self.work = Some(Work::Lesson(Box::new(run)));
     }
 }

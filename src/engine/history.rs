@@ -206,7 +206,7 @@ pub(super) struct Asked {
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
+pub(super) struct PastEvent {
     /// The clock's reading.
     pub(super) stamp: u64,
     pub(super) action: Action,
@@ -219,7 +219,7 @@ pub(super) struct Event {
 
 /// An event as it is kept: half a cache line.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct Packed {
     stamp: u64,
     address: u64,
     bytes: u64,
@@ -331,7 +331,7 @@ const CHUNK: usize = 256;
 /// Events one after the other, with tables of what they are of.
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    entries: Vec<Kept>,
+    entries: Vec<Packed>,
     /// By entry; shorter where the last ones have none.
     frames: Vec<Option<Arc<Frames>>>,
     /// Streams and pools that the events are of.
@@ -339,12 +339,12 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+    fn events(&self) -> impl Iterator<Item = PastEvent> + '_ {
         self.entries.iter().enumerate().map(|(row, entry)| {
-            let &Kept { stamp, address, bytes, origin, action } = entry;
+            let &Packed { stamp, address, bytes, origin, action } = entry;
             let (stream, pool) = self.origins[origin as usize];
             let frames = self.frames.get(row).cloned().flatten();
-            Event { stamp, action, address, bytes, stream, pool, frames }
+            PastEvent { stamp, action, address, bytes, stream, pool, frames }
         })
     }
 }
@@ -384,7 +384,7 @@ pub(super) struct Past {
 
 impl Past {
     /// What was kept, in order.
-    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+    fn events(&self) -> impl Iterator<Item = PastEvent> + '_ {
         self.chunks.iter().flat_map(|chunk| chunk.events()).skip(self.dropped)
     }
 }
@@ -426,7 +426,7 @@ impl Ring {
         if self.open.origins.get(self.latest as usize) != Some(&(stream, pool)) {
             self.latest = self.origin(stream, pool);
         }
-        let kept = Kept { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
+        let kept = Packed { stamp: self.clock.raw(), address, bytes, origin: self.latest, action };
         self.open.entries.push(kept);
         self.count += 1;
         if frames.is_some() {
@@ -617,7 +617,7 @@ impl Pasts {
         let full = all.iter().filter(|past| past.full);
         let first = full.map(|past| past.events().next().map_or(0, |event| event.stamp));
         let begin = first.max();
-        let mut events: Vec<Event> = all.iter().flat_map(Past::events).collect();
+        let mut events: Vec<PastEvent> = all.iter().flat_map(Past::events).collect();
         events.retain(|event| event.stamp >= begin.unwrap_or(0));
         events.sort_by_key(|event| event.stamp);
         let unix = at.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -112,12 +112,12 @@ impl Lessons {
 
 /// A capture that has ended, to be learned from.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct EndedCapture {
     pool: Option<PoolId>,
     unread: Unread,
 }
 
-impl Run {
+impl EndedCapture {
     pub(super) fn read(&self, settings: &Settings) -> Lesson {
         Lesson::new(self.pool, self.unread.read(settings))
     }
@@ -224,7 +224,7 @@ impl<D: Driver> Locked<'_, D> {
             return;
         }
         if let Some(unread) = self.state.outline_of(slot) {
-            self.errands.learn(Run { pool, unread });
+            self.errands.learn(EndedCapture { pool, unread });
         }
     }
 }

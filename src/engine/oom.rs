@@ -199,9 +199,9 @@ pub(super) struct Need {
     pub(super) waits: bool,
 }
 
-/// Which attempt is made.
+/// What is tried to find memory for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum Remedy {
     /// To get memory from the driver.
     Grow,
     /// To take what other pools lend where memory is short.
@@ -380,7 +380,7 @@ impl<D: Driver> Locked<'_, D> {
     pub(super) fn oom_ladder<R>(
         &mut self,
         need: Need,
-        mut attempt: impl FnMut(&mut Self, Attempt) -> Result<Option<R>, DriverError>,
+        mut attempt: impl FnMut(&mut Self, Remedy) -> Result<Option<R>, DriverError>,
     ) -> Result<Option<R>, DriverError> {
         let Need { bytes, pool, waits } = need;
         let needs = Some(pool);
@@ -391,16 +391,16 @@ impl<D: Driver> Locked<'_, D> {
         if bytes > 0 {
             self.collect_garbage(bytes, Some(pool))?;
         }
-        let mut result = attempt(self, Attempt::Grow);
+        let mut result = attempt(self, Remedy::Grow);
         if is_short(&result) && self.drop_premapped_of_all(Some(pool))? {
-            result = attempt(self, Attempt::Grow);
+            result = attempt(self, Remedy::Grow);
         }
         if !is_short(&result) {
             return result;
         }
         self.state.accounts.counts().num_alloc_retries += u64::from(self.errands.is_first());
         self.free_completed(None);
-        if let Some(borrowed) = attempt(self, Attempt::Borrow)? {
+        if let Some(borrowed) = attempt(self, Remedy::Borrow)? {
             return Ok(Some(borrowed));
         }
         for most in [bytes, u64::MAX] {
@@ -408,7 +408,7 @@ impl<D: Driver> Locked<'_, D> {
             let gone = self.give_back(Amount { pool: full.then_some(pool), most, needs });
             // Other programs may have given memory back as well, so one that cannot wait tries again.
             if gone > 0 || most == u64::MAX && !waits {
-                result = attempt(self, Attempt::Grow);
+                result = attempt(self, Remedy::Grow);
                 if !is_short(&result) {
                     return result;
                 }
@@ -422,10 +422,10 @@ impl<D: Driver> Locked<'_, D> {
             return Ok(None);
         }
         self.free_completed(None);
-        result = attempt(self, Attempt::Place);
+        result = attempt(self, Remedy::Place);
         if is_short(&result) {
             self.give_back(Amount { needs, ..Amount::ALL });
-            result = attempt(self, Attempt::Grow);
+            result = attempt(self, Remedy::Grow);
         }
         result
     }

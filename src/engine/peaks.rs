@@ -235,7 +235,7 @@ type Levels = [Level; 3];
 
 /// Which of a pool's, or the engine's, blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum SizeClass {
     Small,
     Large,
     All,
@@ -249,7 +249,7 @@ pub(super) struct Peaks {
 }
 
 /// All blocks, as an index of levels.
-const ALL: usize = Part::All as usize;
+const ALL: usize = SizeClass::All as usize;
 
 fn raise(levels: &mut Levels) {
     for level in levels {
@@ -375,7 +375,7 @@ impl Peaks {
     }
 
     /// The figures of a pool, or of all, with all counters settled.
-    pub(super) fn figures(&mut self, row: Option<usize>, part: Part) -> Figures {
+    pub(super) fn figures(&mut self, row: Option<usize>, part: SizeClass) -> Figures {
         let part = part as usize;
         let level = match row {
             Some(row) => self.pool(row)[part],
@@ -407,13 +407,13 @@ impl Peaks {
 
 /// How many blocks, their bytes, and their bytes as asked for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Blocks {
+struct Tally {
     count: u64,
     bytes: u64,
     requested: u64,
 }
 
-impl Blocks {
+impl Tally {
     #[inline]
     fn add(&mut self, bytes: u64, requested: u64) {
         self.count += 1;
@@ -432,20 +432,20 @@ impl Blocks {
 /// What a stream cache counts of one pool's small or large blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CacheCounter {
-    live: Blocks,
+    live: Tally,
     /// Those that were live when the counter was settled.
-    settled: Blocks,
+    settled: Tally,
     /// All that were handed out since then.
-    risen: Blocks,
+    risen: Tally,
     /// By how much live ones may rise, and fall, without a new peak.
-    ceiling: Blocks,
-    floor: Blocks,
+    ceiling: Tally,
+    floor: Tally,
     /// How many may be cached without a new peak.
-    spare: Blocks,
+    spare: Tally,
     /// Leased places, live or cached.
-    leased: Blocks,
+    leased: Tally,
     /// Live ones that were given up since the counter was settled: they were never cached.
-    given_up: Blocks,
+    given_up: Tally,
     counter: Counter,
 }
 
@@ -525,8 +525,7 @@ impl Counts for CacheCounter {
 
     fn settle(&mut self, peaks: &mut Peaks, row: usize) {
         self.with_counter(|counter| peaks.settle(row, counter));
-        (self.settled, self.risen, self.given_up) =
-            (self.live, Blocks::default(), Blocks::default());
+        (self.settled, self.risen, self.given_up) = (self.live, Tally::default(), Tally::default());
     }
 
     fn clear(&mut self) {
@@ -561,12 +560,12 @@ impl Counts for CacheCounter {
         }
         let result = change(counter);
         let allowed = &self.counter.allowed;
-        self.ceiling = Blocks {
+        self.ceiling = Tally {
             count: allowed[ALLOCATIONS].min(allowed[ACTIVE]),
             bytes: allowed[ALLOCATED].min(allowed[ACTIVE_BYTES]),
             requested: allowed[REQUESTED],
         };
-        self.spare = Blocks { count: allowed[SPLIT], bytes: allowed[SPLIT_BYTES], requested: 0 };
+        self.spare = Tally { count: allowed[SPLIT], bytes: allowed[SPLIT_BYTES], requested: 0 };
         self.set_floor();
         result
     }

@@ -16,7 +16,7 @@ use super::flaws::Flaw;
 use super::layout::{Following, Why};
 use super::live_blocks::Origin;
 use super::names::PoolId;
-use super::oom::{Attempt, Need, Purpose};
+use super::oom::{Need, Purpose, Remedy};
 use super::state::{Locked, State};
 use super::{Engine, Error};
 use crate::capture::Proof;
@@ -343,7 +343,7 @@ impl<D: Driver> Locked<'_, D> {
             let need = Need { bytes: new_bytes, pool, waits: false };
             let bound = self.oom_ladder(need, |locked, attempt| {
                 let room = locked.state.room(pool).saturating_add(scratch);
-                if attempt != Attempt::Grow || new_bytes > room {
+                if attempt != Remedy::Grow || new_bytes > room {
                     return Ok(None);
                 }
                 // What is free elsewhere is of no use there.

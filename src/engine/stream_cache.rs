@@ -76,7 +76,7 @@ enum RowState {
 
 /// A leased place.
 #[derive(Debug)]
-struct Row {
+struct LeaseRow {
     state: RowState,
     /// Tells uses of the place apart.
     number: u64,
@@ -100,7 +100,7 @@ struct Row {
 pub(super) struct StreamCache {
     engine: u32,
     number: u32,
-    rows: Vec<Row>,
+    rows: Vec<LeaseRow>,
     vacant: Vec<u32>,
     buckets: Vec<Bucket>,
     vacant_buckets: Vec<u32>,
@@ -142,7 +142,7 @@ pub(super) enum Given {
 
 /// A block that a stream cache gives up: its lease and what happened under it.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct EndedLease {
     pub(super) row: u32,
     /// What was asked for last, in bytes.
     pub(super) requested: u64,
@@ -151,7 +151,7 @@ pub(super) struct Lease {
 }
 
 /// What a stream cache gives up at a time: mostly one block.
-pub(super) type Leases = SmallVec<[Lease; 2]>;
+pub(super) type Leases = SmallVec<[EndedLease; 2]>;
 
 /// A live block, for reports.
 #[derive(Clone, Debug)]
@@ -336,7 +336,7 @@ impl StreamCache {
         self.buckets[bucket as usize].members += 1;
         self.latest = bucket;
         self.next += 1;
-        let row = Row {
+        let row = LeaseRow {
             state: RowState::Live,
             number: self.next,
             address,
@@ -404,7 +404,7 @@ impl StreamCache {
     }
 
     /// Gives up a live block that is freed now.
-    pub(super) fn give_up(&mut self, id: BlockId) -> Option<Lease> {
+    pub(super) fn give_up(&mut self, id: BlockId) -> Option<EndedLease> {
         self.live(id)?;
         let row = &self.rows[id.slot as usize];
         let bucket = &self.buckets[row.bucket as usize];
@@ -428,8 +428,8 @@ impl StreamCache {
     }
 
     /// Gives up every live block of a pool, whose host has lost them all at once.
-    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, Lease)> {
-        let of_pool = |row: &Row| {
+    pub(super) fn give_up_live(&mut self, pool: PoolId) -> Vec<(BlockId, EndedLease)> {
+        let of_pool = |row: &LeaseRow| {
             row.state == RowState::Live && self.buckets[row.bucket as usize].pool == pool
         };
         let rows = self.rows.iter().zip(0..).filter(|(row, _)| of_pool(row));
@@ -605,11 +605,11 @@ impl StreamCache {
         BlockId { engine, cache, slot, number: name(cache, number) }
     }
 
-    fn drop_row(&mut self, slot: u32) -> Lease {
+    fn drop_row(&mut self, slot: u32) -> EndedLease {
         let row = &mut self.rows[slot as usize];
         row.state = RowState::Vacant;
         let (frames, uses) = (row.frames.take(), std::mem::take(&mut row.uses));
-        let lease = Lease { row: row.lease, requested: row.requested, uses, frames };
+        let lease = EndedLease { row: row.lease, requested: row.requested, uses, frames };
         self.vacant.push(slot);
         self.buckets[row.bucket as usize].members -= 1;
         lease

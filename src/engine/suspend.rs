@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::flaws::Flaw;
 use super::history::Action;
 use super::names::{PoolId, PoolLabel};
-use super::oom::{Attempt, Need, Purpose};
+use super::oom::{Need, Purpose, Remedy};
 use super::pools::with_heap;
 use super::state::{Locked, State};
 use super::{Engine, Error, PoolRefusal};
@@ -774,7 +774,7 @@ impl<D: Driver> Locked<'_, D> {
                 all += missing;
             }
             fits &= all <= locked.state.room_of_all();
-            if attempt != Attempt::Grow || !fits {
+            if attempt != Remedy::Grow || !fits {
                 return Ok(None);
             }
             let mut came = Ok(());

@@ -28,33 +28,33 @@ pub(super) struct Evidence {
 }
 
 /// Evidence that was judged.
-struct Judged {
+struct JudgedEvidence {
     verdict: Result<(), Violation>,
     journal: Journal,
     programmatic: Programmatic,
 }
 
 impl Evidence {
-    fn judge(self) -> Judged {
+    fn judge(self) -> JudgedEvidence {
         let Self { journal, graph, programmatic, foreign } = self;
         let verdict = check::judge(&journal, programmatic, &graph, foreign).map(|_| ());
-        Judged { verdict, journal, programmatic }
+        JudgedEvidence { verdict, journal, programmatic }
     }
 }
 
 /// A capture that is being judged.
-struct Judging {
+struct JudgeThread {
     /// The thread and the call that needs the verdict both try to take it; the one that does judges.
     evidence: Arc<Mutex<Option<Evidence>>>,
     /// `None` where no thread could be started.
-    thread: Option<thread::JoinHandle<Option<Judged>>>,
+    thread: Option<thread::JoinHandle<Option<JudgedEvidence>>>,
 }
 
 fn take(evidence: &Mutex<Option<Evidence>>) -> Option<Evidence> {
     evidence.lock().take()
 }
 
-impl Judging {
+impl JudgeThread {
     fn begin(evidence: Evidence) -> Self {
         let evidence = Arc::new(Mutex::new(Rank::Evidence, Some(evidence)));
         let shared = Arc::clone(&evidence);
@@ -67,7 +67,7 @@ impl Judging {
     ///
     /// # Panics
     /// Where the checker has panicked.
-    fn wait(self) -> Option<Judged> {
+    fn wait(self) -> Option<JudgedEvidence> {
         if let Some(evidence) = take(&self.evidence) {
             return Some(evidence.judge());
         }
@@ -76,15 +76,15 @@ impl Judging {
 }
 
 /// How far the judging of a closed capture is.
-enum Stage {
+enum Verification {
     Accepted,
-    Judging(Judging),
+    Judging(JudgeThread),
 }
 
 /// A closed capture.
 struct Closed {
     report: CaptureReport,
-    stage: Stage,
+    stage: Verification,
 }
 
 /// Captures that are closed and whose verdict has not been asked for.
@@ -94,12 +94,12 @@ pub(super) struct Verdicts(Vec<Closed>);
 impl Verdicts {
     /// Adds a capture that was judged already.
     pub(super) fn add_accepted(&mut self, report: CaptureReport) {
-        self.0.push(Closed { report, stage: Stage::Accepted });
+        self.0.push(Closed { report, stage: Verification::Accepted });
     }
 
     /// Has a capture judged from now on. Its graph is the report's.
     pub(super) fn add(&mut self, report: CaptureReport, evidence: Evidence) {
-        let stage = Stage::Judging(Judging::begin(evidence));
+        let stage = Verification::Judging(JudgeThread::begin(evidence));
         self.0.push(Closed { report, stage });
     }
 
@@ -166,12 +166,12 @@ impl<D: Driver> Engine<D> {
         let Closed { mut report, stage } = closed.ok_or(unknown)?;
         // Without the engine's lock: other threads go on.
         let judged = match stage {
-            Stage::Accepted => {
+            Verification::Accepted => {
                 self.lock()?.adopt_lent(report.graph, &self.config);
                 return Ok(report);
             }
-            Stage::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
-            Stage::Judging(judging) => judging.wait(),
+            Verification::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
+            Verification::Judging(judging) => judging.wait(),
         };
         let verdict = judged.ok_or(Error::Poisoned).and_then(|judged| match judged.verdict {
             Ok(()) => Ok((judged.journal, judged.programmatic)),

@@ -17,7 +17,7 @@
 
 use super::range::{RangeId, SegmentId, State};
 use super::segment::{Piece, Segment};
-use super::suspend::{Absent, Stage};
+use super::suspend::{Absent, AbsentStage};
 use super::{Change, Heap};
 use crate::driver::{Driver, DriverError, MemoryHandle};
 
@@ -85,7 +85,7 @@ impl Segment {
                 Err(error) => {
                     if driver.unmap(address, used).is_err() {
                         drop_handles(driver, [old.memory], orphans);
-                        return Exchanged::Lost(Absent::at(new, Stage::Mapped), error);
+                        return Exchanged::Lost(Absent::at(new, AbsentStage::Mapped), error);
                     }
                     error
                 }
@@ -113,10 +113,10 @@ impl Segment {
         cause: Option<DriverError>,
     ) -> Exchanged {
         if let Err(error) = driver.map(address, old.bytes, old.memory) {
-            return Exchanged::Lost(Absent::at(old, Stage::Unmapped), cause.unwrap_or(error));
+            return Exchanged::Lost(Absent::at(old, AbsentStage::Unmapped), cause.unwrap_or(error));
         }
         if let Err(error) = driver.set_access(address, old.bytes) {
-            return Exchanged::Lost(Absent::at(old, Stage::Mapped), cause.unwrap_or(error));
+            return Exchanged::Lost(Absent::at(old, AbsentStage::Mapped), cause.unwrap_or(error));
         }
         self.pieces.insert(address, old);
         Exchanged::Kept

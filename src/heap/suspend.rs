@@ -75,11 +75,11 @@ impl Keeper for NothingKept {
 #[derive(Clone, Debug)]
 pub(super) struct Absent {
     pub(super) bytes: u64,
-    stage: Stage,
+    stage: AbsentStage,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Stage {
+pub(super) enum AbsentStage {
     /// The driver has its memory.
     Gone,
     /// Its memory is held, and mapped nowhere.
@@ -91,17 +91,17 @@ pub(super) enum Stage {
 impl Absent {
     /// A piece whose memory the driver has.
     pub(super) fn gone(bytes: u64) -> Self {
-        Self { bytes, stage: Stage::Gone }
+        Self { bytes, stage: AbsentStage::Gone }
     }
 
     /// A piece whose memory is held.
-    pub(super) fn at(piece: Piece, stage: impl FnOnce(MemoryHandle) -> Stage) -> Self {
+    pub(super) fn at(piece: Piece, stage: impl FnOnce(MemoryHandle) -> AbsentStage) -> Self {
         Self { bytes: piece.bytes, stage: stage(piece.memory) }
     }
 
     /// Whether memory is held for it.
     pub(super) fn is_held(&self) -> bool {
-        !matches!(self.stage, Stage::Gone)
+        !matches!(self.stage, AbsentStage::Gone)
     }
 
     /// Gives its memory back. Returns whether there was any.
@@ -111,14 +111,14 @@ impl Absent {
         keeper: &mut dyn Keeper,
         address: u64,
     ) -> Result<bool, DriverError> {
-        if let Stage::Mapped(memory) = self.stage {
+        if let AbsentStage::Mapped(memory) = self.stage {
             keeper.leaving(address, self.bytes)?;
             driver.unmap(address, self.bytes)?;
-            self.stage = Stage::Unmapped(memory);
+            self.stage = AbsentStage::Unmapped(memory);
         }
-        let Stage::Unmapped(memory) = self.stage else { return Ok(false) };
+        let AbsentStage::Unmapped(memory) = self.stage else { return Ok(false) };
         driver.release(memory)?;
-        self.stage = Stage::Gone;
+        self.stage = AbsentStage::Gone;
         Ok(true)
     }
 
@@ -133,16 +133,16 @@ impl Absent {
         let bytes = self.bytes;
         loop {
             self.stage = match self.stage {
-                Stage::Gone => {
+                AbsentStage::Gone => {
                     let memory = create(driver, exportable, bytes)?;
                     got.push((address, bytes));
-                    Stage::Unmapped(memory)
+                    AbsentStage::Unmapped(memory)
                 }
-                Stage::Unmapped(memory) => {
+                AbsentStage::Unmapped(memory) => {
                     driver.map(address, bytes, memory)?;
-                    Stage::Mapped(memory)
+                    AbsentStage::Mapped(memory)
                 }
-                Stage::Mapped(memory) => {
+                AbsentStage::Mapped(memory) => {
                     driver.set_access(address, bytes)?;
                     // If this fails, all of this step is taken again.
                     keeper.came(address, bytes)?;
@@ -171,7 +171,7 @@ impl Segment {
                 keeper.leaving(address, bytes)?;
                 driver.unmap(address, bytes)?;
                 self.remove_piece(address);
-                self.absent.insert(address, Absent { bytes, stage: Stage::Unmapped(memory) });
+                self.absent.insert(address, Absent { bytes, stage: AbsentStage::Unmapped(memory) });
             }
             let Some(absent) = self.absent.get_mut(&address) else { continue };
             if absent.lower(driver, keeper, address)? {

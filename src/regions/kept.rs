@@ -21,13 +21,13 @@ const CHUNK: u64 = 32 << 20;
 
 /// A part of a pool with its place on the host.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
+struct HostCopy {
     address: u64,
     bytes: u64,
     place: HostPlace,
 }
 
-impl Chunk {
+impl HostCopy {
     fn end(&self) -> u64 {
         self.address + self.bytes
     }
@@ -35,13 +35,13 @@ impl Chunk {
 
 /// What one pool's live blocks held.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct PoolContents {
     /// Ascending and apart.
-    chunks: Vec<Chunk>,
+    chunks: Vec<HostCopy>,
     spans: Vec<Span>,
 }
 
-impl Kept {
+impl PoolContents {
     /// Divides runs of live blocks among spans, which have room for them.
     fn new(live: &[(u64, u64)], spans: Vec<Span>) -> Self {
         let mut chunks = Vec::with_capacity(live.len());
@@ -50,7 +50,7 @@ impl Kept {
         for &(mut address, mut bytes) in live {
             while let (Some(span), true) = (&mut here, bytes > 0) {
                 let part = bytes.min(span.bytes).min(CHUNK);
-                chunks.push(Chunk { address, bytes: part, place: span.place });
+                chunks.push(HostCopy { address, bytes: part, place: span.place });
                 (address, bytes) = (address + part, bytes - part);
                 (span.place, span.bytes) = (span.place.after(part), span.bytes - part);
                 if span.bytes == 0 {
@@ -62,14 +62,14 @@ impl Kept {
     }
 
     /// The chunks that lie in a piece, as far as they do.
-    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = Chunk> + '_ {
+    fn within(&self, address: u64, bytes: u64) -> impl Iterator<Item = HostCopy> + '_ {
         let end = address + bytes;
         let first = self.chunks.partition_point(|chunk| chunk.end() <= address);
         let here = self.chunks[first..].iter().take_while(move |chunk| chunk.address < end);
         here.map(move |chunk| {
             let from = chunk.address.max(address);
             let place = chunk.place.after(from - chunk.address);
-            Chunk { address: from, bytes: chunk.end().min(end) - from, place }
+            HostCopy { address: from, bytes: chunk.end().min(end) - from, place }
         })
     }
 
@@ -111,7 +111,7 @@ pub(super) struct Moving<'a, D: Transfer> {
     /// Copies, and nothing else is on it.
     pub(super) stream: StreamHandle,
     pub(super) host: &'a mut HostMemory,
-    pub(super) kept: &'a mut BTreeMap<PoolId, Kept>,
+    pub(super) kept: &'a mut BTreeMap<PoolId, PoolContents>,
     /// What is to be done about the pools' contents.
     pub(super) backups: BTreeMap<PoolId, Backup>,
     /// Behind the copies to the host that may be under way: each with the pool and the address up to which
@@ -136,7 +136,7 @@ impl<D: Transfer> Moving<'_, D> {
         let spans = spans.map_err(|short| short.told(self.call, Some(pool.clone())))?;
         // From here on the spans go with what is kept in them, also if copies fail.
         let kept = self.kept.entry(pool.id).or_default();
-        *kept = Kept::new(live, spans);
+        *kept = PoolContents::new(live, spans);
         let (mut behind, last) = (0, kept.chunks.len());
         for (number, chunk) in kept.chunks.iter().enumerate() {
             driver.copy_to_host(chunk.place, chunk.address, chunk.bytes, self.stream)?;

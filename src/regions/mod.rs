@@ -49,7 +49,7 @@ use crate::error::{Error, PoolRefusal};
 use crate::graphs::{hold_launches, owned, resume_launches, Event};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use host::HostMemory;
-use kept::{Kept, Moving};
+use kept::{Moving, PoolContents};
 
 /// What becomes of what a region's live blocks hold while it sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,17 +70,17 @@ pub struct Regions<D: Transfer> {
     engine: Arc<Engine<D>>,
     /// Tells those of a process apart.
     number: u64,
-    state: Mutex<State<D>>,
+    state: Mutex<RegionsState<D>>,
 }
 
-struct State<D: Transfer> {
+struct RegionsState<D: Transfer> {
     /// Of the regions for which something was said.
     backups: BTreeMap<String, Backup>,
-    kept: BTreeMap<PoolId, Kept>,
+    kept: BTreeMap<PoolId, PoolContents>,
     /// Whether what woke stays on the host as it was, to be shown.
     retains: bool,
     /// That, of pools that are awake: no copy to the device ever reads it.
-    retained: BTreeMap<PoolId, Kept>,
+    retained: BTreeMap<PoolId, PoolContents>,
     host: HostMemory,
     /// Copies and nothing else; made with the first sleep.
     stream: Option<StreamHandle>,
@@ -110,7 +110,7 @@ pub struct Region {
 impl<D: Transfer> Regions<D> {
     /// The regions of an engine: of all its pools that have a tag, whenever they were made.
     pub fn new(engine: &Arc<Engine<D>>) -> Self {
-        let state = State {
+        let state = RegionsState {
             backups: BTreeMap::new(),
             kept: BTreeMap::new(),
             retains: false,
@@ -226,7 +226,7 @@ impl<D: Transfer> Regions<D> {
 
     fn sleep_pools(
         &self,
-        state: &mut State<D>,
+        state: &mut RegionsState<D>,
         (pools, tags): (BTreeMap<PoolId, Backup>, Vec<Arc<str>>),
         wait: bool,
         call: &'static str,
@@ -255,7 +255,7 @@ impl<D: Transfer> Regions<D> {
     /// Locks pages for all that is to be kept of pools.
     fn lock_pages_for(
         &self,
-        state: &mut State<D>,
+        state: &mut RegionsState<D>,
         pools: &BTreeMap<PoolId, Backup>,
         call: &'static str,
     ) -> Result<(), Error> {
@@ -340,7 +340,7 @@ impl<D: Transfer> Regions<D> {
             region.awake_bytes += awake;
             region.asleep_bytes += asleep;
             let kept = [&state.kept, &state.retained].into_iter().filter_map(|of| of.get(&pool));
-            region.host_bytes += kept.map(Kept::bytes).sum::<u64>();
+            region.host_bytes += kept.map(PoolContents::bytes).sum::<u64>();
         }
         regions.into_values().collect()
     }
@@ -410,7 +410,7 @@ impl<D: Transfer> Regions<D> {
     }
 
     #[cfg_attr(debug_assertions, track_caller)]
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
+    fn lock(&self) -> MutexGuard<'_, RegionsState<D>> {
         self.state.lock()
     }
 
@@ -419,7 +419,7 @@ impl<D: Transfer> Regions<D> {
         &self,
         tags: Option<&[&str]>,
         call: &'static str,
-        state: &State<D>,
+        state: &RegionsState<D>,
     ) -> Result<BTreeMap<PoolId, Backup>, Error> {
         let all = self.engine.tagged_pools();
         for &wanted in tags.into_iter().flatten() {
@@ -435,7 +435,7 @@ impl<D: Transfer> Regions<D> {
 
     /// Forgets that regions sleep which have no pools and of which nothing was said; and, if all copies are
     /// done, what is kept of pools that do not sleep.
-    fn tidy(&self, state: &mut State<D>) {
+    fn tidy(&self, state: &mut RegionsState<D>) {
         self.engine.keep_asleep(self.number, |tag| state.backups.contains_key(tag));
         if state.wait_for_copies(&self.engine).is_err() {
             return;
@@ -454,7 +454,7 @@ impl<D: Transfer> Regions<D> {
     }
 }
 
-impl<D: Transfer> State<D> {
+impl<D: Transfer> RegionsState<D> {
     /// Gives up what is retained of some pools.
     fn drop_retained(&mut self, goes: impl Fn(&PoolId) -> bool) {
         let mut spans = Vec::new();
@@ -538,7 +538,7 @@ impl<D: Transfer> Drop for Regions<D> {
             return;
         }
         let kept = state.kept.values_mut().chain(state.retained.values_mut());
-        state.host.put_back(kept.flat_map(Kept::take_spans));
+        state.host.put_back(kept.flat_map(PoolContents::take_spans));
         // There is no caller for the driver's errors.
         let _ = state.host.free_idle(engine.driver());
         if let Some(stream) = state.stream.take() {

@@ -5,7 +5,7 @@ use super::parse::Value;
 use super::Settings;
 
 /// A key of the text.
-pub(super) struct Key {
+pub(super) struct SettingKey {
     /// As it is written.
     pub(super) name: &'static str,
     /// What values are allowed, for messages.
@@ -23,7 +23,7 @@ macro_rules! key {
         key!($name, $form, $field, $expected, |_| true)
     };
     ($name:literal, $form:ty, $field:ident, $expected:expr, $valid:expr) => {
-        Key {
+        SettingKey {
             name: $name,
             expected: $expected,
             read: |value, settings| {
@@ -42,7 +42,7 @@ const SPLIT_LEAST: u64 = 20 << 20;
 const BOOLEAN: &str = "True or False";
 
 /// All keys, in the order in which they are written.
-pub(super) const KEYS: &[Key] = &[
+pub(super) const KEYS: &[SettingKey] = &[
     key!(
         "max_split_size_mb",
         Megabytes,

@@ -2,7 +2,7 @@
 
 use super::error::quote;
 use super::forms::Problem;
-use super::keys::{self, Key, KEYS};
+use super::keys::{self, SettingKey, KEYS};
 use super::{pytorch, Settings, SettingsError, TEXT_LIMIT};
 
 /// A piece of the text: a word, or one of `,` `:` `[` `]`. White space ends words.
@@ -85,7 +85,7 @@ pub(super) fn parse(
     Ok(settings)
 }
 
-fn find(name: Token<'_>) -> Result<(usize, &'static Key), SettingsError> {
+fn find(name: Token<'_>) -> Result<(usize, &'static SettingKey), SettingsError> {
     let at = name.at;
     if let Some(found) = KEYS.iter().enumerate().find(|(_, key)| key.name == name.text) {
         return Ok(found);
@@ -97,7 +97,7 @@ fn find(name: Token<'_>) -> Result<(usize, &'static Key), SettingsError> {
     })
 }
 
-fn set(key: &Key, value: &Value<'_>, settings: &mut Settings) -> Result<(), SettingsError> {
+fn set(key: &SettingKey, value: &Value<'_>, settings: &mut Settings) -> Result<(), SettingsError> {
     let (token, expected) = match (key.read)(value, settings) {
         Ok(()) if (key.valid)(settings) => return Ok(()),
         Ok(()) | Err(Problem::Whole) => (value.whole(), key.expected),

@@ -6,7 +6,7 @@ use std::thread;
 use regraph::driver::{CaptureMode, HostApi};
 use regraph::engine::Config;
 use regraph::regions::Regions;
-use regraph::sync::{Driver, Held, Mutex, Rank};
+use regraph::sync::{Driver, Hold, Mutex, Rank};
 use regraph::{Engine, Error, Pool, PoolConfig, PoolRefusal};
 use regraph_sim::{Launch, SimConfig, SimDriver};
 
@@ -23,7 +23,7 @@ fn the_page_has_the_locks_in_their_order() {
         .collect();
     assert_eq!(rows.len(), Rank::ALL.len());
     for (number, (row, (rank, guards, held, driver))) in rows.iter().zip(Rank::ALL).enumerate() {
-        let at_once = if *held == Held::Ascending { "several" } else { "one" };
+        let at_once = if *held == Hold::Ascending { "several" } else { "one" };
         let called = if *driver == Driver::Called { "yes" } else { "no" };
         let [number, rank] = [format!("{}", number + 1), format!("`{rank:?}`")];
         let [is_number, is_rank, _, is_guards, is_at_once, is_called] = row[..] else {

@@ -15,7 +15,7 @@ pub(super) struct Knowers {
 
 /// A request of one stream, and the others.
 #[derive(Debug)]
-pub(super) struct Others<'a> {
+pub(super) struct OtherStreams<'a> {
     order: &'a Capture,
     but: StreamIndex,
     streams: u64,
@@ -31,14 +31,14 @@ pub(super) struct Changes {
 
 impl Changes {
     /// A stream makes a request. Takes a step for each stream.
-    pub(super) fn others<'a>(&mut self, order: &'a Capture, but: StreamIndex) -> Others<'a> {
+    pub(super) fn others<'a>(&mut self, order: &'a Capture, but: StreamIndex) -> OtherStreams<'a> {
         let since = std::mem::replace(&mut self.seen, order.moment());
         let streams = order.streams().filter(|stream| *stream != but);
         let streams = streams.fold(0, |all, stream| all | bit(stream));
         let changed = order.streams().filter(|stream| order.changed_since(*stream, since));
         // Those that share a bit are asked each time: the one that is left out may be any of them.
         let changed = changed.fold(1 << LAST_BIT, |all, stream| all | bit(stream));
-        Others { order, but, streams, changed }
+        OtherStreams { order, but, streams, changed }
     }
 }
 
@@ -50,14 +50,14 @@ impl Default for Knowers {
 
 impl Knowers {
     /// Whose proof has changed is to be asked again.
-    pub(super) fn heed(&mut self, others: &Others<'_>) {
+    pub(super) fn heed(&mut self, others: &OtherStreams<'_>) {
         self.unasked |= others.changed;
     }
 
     /// Which of the others may have the pages; `knows` is asked of those of which it is not known.
     pub(super) fn among(
         &mut self,
-        others: &Others<'_>,
+        others: &OtherStreams<'_>,
         knows: impl Fn(StreamIndex) -> bool,
     ) -> u64 {
         let ask = self.unasked & others.streams;
