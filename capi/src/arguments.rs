@@ -79,6 +79,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, argument: &'static str) ->
     text.to_str().map_err(|source| Failure::Text { argument, source })
 }
 
+/// Text that need not be there.
+///
+/// # Safety
+/// As for [`text`].
+pub(crate) unsafe fn text_if_any<'a>(
+    pointer: *const c_char,
+    argument: &'static str,
+) -> Fallible<Option<&'a str>> {
+    // SAFETY: as the caller promised.
+    (!pointer.is_null()).then(|| unsafe { text(pointer, argument) }).transpose()
+}
+
 /// Takes back what [`give`] gave and drops it; nothing for null.
 ///
 /// # Safety

@@ -1,10 +1,8 @@
 //! Blocks. These are the calls that must be fast: nothing here allocates host memory or formats
 //! text on success.
 
-use crate::arguments::Out;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::guard;
 use crate::handles::{
     regraph_block, regraph_block_id, regraph_pool, regraph_stream, stream as named,
 };
@@ -31,14 +29,7 @@ pub unsafe extern "C" fn regraph_allocate(
     stream: regraph_stream,
     block: *mut regraph_block,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
-        let given = on!(engine, engine => engine.allocate(pool.into(), bytes, named(stream)))?;
-        out.put(given.into());
-        Ok(())
-    })
+    call!(engine, block = engine.allocate(pool.into(), bytes, named(stream))?.into())
 }
 
 /// Allocates a block whose memory is its own: while `stream` captures, the memory is mapped at
@@ -56,15 +47,7 @@ pub unsafe extern "C" fn regraph_allocate_fixed(
     stream: regraph_stream,
     block: *mut regraph_block,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
-        let given =
-            on!(engine, engine => engine.allocate_fixed(pool.into(), bytes, named(stream)))?;
-        out.put(given.into());
-        Ok(())
-    })
+    call!(engine, block = engine.allocate_fixed(pool.into(), bytes, named(stream))?.into())
 }
 
 /// Records that `stream` uses the block at some time before its free. The use must be ordered after
@@ -80,11 +63,7 @@ pub unsafe extern "C" fn regraph_record_stream(
     block: regraph_block_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.record_stream(block.into(), named(stream)))?)
-    })
+    call!(engine, engine.record_stream(block.into(), named(stream))?)
 }
 
 /// Marks the stream's current position as its last use of the block: the block's free marker on the
@@ -101,11 +80,7 @@ pub unsafe extern "C" fn regraph_record_use(
     block: regraph_block_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.record_use(block.into(), named(stream)))?)
-    })
+    call!(engine, engine.record_use(block.into(), named(stream))?)
 }
 
 /// Frees a block. In a capture its free markers are the current terminals of its own stream and of
@@ -121,11 +96,7 @@ pub unsafe extern "C" fn regraph_free(
     engine: *const regraph_engine,
     block: regraph_block_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.free(block.into()))?)
-    })
+    call!(engine, engine.free(block.into())?)
 }
 
 /// Frees a block after what `stream` holds, which need not be its own stream:
@@ -140,9 +111,5 @@ pub unsafe extern "C" fn regraph_free_from(
     block: regraph_block_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.free_from(block.into(), named(stream)))?)
-    })
+    call!(engine, engine.free_from(block.into(), named(stream))?)
 }

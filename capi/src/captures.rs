@@ -6,10 +6,10 @@ use regraph::engine::{Attempt, CaptureReport, PlanReport};
 use regraph::plan::Options;
 use regraph::settings::PlanShare;
 
-use crate::arguments::{put_if_wanted, text, Out};
+use crate::arguments::text;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{guard, Failure, Fallible};
+use crate::failure::{Failure, Fallible};
 use crate::handles::{
     capture as numbered, graph as handle, regraph_capture_id, regraph_graph, regraph_graph_id,
     regraph_pool, regraph_stream, stream as named,
@@ -79,6 +79,24 @@ pub struct regraph_plan_options {
     pub unused: [u64; 3],
 }
 
+impl regraph_plan_options {
+    fn options(&self) -> Fallible<Options> {
+        let share = match self.share_bytes {
+            0 => PlanShare::Pages,
+            1 => PlanShare::Bytes,
+            other => return Err(Failure::argument("share_bytes", other, "0 or 1")),
+        };
+        let some = |value: u64| (value > 0).then_some(value);
+        let count = |value: u64| some(value).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+        Ok(Options::default()
+            .max_mappings(count(self.max_mappings))
+            .max_piece_bytes(some(self.max_piece_bytes))
+            .max_share_percent(some(self.max_share_percent))
+            .pool_graphs(count(self.pool_graphs))
+            .share(share))
+    }
+}
+
 impl From<CaptureReport> for regraph_capture_report {
     fn from(report: CaptureReport) -> Self {
         let plan = report.plan.unwrap_or_default();
@@ -124,14 +142,7 @@ pub unsafe extern "C" fn regraph_begin_capture(
     stream: regraph_stream,
     capture: *mut regraph_capture_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(capture, "capture")?) };
-        let begun = on!(engine, engine => engine.begin_capture(pool.into(), named(stream)))?;
-        out.put(begun.0);
-        Ok(())
-    })
+    call!(engine, capture = engine.begin_capture(pool.into(), named(stream))?.0)
 }
 
 /// Has the memory of a capture mapped at the capture's end, as little as the graph can run on. With
@@ -154,32 +165,9 @@ pub unsafe extern "C" fn regraph_plan_capture(
     capture: regraph_capture_id,
     options: *const regraph_plan_options,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, options) = unsafe { (regraph_engine::read(engine)?, options.as_ref()) };
-        let share = match options.map_or(0, |told| told.share_bytes) {
-            0 => PlanShare::Pages,
-            1 => PlanShare::Bytes,
-            other => {
-                return Err(Failure::Argument {
-                    argument: "share_bytes",
-                    found: other.to_string(),
-                    expected: "0 or 1",
-                })
-            }
-        };
-        let options = options.map(|told| {
-            let some = |value: u64| (value > 0).then_some(value);
-            let count =
-                |value: u64| some(value).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
-            Options::default()
-                .max_mappings(count(told.max_mappings))
-                .max_piece_bytes(some(told.max_piece_bytes))
-                .max_share_percent(some(told.max_share_percent))
-                .pool_graphs(count(told.pool_graphs))
-                .share(share)
-        });
-        Ok(on!(engine, engine => engine.plan_capture(numbered(capture), options))?)
+    call!(engine, {
+        let options = options.as_ref().map(|told| told.options()).transpose()?;
+        engine.plan_capture(numbered(capture), options)?
     })
 }
 
@@ -195,11 +183,9 @@ fn attempt_of(number: i32) -> Fallible<Attempt> {
         REGRAPH_ATTEMPT_FIRST => Ok(Attempt::First),
         REGRAPH_ATTEMPT_AGAIN => Ok(Attempt::Again),
         REGRAPH_ATTEMPT_LAST => Ok(Attempt::Last),
-        other => Err(Failure::Argument {
-            argument: "attempt",
-            found: other.to_string(),
-            expected: "a REGRAPH_ATTEMPT constant, from 0 to 2",
-        }),
+        other => {
+            Err(Failure::argument("attempt", other, "a REGRAPH_ATTEMPT constant, from 0 to 2"))
+        }
     }
 }
 
@@ -218,12 +204,7 @@ pub unsafe extern "C" fn regraph_set_attempt(
     capture: regraph_capture_id,
     attempt: i32,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let attempt = attempt_of(attempt)?;
-        Ok(on!(engine, engine => engine.set_attempt(numbered(capture), attempt))?)
-    })
+    call!(engine, engine.set_attempt(numbered(capture), attempt_of(attempt)?)?)
 }
 
 /// Ends a capture. `graph` is the graph under capture (cuStreamGetCaptureInfo()), just before
@@ -251,15 +232,7 @@ pub unsafe extern "C" fn regraph_end_capture(
     graph: regraph_graph,
     report: *mut regraph_capture_report,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let (capture, graph) = (numbered(capture), handle(graph));
-        let told = on!(engine, engine => engine.end_capture(capture, graph))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(report, told.into()) };
-        Ok(())
-    })
+    call!(engine, Some(report) = engine.end_capture(numbered(capture), handle(graph))?.into())
 }
 
 /// The first of two steps that end a capture: as regraph_end_capture(), but without the checker's
@@ -282,12 +255,7 @@ pub unsafe extern "C" fn regraph_close_capture(
     capture: regraph_capture_id,
     graph: regraph_graph,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let (capture, graph) = (numbered(capture), handle(graph));
-        on!(engine, engine => engine.close_capture(capture, graph))
-    })
+    call!(engine, engine.close_capture(numbered(capture), handle(graph))?)
 }
 
 /// The second of two steps that end a capture: waits for the checker's verdict on a capture that
@@ -305,14 +273,7 @@ pub unsafe extern "C" fn regraph_capture_verdict(
     capture: regraph_capture_id,
     report: *mut regraph_capture_report,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let told = on!(engine, engine => engine.verdict(numbered(capture)))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(report, told.into()) };
-        Ok(())
-    })
+    call!(engine, Some(report) = engine.verdict(numbered(capture))?.into())
 }
 
 /// Rolls a capture back whose graph will never run; also one that regraph_close_capture() has closed and
@@ -328,11 +289,7 @@ pub unsafe extern "C" fn regraph_abandon_capture(
     engine: *const regraph_engine,
     capture: regraph_capture_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.abandon_capture(numbered(capture)))?)
-    })
+    call!(engine, engine.abandon_capture(numbered(capture))?)
 }
 
 /// The least memory that the blocks of a capture under way need so far, in bytes, in any placement
@@ -348,13 +305,7 @@ pub unsafe extern "C" fn regraph_capture_minimum_bytes(
     capture: regraph_capture_id,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.minimum_of(numbered(capture)))?);
-        Ok(())
-    })
+    call!(engine, bytes = engine.minimum_of(numbered(capture))?)
 }
 
 /// Reads the terminals of a stream. A host that sets a capturing stream back with
@@ -368,11 +319,7 @@ pub unsafe extern "C" fn regraph_observe_stream(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.observe(named(stream)))?)
-    })
+    call!(engine, engine.observe(named(stream))?)
 }
 
 /// Records the position of a stream outside captures: blocks that were freed on it so far become
@@ -387,11 +334,7 @@ pub unsafe extern "C" fn regraph_mark_stream(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.mark_stream(named(stream)))?)
-    })
+    call!(engine, engine.mark_stream(named(stream))?)
 }
 
 /// Tells the engine that a stream is about to be destroyed. Blocks that were freed on it become
@@ -405,11 +348,7 @@ pub unsafe extern "C" fn regraph_retire_stream(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.retire_stream(named(stream)))?)
-    })
+    call!(engine, engine.retire_stream(named(stream))?)
 }
 
 /// Writes the journal of a capture under way to a file, as a trace that `regraph replay` runs. Call
@@ -427,12 +366,10 @@ pub unsafe extern "C" fn regraph_write_trace(
     origin: regraph_stream,
     path: *const c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
-        let journal = on!(engine, engine => engine.journal(numbered(capture)))?;
-        let journal = journal.ok_or(Failure::NoJournal)?;
+    call!(engine, {
+        let path = text(path, "path")?;
+        let journal = engine.journal(numbered(capture))?.ok_or(Failure::NoJournal)?;
         let trace = regraph_trace::from_journal(&journal, named(origin), 0)?;
-        write_file(path, |output| regraph_trace::write(&trace, output))
+        write_file(path, |output| regraph_trace::write(&trace, output))?
     })
 }

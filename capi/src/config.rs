@@ -5,9 +5,8 @@ use std::ffi::c_char;
 use regraph::engine::Config;
 use regraph::settings::Settings;
 
-use crate::arguments::{changed, give, take_back, text, Out};
+use crate::arguments::{changed, give, text, Out};
 use crate::error::regraph_error;
-use crate::failure::{guard, or_default, Fallible};
 
 /// The configuration of engines. Opaque, with a call for each option, so that later versions can
 /// add options. Any number of engines can be created with one; an engine copies it.
@@ -29,20 +28,16 @@ impl regraph_config {
     }
 }
 
-/// Sets one option.
-///
-/// # Safety
-/// `config` is null, or a config that has no other user during the call.
-unsafe fn choose(
-    config: *mut regraph_config,
-    choice: impl FnOnce(Config) -> Fallible<Config>,
-) -> regraph_error {
-    guard(|| {
-        // SAFETY: as the caller promised.
-        let config = unsafe { changed(config, "config") }?;
-        config.config = choice(config.config.clone())?;
-        Ok(())
-    })
+/// Changes a config: `choose!(config, value)`, where `value` is evaluated with that name for the options so far.
+macro_rules! choose {
+    ($config:ident, $value:expr) => {
+        fallible!({
+            let place = changed($config, "config")?;
+            let $config = place.config.clone();
+            place.config = $value;
+            Ok(())
+        })
+    };
 }
 
 /// Creates a config with every option at its default. To be destroyed with
@@ -53,10 +48,8 @@ unsafe fn choose(
 /// Errors: REGRAPH_ERROR_NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_config_create(config: *mut *mut regraph_config) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let out = unsafe { Out::needed(config, "config") }?;
-        out.put(give(regraph_config::default()));
+    fallible!({
+        Out::needed(config, "config")?.put(give(regraph_config::default()));
         Ok(())
     })
 }
@@ -64,8 +57,7 @@ pub unsafe extern "C" fn regraph_config_create(config: *mut *mut regraph_config)
 /// Destroys a config. Does nothing for NULL.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_config_destroy(config: *mut regraph_config) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(config) });
+    destroy!(config)
 }
 
 /// Replaces all settings by those of a text such as "programmatic:lag,memory_limit_mb:4096": keys
@@ -79,10 +71,7 @@ pub unsafe extern "C" fn regraph_config_set_settings(
     config: *mut regraph_config,
     settings: *const c_char,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    let settings = || unsafe { text(settings, "settings") };
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.settings(Settings::parse(settings()?)?))) }
+    choose!(config, config.settings(Settings::parse(text(settings, "settings")?)?))
 }
 
 /// Replaces all settings by those of the environment variables REGRAPH_ALLOC_CONF and
@@ -93,8 +82,7 @@ pub unsafe extern "C" fn regraph_config_set_settings(
 pub unsafe extern "C" fn regraph_config_set_settings_from_environment(
     config: *mut regraph_config,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.settings(Settings::from_environment()?))) }
+    choose!(config, config.settings(Settings::from_environment()?))
 }
 
 /// Whether captures keep a journal even if the setting "check" is False. Default: no.
@@ -105,8 +93,7 @@ pub unsafe extern "C" fn regraph_config_set_journal(
     config: *mut regraph_config,
     journal: bool,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.journal(journal))) }
+    choose!(config, config.journal(journal))
 }
 
 /// Whether the end of a capture searches the parameters of the graph's nodes for uses of blocks
@@ -119,8 +106,7 @@ pub unsafe extern "C" fn regraph_config_set_find_late_uses(
     config: *mut regraph_config,
     find: bool,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.find_late_uses(find))) }
+    choose!(config, config.find_late_uses(find))
 }
 
 /// Whether a capture with such a use is refused (REGRAPH_ERROR_LATE_USE). Needs
@@ -133,8 +119,7 @@ pub unsafe extern "C" fn regraph_config_set_refuse_late_uses(
     config: *mut regraph_config,
     refuse: bool,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.refuse_late_uses(refuse))) }
+    choose!(config, config.refuse_late_uses(refuse))
 }
 
 /// Whether the engine keeps statistics. Without them all statistics are zero, except reserved and
@@ -146,8 +131,7 @@ pub unsafe extern "C" fn regraph_config_set_statistics(
     config: *mut regraph_config,
     statistics: bool,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.statistics(statistics))) }
+    choose!(config, config.statistics(statistics))
 }
 
 /// Whether a message names blocks that were never freed when the engine is destroyed.
@@ -159,6 +143,5 @@ pub unsafe extern "C" fn regraph_config_set_report_leaks(
     config: *mut regraph_config,
     report: bool,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { choose(config, |config| Ok(config.report_leaks(report))) }
+    choose!(config, config.report_leaks(report))
 }

@@ -1,10 +1,10 @@
 //! The devices of the machine.
 
-use std::ffi::{c_char, CString};
+use std::ffi::c_char;
 
-use crate::arguments::{give, take_back, Out};
+use crate::arguments::{give, Out};
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default};
+use crate::rows::Rows;
 
 /// A CUDA device. Later versions may add fields at the end.
 #[repr(C)]
@@ -20,11 +20,7 @@ pub struct regraph_device {
 
 /// The CUDA devices at one time, in the order of their ordinals.
 #[derive(Debug)]
-pub struct regraph_device_list {
-    devices: Vec<regraph_device>,
-    /// The names that the devices point to.
-    _names: Vec<CString>,
-}
+pub struct regraph_device_list(Rows<regraph_device>);
 
 /// Lists the CUDA devices that the process can use (CUDA_VISIBLE_DEVICES); none where the machine has
 /// none. `devices` gets a list to be destroyed with regraph_device_list_destroy(). Makes no context.
@@ -37,24 +33,22 @@ pub struct regraph_device_list {
 pub unsafe extern "C" fn regraph_get_devices(
     devices: *mut *mut regraph_device_list,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let out = unsafe { Out::needed(devices, "devices") }?;
+    fallible!({
+        let out = Out::needed(devices, "devices")?;
         #[cfg(feature = "cuda")]
         {
-            let found = regraph::driver::cuda::devices()?;
-            let names: Vec<_> = found.iter().map(|device| c_text(device.name.clone())).collect();
-            let row = |(device, name): (&regraph::driver::cuda::CudaDevice, &CString)| {
+            let mut list = Rows::new();
+            for device in regraph::driver::cuda::devices()? {
                 let (ordinal, total_bytes) = (device.ordinal, device.total_bytes);
-                regraph_device { name: name.as_ptr(), total_bytes, ordinal }
-            };
-            let devices = found.iter().zip(&names).map(row).collect();
-            out.put(give(regraph_device_list { devices, _names: names }));
+                let name = list.text(device.name);
+                list.push(regraph_device { name, total_bytes, ordinal });
+            }
+            out.put(give(regraph_device_list(list)));
             Ok(())
         }
         #[cfg(not(feature = "cuda"))]
         {
-            let _ = (out, c_text, give::<regraph_device_list>);
+            let _ = (out, give::<regraph_device_list>);
             Err(crate::failure::Failure::NoCuda)
         }
     })
@@ -65,8 +59,7 @@ pub unsafe extern "C" fn regraph_get_devices(
 /// Threads: any.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_device_list_count(devices: *const regraph_device_list) -> usize {
-    // SAFETY: the contract of all calls.
-    unsafe { devices.as_ref() }.map_or(0, |devices| devices.devices.len())
+    count!(devices)
 }
 
 /// One device of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
@@ -78,9 +71,7 @@ pub unsafe extern "C" fn regraph_device_list_get(
     devices: *const regraph_device_list,
     index: usize,
 ) -> *const regraph_device {
-    // SAFETY: the contract of all calls.
-    let device = unsafe { devices.as_ref() }.and_then(|devices| devices.devices.get(index));
-    device.map_or(std::ptr::null(), std::ptr::from_ref)
+    row!(devices, index)
 }
 
 /// Destroys a list. Does nothing for NULL.
@@ -88,6 +79,5 @@ pub unsafe extern "C" fn regraph_device_list_get(
 /// Threads: any, while no other call uses the list.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_device_list_destroy(devices: *mut regraph_device_list) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(devices) });
+    destroy!(devices)
 }

@@ -2,10 +2,10 @@
 
 use regraph_sim::{SimConfig, SimDriver};
 
-use crate::arguments::{give, shared, take_back, Out};
+use crate::arguments::{give, shared, Out};
 use crate::config::regraph_config;
 use crate::error::regraph_error;
-use crate::failure::{guard, or_default, Failure, Fallible};
+use crate::failure::{Failure, Fallible};
 use crate::host::Host;
 
 /// Makes a call on whichever engine it is.
@@ -93,17 +93,13 @@ pub unsafe extern "C" fn regraph_engine_create_cuda(
     config: *const regraph_config,
     engine: *mut *mut regraph_engine,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (out, config) =
-            unsafe { (Out::needed(engine, "engine")?, regraph_config::read(config)) };
+    fallible!({
+        let (out, config) = (Out::needed(engine, "engine")?, regraph_config::read(config));
         #[cfg(feature = "cuda")]
         {
-            // SAFETY: the contract of all calls: CUDA's handles name live objects, and graphs run
-            // while the memory that they use lives.
-            let driver = unsafe { regraph::driver::cuda::CudaDriver::new(ordinal) }?;
-            let device = Device::Cuda(Host::new(driver, config));
-            out.put(created(device));
+            // By the contract CUDA's handles name live objects, and graphs run while the memory that they use lives.
+            let driver = regraph::driver::cuda::CudaDriver::new(ordinal)?;
+            out.put(created(Device::Cuda(Host::new(driver, config))));
             Ok(())
         }
         #[cfg(not(feature = "cuda"))]
@@ -128,16 +124,13 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
     config: *const regraph_config,
     engine: *mut *mut regraph_engine,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (out, config) =
-            unsafe { (Out::needed(engine, "engine")?, regraph_config::read(config)) };
+    fallible!({
+        let (out, config) = (Out::needed(engine, "engine")?, regraph_config::read(config));
         let mut device = SimConfig::default();
         if total_bytes > 0 {
             device.total_bytes = total_bytes;
         }
-        let device = Device::Simulated(Host::new(SimDriver::new(device), config));
-        out.put(created(device));
+        out.put(created(Device::Simulated(Host::new(SimDriver::new(device), config))));
         Ok(())
     })
 }
@@ -150,6 +143,5 @@ pub unsafe extern "C" fn regraph_engine_create_sim(
 /// Threads: any, while no other call on the engine runs, and none comes later.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_engine_destroy(engine: *mut regraph_engine) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(engine) });
+    destroy!(engine)
 }

@@ -1,19 +1,19 @@
 //! Why a stream cannot take free memory.
 
-use std::ffi::{c_char, CString};
-use std::ptr::{from_ref, null, null_mut};
+use std::ffi::c_char;
+use std::ptr::null_mut;
 
 use regraph::driver::StreamHandle;
 use regraph::engine::{FreeRange, Refusal, WaitReason};
 
-use crate::arguments::{give, take_back, Out};
+use crate::arguments::give;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default};
 use crate::handles::{
     raw_node, raw_stream, regraph_capture_id, regraph_node, regraph_pool, regraph_stream,
     stream as named,
 };
+use crate::rows::Rows;
 
 /// Why a stream cannot take a free range. Later versions may add reasons: treat an unknown one as a
 /// reason, too.
@@ -86,23 +86,21 @@ pub struct regraph_free_range {
 
 /// Which of a pool's free ranges one stream can take, and why it cannot take the others.
 #[derive(Debug)]
-pub struct regraph_explanation {
-    ranges: Vec<regraph_free_range>,
-    /// The texts that the ranges point to.
-    _texts: Vec<CString>,
-}
+pub struct regraph_explanation(Rows<regraph_free_range>);
 
 impl regraph_explanation {
     fn new(ranges: &[FreeRange]) -> Self {
-        let reason = |range: &FreeRange| range.refusal.as_ref().map(Refusal::to_string);
-        let texts: Vec<_> =
-            ranges.iter().map(|range| c_text(reason(range).unwrap_or_default())).collect();
-        let ranges = ranges.iter().zip(&texts).map(|(range, text)| told(range, text)).collect();
-        Self { ranges, _texts: texts }
+        let mut list = Rows::new();
+        for range in ranges {
+            let reason = range.refusal.as_ref().map(Refusal::to_string).unwrap_or_default();
+            let text = list.text(reason);
+            list.push(told(range, text));
+        }
+        Self(list)
     }
 }
 
-fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
+fn told(range: &FreeRange, text: *const c_char) -> regraph_free_range {
     let told = regraph_free_range {
         address: range.address,
         bytes: range.bytes,
@@ -110,7 +108,7 @@ fn told(range: &FreeRange, text: &CString) -> regraph_free_range {
         marker: null_mut(),
         stream: null_mut(),
         capture: 0,
-        text: text.as_ptr(),
+        text,
         refusal: regraph_refusal::REGRAPH_REFUSAL_NONE,
         has_block: range.block.is_some(),
         has_stream: false,
@@ -169,14 +167,10 @@ pub unsafe extern "C" fn regraph_explain(
     stream: regraph_stream,
     explanation: *mut *mut regraph_explanation,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(explanation, "explanation")?) };
-        let ranges = on!(engine, engine => engine.explain(pool.into(), named(stream)))?;
-        out.put(give(regraph_explanation::new(&ranges)));
-        Ok(())
-    })
+    call!(
+        engine,
+        explanation = give(regraph_explanation::new(&engine.explain(pool.into(), named(stream))?))
+    )
 }
 
 /// The number of ranges of an explanation; 0 for NULL.
@@ -186,8 +180,7 @@ pub unsafe extern "C" fn regraph_explain(
 pub unsafe extern "C" fn regraph_explanation_count(
     explanation: *const regraph_explanation,
 ) -> usize {
-    // SAFETY: the contract of all calls.
-    unsafe { explanation.as_ref() }.map_or(0, |explanation| explanation.ranges.len())
+    count!(explanation)
 }
 
 /// One range of an explanation, by its index from 0. Lives as long as the explanation; NULL for
@@ -199,9 +192,7 @@ pub unsafe extern "C" fn regraph_explanation_get(
     explanation: *const regraph_explanation,
     index: usize,
 ) -> *const regraph_free_range {
-    // SAFETY: the contract of all calls.
-    let explanation = unsafe { explanation.as_ref() };
-    explanation.and_then(|it| it.ranges.get(index)).map_or(null(), from_ref)
+    row!(explanation, index)
 }
 
 /// Destroys an explanation. Does nothing for NULL.
@@ -209,6 +200,5 @@ pub unsafe extern "C" fn regraph_explanation_get(
 /// Threads: any, while no other call uses the explanation.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_explanation_destroy(explanation: *mut regraph_explanation) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(explanation) });
+    destroy!(explanation)
 }

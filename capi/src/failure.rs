@@ -92,6 +92,14 @@ fn in_c(message: String) -> String {
 pub(crate) type Fallible<T> = Result<T, Failure>;
 
 impl Failure {
+    pub(crate) fn argument(
+        argument: &'static str,
+        found: impl ToString,
+        expected: &'static str,
+    ) -> Self {
+        Self::Argument { argument, found: found.to_string(), expected }
+    }
+
     fn code(&self) -> regraph_error {
         use regraph_error as code;
         match self {

@@ -2,11 +2,11 @@
 
 use regraph::driver::CaptureMode;
 
-use crate::arguments::{put_if_wanted, Out};
+use crate::arguments::{changed, put_if_wanted};
 use crate::captures::regraph_capture_report;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{guard, Failure, Fallible};
+use crate::failure::{Failure, Fallible};
 use crate::handles::{
     capture as numbered, executable as launchable, raw_executable, raw_graph, regraph_block,
     regraph_capture_id, regraph_executable, regraph_graph, regraph_graph_id, regraph_pool,
@@ -25,11 +25,9 @@ fn capture_mode(mode: i32) -> Fallible<CaptureMode> {
         REGRAPH_CAPTURE_GLOBAL => Ok(CaptureMode::Global),
         REGRAPH_CAPTURE_THREAD_LOCAL => Ok(CaptureMode::ThreadLocal),
         REGRAPH_CAPTURE_RELAXED => Ok(CaptureMode::Relaxed),
-        other => Err(Failure::Argument {
-            argument: "mode",
-            found: other.to_string(),
-            expected: "a mode of cuStreamBeginCapture(), from 0 to 2",
-        }),
+        other => {
+            Err(Failure::argument("mode", other, "a mode of cuStreamBeginCapture(), from 0 to 2"))
+        }
     }
 }
 
@@ -53,16 +51,13 @@ pub unsafe extern "C" fn regraph_begin_stream_capture(
     mode: i32,
     capture: *mut regraph_capture_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(capture, "capture")?) };
-        let mode = capture_mode(mode)?;
-        let begun =
-            on!(engine, engine => engine.begin_stream_capture(pool.into(), named(stream), mode))?;
-        out.put(begun.0);
-        Ok(())
-    })
+    call!(
+        engine,
+        capture = {
+            let mode = capture_mode(mode)?;
+            engine.begin_stream_capture(pool.into(), named(stream), mode)?.0
+        }
+    )
 }
 
 /// Allocates a block of at least `bytes` from the pool of a capture of
@@ -82,8 +77,10 @@ pub unsafe extern "C" fn regraph_capture_allocate(
     stream: regraph_stream,
     block: *mut regraph_block,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { allocate(engine, capture, bytes, stream, false, block) }
+    call!(
+        engine,
+        block = engine.capture_allocate(numbered(capture), bytes, named(stream), false)?.into()
+    )
 }
 
 /// Allocates a block of at least `bytes` in a capture of regraph_begin_stream_capture(), for a stream of
@@ -99,29 +96,10 @@ pub unsafe extern "C" fn regraph_capture_allocate_fixed(
     stream: regraph_stream,
     block: *mut regraph_block,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { allocate(engine, capture, bytes, stream, true, block) }
-}
-
-/// # Safety
-/// The contract of all calls.
-unsafe fn allocate(
-    engine: *const regraph_engine,
-    capture: regraph_capture_id,
-    bytes: u64,
-    stream: regraph_stream,
-    fixed: bool,
-    block: *mut regraph_block,
-) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
-        let (capture, stream) = (numbered(capture), named(stream));
-        let made = on!(engine, engine => engine.capture_allocate(capture, bytes, stream, fixed))?;
-        out.put(made.into());
-        Ok(())
-    })
+    call!(
+        engine,
+        block = engine.capture_allocate(numbered(capture), bytes, named(stream), true)?.into()
+    )
 }
 
 /// Abandons a capture of regraph_begin_stream_capture() and begins a second one on the same stream,
@@ -148,13 +126,9 @@ pub unsafe extern "C" fn regraph_repeat_stream_capture(
     engine: *const regraph_engine,
     capture: *mut regraph_capture_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        // SAFETY: the contract of all calls.
-        let capture = unsafe { crate::arguments::changed(capture, "capture") }?;
-        *capture = on!(engine, engine => engine.repeat_stream_capture(numbered(*capture)))?.0;
-        Ok(())
+    call!(engine, {
+        let capture = changed(capture, "capture")?;
+        *capture = engine.repeat_stream_capture(numbered(*capture))?.0;
     })
 }
 
@@ -173,14 +147,7 @@ pub unsafe extern "C" fn regraph_finish_stream_capture(
     capture: regraph_capture_id,
     report: *mut regraph_capture_report,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let told = on!(engine, engine => engine.finish_stream_capture(numbered(capture)))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(report, told.into()) };
-        Ok(())
-    })
+    call!(engine, Some(report) = engine.finish_stream_capture(numbered(capture))?.into())
 }
 
 /// Launches a graph of regraph_finish_stream_capture() on a stream that does not capture. The
@@ -201,11 +168,7 @@ pub unsafe extern "C" fn regraph_launch_graph(
     graph: regraph_graph_id,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        on!(engine, engine => engine.launch_graph(graph.into(), named(stream)))
-    })
+    call!(engine, engine.launch_graph(graph.into(), named(stream))?)
 }
 
 /// Launches an executable that the caller instantiated (cuGraphInstantiate()) from a graph of
@@ -225,12 +188,7 @@ pub unsafe extern "C" fn regraph_launch_executable(
     executable: regraph_executable,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let executable = launchable(executable);
-        on!(engine, engine => engine.launch_executable(graph.into(), executable, named(stream)))
-    })
+    call!(engine, engine.launch_executable(graph.into(), launchable(executable), named(stream))?)
 }
 
 /// The graph and the executable of regraph_finish_stream_capture(), for reading and for updates of
@@ -248,16 +206,10 @@ pub unsafe extern "C" fn regraph_graph_get_handles(
     handle: *mut regraph_graph,
     executable: *mut regraph_executable,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let (found, instantiated) = on!(engine, engine => engine.handles(graph.into()))?;
-        // SAFETY: the contract of all calls.
-        unsafe {
-            put_if_wanted(handle, raw_graph(found));
-            put_if_wanted(executable, raw_executable(instantiated));
-        }
-        Ok(())
+    call!(engine, {
+        let (found, instantiated) = engine.handles(graph.into())?;
+        put_if_wanted(handle, raw_graph(found));
+        put_if_wanted(executable, raw_executable(instantiated));
     })
 }
 
@@ -279,13 +231,7 @@ pub unsafe extern "C" fn regraph_graph_minimum_bytes(
     graph: regraph_graph_id,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.minimum_bytes(graph.into()))?);
-        Ok(())
-    })
+    call!(engine, bytes = engine.minimum_bytes(graph.into())?)
 }
 
 /// Frees the journal of a graph's capture, which regraph_graph_minimum_bytes() needs.
@@ -298,11 +244,7 @@ pub unsafe extern "C" fn regraph_graph_forget_journal(
     engine: *const regraph_engine,
     graph: regraph_graph_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        on!(engine, engine => engine.forget_journal(graph.into()))
-    })
+    call!(engine, engine.forget_journal(graph.into())?)
 }
 
 /// Releases a graph. Does not wait: if launches by the library are running, the graph keeps its
@@ -319,9 +261,5 @@ pub unsafe extern "C" fn regraph_release_graph(
     engine: *const regraph_engine,
     graph: regraph_graph_id,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        on!(engine, engine => engine.release_graph(graph.into()))
-    })
+    call!(engine, engine.release_graph(graph.into())?)
 }

@@ -82,44 +82,28 @@ pub struct regraph_block {
     pub bytes: u64,
 }
 
-impl From<regraph_pool> for PoolId {
-    #[inline]
-    fn from(pool: regraph_pool) -> Self {
-        Self::from_bits(pool.words)
-    }
+macro_rules! words {
+    ($($id:ident is $rust:ident;)*) => {$(
+        impl From<$id> for $rust {
+            #[inline]
+            fn from(id: $id) -> Self {
+                Self::from_bits(id.words)
+            }
+        }
+
+        impl From<$rust> for $id {
+            #[inline]
+            fn from(id: $rust) -> Self {
+                Self { words: id.bits() }
+            }
+        }
+    )*};
 }
 
-impl From<PoolId> for regraph_pool {
-    #[inline]
-    fn from(pool: PoolId) -> Self {
-        Self { words: pool.bits() }
-    }
-}
-
-impl From<regraph_graph_id> for GraphId {
-    fn from(graph: regraph_graph_id) -> Self {
-        Self::from_bits(graph.words)
-    }
-}
-
-impl From<GraphId> for regraph_graph_id {
-    fn from(graph: GraphId) -> Self {
-        Self { words: graph.bits() }
-    }
-}
-
-impl From<regraph_block_id> for BlockId {
-    #[inline]
-    fn from(id: regraph_block_id) -> Self {
-        Self::from_bits(id.words)
-    }
-}
-
-impl From<BlockId> for regraph_block_id {
-    #[inline]
-    fn from(id: BlockId) -> Self {
-        Self { words: id.bits() }
-    }
+words! {
+    regraph_pool is PoolId;
+    regraph_graph_id is GraphId;
+    regraph_block_id is BlockId;
 }
 
 impl From<Block> for regraph_block {

@@ -1,14 +1,14 @@
 //! Blocks that have not been freed.
 
-use std::ffi::{c_char, CString};
+use std::ffi::c_char;
 
 use regraph::engine::Leak;
 
-use crate::arguments::{give, take_back, Out};
+use crate::arguments::give;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default};
 use crate::handles::{raw_stream, regraph_block_id, regraph_pool, regraph_stream};
+use crate::rows::Rows;
 
 /// A block that has not been freed. Later versions may add fields at the end.
 #[repr(C)]
@@ -31,24 +31,23 @@ pub struct regraph_leak {
 
 /// The live blocks at one time, in order of addresses.
 #[derive(Debug)]
-pub struct regraph_leak_list {
-    leaks: Vec<regraph_leak>,
-    /// The texts that the leaks point to.
-    _texts: Vec<CString>,
-}
+pub struct regraph_leak_list(Rows<regraph_leak>);
 
 impl regraph_leak_list {
     fn new(leaks: &[Leak]) -> Self {
-        let texts: Vec<_> = leaks.iter().map(|leak| c_text(leak.to_string())).collect();
-        let leak = |(leak, text): (&Leak, &CString)| regraph_leak {
-            block: leak.block.into(),
-            address: leak.address,
-            bytes: leak.bytes,
-            stream: raw_stream(leak.stream),
-            text: text.as_ptr(),
-            pool: leak.pool.id.into(),
-        };
-        Self { leaks: leaks.iter().zip(&texts).map(leak).collect(), _texts: texts }
+        let mut list = Rows::new();
+        for leak in leaks {
+            let text = list.text(leak.to_string());
+            list.push(regraph_leak {
+                block: leak.block.into(),
+                address: leak.address,
+                bytes: leak.bytes,
+                stream: raw_stream(leak.stream),
+                text,
+                pool: leak.pool.id.into(),
+            });
+        }
+        Self(list)
     }
 }
 
@@ -63,14 +62,7 @@ pub unsafe extern "C" fn regraph_get_leaks(
     engine: *const regraph_engine,
     leaks: *mut *mut regraph_leak_list,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(leaks, "leaks")?) };
-        let found = on!(engine, engine => engine.leaks())?;
-        out.put(give(regraph_leak_list::new(&found)));
-        Ok(())
-    })
+    call!(engine, leaks = give(regraph_leak_list::new(&engine.leaks()?)))
 }
 
 /// The number of blocks of a list; 0 for NULL.
@@ -78,8 +70,7 @@ pub unsafe extern "C" fn regraph_get_leaks(
 /// Threads: any.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_leak_list_count(leaks: *const regraph_leak_list) -> usize {
-    // SAFETY: the contract of all calls.
-    unsafe { leaks.as_ref() }.map_or(0, |leaks| leaks.leaks.len())
+    count!(leaks)
 }
 
 /// One block of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an
@@ -91,9 +82,7 @@ pub unsafe extern "C" fn regraph_leak_list_get(
     leaks: *const regraph_leak_list,
     index: usize,
 ) -> *const regraph_leak {
-    // SAFETY: the contract of all calls.
-    let leak = unsafe { leaks.as_ref() }.and_then(|leaks| leaks.leaks.get(index));
-    leak.map_or(std::ptr::null(), std::ptr::from_ref)
+    row!(leaks, index)
 }
 
 /// Destroys a list. Does nothing for NULL.
@@ -101,6 +90,5 @@ pub unsafe extern "C" fn regraph_leak_list_get(
 /// Threads: any, while no other call uses the list.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_leak_list_destroy(leaks: *mut regraph_leak_list) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(leaks) });
+    destroy!(leaks)
 }

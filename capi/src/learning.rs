@@ -1,9 +1,7 @@
 //! Learning from runs outside captures what captures will ask for.
 
-use crate::arguments::put_if_wanted;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::guard;
 
 /// Notes from now on what is asked for outside captures, in all pools and by all threads, until
 /// regraph_learned(): for one run of the work that is to be captured, from where its capture will begin
@@ -15,11 +13,7 @@ use crate::failure::guard;
 /// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_learn(engine: *const regraph_engine) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.learn())?)
-    })
+    call!(engine, engine.learn()?)
 }
 
 /// Ends what regraph_learn() began. From now on each capture whose first request is for as many bytes as
@@ -39,14 +33,7 @@ pub unsafe extern "C" fn regraph_learned(
     engine: *const regraph_engine,
     blocks: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let noted = on!(engine, engine => engine.learned())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(blocks, noted as u64) };
-        Ok(())
-    })
+    call!(engine, Some(blocks) = engine.learned()? as u64)
 }
 
 /// Forgets all that was learned. Captures that follow it already go on.
@@ -56,9 +43,5 @@ pub unsafe extern "C" fn regraph_learned(
 /// Errors: REGRAPH_ERROR_NULL, REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_forget_learned(engine: *const regraph_engine) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.forget_learned())?)
-    })
+    call!(engine, engine.forget_learned()?)
 }

@@ -4,7 +4,8 @@
 //! compares the two, and `REGRAPH_WRITE_HEADER=1 cargo test -p regraph-capi header` writes the
 //! header.
 //!
-//! * `error`, `failure`, `arguments`: how calls fail, and pointers that callers pass.
+//! * `call`: what the bodies of calls have in common; `error`, `failure`, `arguments`: how calls fail, and pointers
+//!   that callers pass; `rows`: lists that callers read.
 //! * `handles`: ids, and CUDA's handles; `config`, `engine`: making engines; `host`: an engine with
 //!   the objects that callers name by id.
 //! * `pools`, `blocks`, `captures`, `learning`, `graphs`, `regions`, `explain`, `statistics`, `memory`, `leaks`,
@@ -14,10 +15,13 @@
 //!
 //! # Safety
 //! One contract holds for every call, and the header's opening comment states it: a pointer is
-//! null, which is an error, or what the call's documentation says it is.
+//! null, which is an error, or what the call's documentation says it is. The macros of `call` rely on it for whole
+//! bodies of calls.
 #![allow(non_camel_case_types, reason = "the types have their C names")]
 #![allow(clippy::missing_safety_doc, reason = "one contract for all, above")]
 
+#[macro_use]
+mod call;
 #[macro_use]
 mod engine;
 
@@ -39,6 +43,7 @@ mod memory;
 mod observe;
 mod pools;
 mod regions;
+mod rows;
 mod sim;
 mod snapshot;
 mod statistics;

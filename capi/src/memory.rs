@@ -2,10 +2,9 @@
 
 use regraph::engine::Emptied;
 
-use crate::arguments::{put_if_wanted, Out};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{guard, Failure};
+use crate::failure::Failure;
 use crate::handles::REGRAPH_NO_LIMIT;
 
 /// The result of regraph_empty_cache() and regraph_trim(), in bytes.
@@ -22,11 +21,8 @@ pub struct regraph_emptied {
     pub unused: u64,
 }
 
-impl From<Emptied> for regraph_emptied {
-    fn from(emptied: Emptied) -> Self {
-        let Emptied { released, waiting, reserved, .. } = emptied;
-        Self { released, waiting, reserved, unused: 0 }
-    }
+copied! {
+    Emptied => regraph_emptied { released, waiting, reserved; unused = 0 }
 }
 
 /// Sets the most memory that all pools together may hold, in bytes; REGRAPH_NO_LIMIT removes the
@@ -40,12 +36,7 @@ pub unsafe extern "C" fn regraph_set_memory_limit(
     engine: *const regraph_engine,
     bytes: u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let limit = (bytes != REGRAPH_NO_LIMIT).then_some(bytes);
-        Ok(on!(engine, engine => engine.set_memory_limit(limit))?)
-    })
+    call!(engine, engine.set_memory_limit((bytes != REGRAPH_NO_LIMIT).then_some(bytes))?)
 }
 
 /// Sets the most memory that all pools together may hold, as a share of the device's memory from 0
@@ -60,14 +51,12 @@ pub unsafe extern "C" fn regraph_set_memory_fraction(
     engine: *const regraph_engine,
     fraction: f64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
+    call!(engine, {
         if !(0.0..=1.0).contains(&fraction) {
-            let (found, expected) = (fraction.to_string(), "a share of the memory, from 0 to 1");
-            return Err(Failure::Argument { argument: "fraction", found, expected });
+            let expected = "a share of the memory, from 0 to 1";
+            return Err(Failure::argument("fraction", fraction, expected));
         }
-        Ok(on!(engine, engine => engine.set_memory_fraction(fraction))?)
+        engine.set_memory_fraction(fraction)?
     })
 }
 
@@ -81,13 +70,7 @@ pub unsafe extern "C" fn regraph_get_memory_limit(
     engine: *const regraph_engine,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.memory_limit())?.unwrap_or(REGRAPH_NO_LIMIT));
-        Ok(())
-    })
+    call!(engine, bytes = engine.memory_limit()?.unwrap_or(REGRAPH_NO_LIMIT))
 }
 
 /// Gives memory back to the driver that is completely free. Does not wait: memory that running work
@@ -118,12 +101,5 @@ pub unsafe extern "C" fn regraph_trim(
     keep: u64,
     emptied: *mut regraph_emptied,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let told = on!(engine, engine => engine.trim(keep))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(emptied, told.into()) };
-        Ok(())
-    })
+    call!(engine, Some(emptied) = engine.trim(keep)?.into())
 }

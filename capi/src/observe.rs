@@ -6,7 +6,7 @@ use regraph::engine::OutOfMemory;
 
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, Failure};
+use crate::failure::{c_text, Failure};
 use crate::handles::{raw_stream, regraph_pool, regraph_stream, REGRAPH_NO_LIMIT};
 
 /// Why a request failed. All in bytes. Later versions may add fields at the end.
@@ -113,12 +113,9 @@ pub unsafe extern "C" fn regraph_observe_out_of_memory(
     callback: regraph_out_of_memory_callback,
     user_data: *mut c_void,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
+    call!(engine, {
         let callback = callback.ok_or(Failure::Null("callback"))?;
         let observer = Observer { callback, user_data };
-        on!(engine, engine => engine.observe_out_of_memory(move |report| observer.tell(report)));
-        Ok(())
+        engine.observe_out_of_memory(move |report| observer.tell(report))
     })
 }

@@ -5,10 +5,9 @@ use std::ptr::null;
 
 use regraph::engine::PoolConfig;
 
-use crate::arguments::{put_if_wanted, text, Out};
+use crate::arguments::text_if_any;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::guard;
 use crate::handles::{
     regraph_block, regraph_pool, regraph_stream, stream as named, REGRAPH_NO_LIMIT,
 };
@@ -59,16 +58,7 @@ pub unsafe extern "C" fn regraph_pool_set_name(
     pool: regraph_pool,
     name: *const c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let name = match name.is_null() {
-            true => None,
-            // SAFETY: the contract of all calls.
-            false => Some(unsafe { text(name, "name") }?),
-        };
-        Ok(on!(engine, engine => engine.set_pool_name(pool.into(), name))?)
-    })
+    call!(engine, engine.set_pool_name(pool.into(), text_if_any(name, "name")?)?)
 }
 
 /// Creates a pool that belongs to the region `tag`, whose memory sleeps and wakes as one
@@ -85,24 +75,22 @@ pub unsafe extern "C" fn regraph_pool_create_in_region(
     max_bytes: u64,
     pool: *mut regraph_pool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) = unsafe { (regraph_engine::read(engine)?, Out::needed(pool, "pool")?) };
-        let mut config = PoolConfig::default();
-        if !tag.is_null() {
-            // SAFETY: the contract of all calls.
-            config = config.tag(unsafe { text(tag, "tag") }?);
+    call!(
+        engine,
+        pool = {
+            let mut config = PoolConfig::default();
+            if let Some(tag) = text_if_any(tag, "tag")? {
+                config = config.tag(tag);
+            }
+            if max_bytes != REGRAPH_NO_LIMIT {
+                config = config.max_bytes(max_bytes);
+            }
+            if let Some(name) = text_if_any(name, "name")? {
+                config = config.name(name);
+            }
+            engine.create_pool(config).into()
         }
-        if max_bytes != REGRAPH_NO_LIMIT {
-            config = config.max_bytes(max_bytes);
-        }
-        if !name.is_null() {
-            // SAFETY: the contract of all calls.
-            config = config.name(unsafe { text(name, "name") }?);
-        }
-        out.put(on!(engine, engine => engine.create_pool(config)).into());
-        Ok(())
-    })
+    )
 }
 
 /// Gives all memory of a pool back to the driver and destroys the pool.
@@ -117,11 +105,7 @@ pub unsafe extern "C" fn regraph_pool_destroy(
     engine: *const regraph_engine,
     pool: regraph_pool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.destroy_pool(pool.into()))?)
-    })
+    call!(engine, engine.destroy_pool(pool.into())?)
 }
 
 /// Gives a pool up: it is destroyed now, or after its last block is freed, its last graph is
@@ -136,11 +120,7 @@ pub unsafe extern "C" fn regraph_pool_release(
     engine: *const regraph_engine,
     pool: regraph_pool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        on!(engine, engine => engine.release_pool(pool.into()))
-    })
+    call!(engine, engine.release_pool(pool.into())?)
 }
 
 /// Gives all physical memory of a pool back to the driver and keeps its addresses, blocks and
@@ -165,14 +145,7 @@ pub unsafe extern "C" fn regraph_pool_suspend(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let gone = on!(engine, engine => engine.pool(pool.into(), "suspend_pool")?.suspend())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, gone) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.pool(pool.into(), "suspend_pool")?.suspend()?)
 }
 
 /// Like regraph_pool_suspend(), but accepts live blocks that belong to no graph, those of
@@ -188,14 +161,7 @@ pub unsafe extern "C" fn regraph_pool_suspend_discarding(
     bytes: *mut u64,
 ) -> regraph_error {
     const CALL: &str = "suspend_pool_discarding";
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let gone = on!(engine, engine => engine.pool(pool.into(), CALL)?.suspend_discarding())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, gone) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.pool(pool.into(), CALL)?.suspend_discarding()?)
 }
 
 /// Maps memory again at the addresses of a suspended pool. Its contents are undefined. `bytes` gets
@@ -212,14 +178,7 @@ pub unsafe extern "C" fn regraph_pool_resume(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let came = on!(engine, engine => engine.pool(pool.into(), "resume_pool")?.resume())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, came) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.pool(pool.into(), "resume_pool")?.resume()?)
 }
 
 /// Has the graphs of a pool whose captures had a plan share as much memory as they can by now, and gives
@@ -244,14 +203,7 @@ pub unsafe extern "C" fn regraph_pool_compact(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let gone = on!(engine, engine => engine.pool(pool.into(), "compact_pool")?.compact())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, gone) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.pool(pool.into(), "compact_pool")?.compact()?)
 }
 
 /// How many bytes regraph_pool_compact() would give back: what the pool holds beyond what its graphs
@@ -267,13 +219,7 @@ pub unsafe extern "C" fn regraph_pool_get_excess_bytes(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.excess_bytes(pool.into()))?);
-        Ok(())
-    })
+    call!(engine, bytes = engine.excess_bytes(pool.into())?)
 }
 
 /// Allocates a block of at least `bytes` for `stream`, which does not capture, in memory that the pool's
@@ -302,17 +248,13 @@ pub unsafe extern "C" fn regraph_pool_borrow(
     stream: regraph_stream,
     block: *mut regraph_block,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(block, "block")?) };
-        let lent = on!(engine, engine => {
+    call!(
+        engine,
+        block = {
             let lending = engine.pool(pool.into(), "borrow")?.lend(named(stream))?;
-            lending.allocate(bytes)?.into_block()
-        });
-        out.put(lent.into());
-        Ok(())
-    })
+            lending.allocate(bytes)?.into_block().into()
+        }
+    )
 }
 
 /// The bytes of live blocks in memory that the pool's graphs have lent: `bytes` gets them. A part of the
@@ -327,13 +269,7 @@ pub unsafe extern "C" fn regraph_pool_get_lent_bytes(
     pool: regraph_pool,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.pool_statistics(pool.into()))?.lent);
-        Ok(())
-    })
+    call!(engine, bytes = engine.pool_statistics(pool.into())?.lent)
 }
 
 /// Whether a pool is short of a part of its memory, because the driver refused to give back what
@@ -349,13 +285,7 @@ pub unsafe extern "C" fn regraph_pool_is_short(
     pool: regraph_pool,
     is_short: *mut bool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(is_short, "is_short")?) };
-        out.put(on!(engine, engine => engine.is_short(pool.into()))?);
-        Ok(())
-    })
+    call!(engine, is_short = engine.is_short(pool.into())?)
 }
 
 /// Whether a pool is suspended, or short of a part of its memory (see regraph_pool_is_short()).
@@ -369,13 +299,7 @@ pub unsafe extern "C" fn regraph_pool_is_suspended(
     pool: regraph_pool,
     suspended: *mut bool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(suspended, "suspended")?) };
-        out.put(on!(engine, engine => engine.is_suspended(pool.into()))?);
-        Ok(())
-    })
+    call!(engine, suspended = engine.is_suspended(pool.into())?)
 }
 
 /// Makes later work on `stream` wait for every launch that regraph_launch_graph() and
@@ -392,12 +316,7 @@ pub unsafe extern "C" fn regraph_pool_follow(
     pool: regraph_pool,
     stream: regraph_stream,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let stream = named(stream);
-        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_follow")?.follow(stream))?)
-    })
+    call!(engine, engine.pool(pool.into(), "pool_follow")?.follow(named(stream))?)
 }
 
 /// Waits until every launch that regraph_launch_graph() and regraph_launch_executable() made of the
@@ -411,9 +330,5 @@ pub unsafe extern "C" fn regraph_pool_synchronize(
     engine: *const regraph_engine,
     pool: regraph_pool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.pool(pool.into(), "pool_synchronize")?.synchronize())?)
-    })
+    call!(engine, engine.pool(pool.into(), "pool_synchronize")?.synchronize()?)
 }

@@ -1,13 +1,14 @@
 //! Regions: memory by tag that sleeps and wakes.
 
-use std::ffi::{c_char, CString};
+use std::ffi::c_char;
 
 use regraph::regions::{Backup, Region};
 
-use crate::arguments::{give, null, put_if_wanted, take_back, text, Out};
+use crate::arguments::{give, null, text};
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default, Failure, Fallible};
+use crate::failure::{Failure, Fallible};
+use crate::rows::Rows;
 
 /// What live blocks of a region hold is kept in page-locked memory of the host while it sleeps.
 pub const REGRAPH_BACKUP_HOST: i32 = 0;
@@ -21,11 +22,7 @@ fn backup(backup: i32) -> Fallible<Backup> {
         REGRAPH_BACKUP_HOST => Ok(Backup::Host),
         REGRAPH_BACKUP_NONE => Ok(Backup::None),
         REGRAPH_BACKUP_DEVICE => Ok(Backup::Device),
-        other => Err(Failure::Argument {
-            argument: "backup",
-            found: other.to_string(),
-            expected: "a REGRAPH_BACKUP constant, from 0 to 2",
-        }),
+        other => Err(Failure::argument("backup", other, "a REGRAPH_BACKUP constant, from 0 to 2")),
     }
 }
 
@@ -60,12 +57,9 @@ pub unsafe extern "C" fn regraph_regions_set_backup(
     tag: *const c_char,
     backup: i32,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tag) = unsafe { (regraph_engine::read(engine)?, text(tag, "tag")?) };
-        let backup = self::backup(backup)?;
-        on!(engine, engine => engine.regions().set_backup(tag, backup));
-        Ok(())
+    call!(engine, {
+        let tag = text(tag, "tag")?;
+        engine.regions().set_backup(tag, self::backup(backup)?)
     })
 }
 
@@ -81,12 +75,7 @@ pub unsafe extern "C" fn regraph_regions_forget(
     engine: *const regraph_engine,
     tag: *const c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tag) = unsafe { (regraph_engine::read(engine)?, text(tag, "tag")?) };
-        on!(engine, engine => engine.regions().forget(tag));
-        Ok(())
-    })
+    call!(engine, engine.regions().forget(text(tag, "tag")?))
 }
 
 /// Gives the device memory of regions back to the driver and keeps addresses, blocks and graphs, until
@@ -115,14 +104,7 @@ pub unsafe extern "C" fn regraph_regions_sleep(
     count: usize,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
-        let went = on!(engine, engine => engine.regions().sleep(tags.as_deref()))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, went) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.regions().sleep(named(tags, count)?.as_deref())?)
 }
 
 /// Like regraph_regions_sleep(), but does not wait for work that was submitted. What uses live blocks of the
@@ -139,14 +121,7 @@ pub unsafe extern "C" fn regraph_regions_try_sleep(
     count: usize,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
-        let went = on!(engine, engine => engine.regions().try_sleep(tags.as_deref()))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, went) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.regions().try_sleep(named(tags, count)?.as_deref())?)
 }
 
 /// Brings the device memory of sleeping regions back at the same addresses, and what their live blocks held
@@ -165,14 +140,7 @@ pub unsafe extern "C" fn regraph_regions_wake(
     count: usize,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tags) = unsafe { (regraph_engine::read(engine)?, named(tags, count)?) };
-        let came = on!(engine, engine => engine.regions().wake(tags.as_deref()))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, came) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.regions().wake(named(tags, count)?.as_deref())?)
 }
 
 /// Whether a region sleeps, or a part of it.
@@ -186,14 +154,7 @@ pub unsafe extern "C" fn regraph_regions_is_asleep(
     tag: *const c_char,
     asleep: *mut bool,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, tag, out) = unsafe {
-            (regraph_engine::read(engine)?, text(tag, "tag")?, Out::needed(asleep, "asleep")?)
-        };
-        out.put(on!(engine, engine => engine.regions().is_asleep(tag))?);
-        Ok(())
-    })
+    call!(engine, asleep = engine.regions().is_asleep(text(tag, "tag")?)?)
 }
 
 /// Page-locked memory of the host that the engine's regions hold, in bytes: what sleeping regions keep
@@ -207,13 +168,7 @@ pub unsafe extern "C" fn regraph_regions_get_host_bytes(
     engine: *const regraph_engine,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(bytes, "bytes")?) };
-        out.put(on!(engine, engine => engine.regions().host_bytes()));
-        Ok(())
-    })
+    call!(engine, bytes = engine.regions().host_bytes())
 }
 
 /// Locks pages of the host ahead of a sleep, until `bytes` bytes of them keep nothing, which takes some 700 us a
@@ -230,14 +185,7 @@ pub unsafe extern "C" fn regraph_regions_reserve_host(
     bytes: u64,
     locked: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let more = on!(engine, engine => engine.regions().reserve_host(bytes))?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(locked, more) };
-        Ok(())
-    })
+    call!(engine, Some(locked) = engine.regions().reserve_host(bytes)?)
 }
 
 /// Gives page-locked memory that keeps nothing at present back to the host. `bytes` gets the bytes that were
@@ -252,14 +200,7 @@ pub unsafe extern "C" fn regraph_regions_free_host(
     engine: *const regraph_engine,
     bytes: *mut u64,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        let freed = on!(engine, engine => engine.regions().free_host())?;
-        // SAFETY: the contract of all calls.
-        unsafe { put_if_wanted(bytes, freed) };
-        Ok(())
-    })
+    call!(engine, Some(bytes) = engine.regions().free_host()?)
 }
 
 /// A region's figures, all in bytes. Later versions may add fields at the end.
@@ -282,28 +223,27 @@ pub struct regraph_region {
 
 /// The regions at one time, in the order of their tags.
 #[derive(Debug)]
-pub struct regraph_region_list {
-    regions: Vec<regraph_region>,
-    /// The tags that the regions point to.
-    _tags: Vec<CString>,
-}
+pub struct regraph_region_list(Rows<regraph_region>);
 
 impl regraph_region_list {
-    fn new(regions: &[Region]) -> Self {
-        let tags: Vec<_> = regions.iter().map(|region| c_text(region.tag.to_string())).collect();
-        let row = |(region, tag): (&Region, &CString)| regraph_region {
-            tag: tag.as_ptr(),
-            awake_bytes: region.awake_bytes,
-            asleep_bytes: region.asleep_bytes,
-            host_bytes: region.host_bytes,
-            pools: region.pools.len(),
-            backup: match region.backup {
-                Backup::Host => REGRAPH_BACKUP_HOST,
-                Backup::None => REGRAPH_BACKUP_NONE,
-                Backup::Device => REGRAPH_BACKUP_DEVICE,
-            },
-        };
-        Self { regions: regions.iter().zip(&tags).map(row).collect(), _tags: tags }
+    fn new(regions: Vec<Region>) -> Self {
+        let mut list = Rows::new();
+        for region in regions {
+            let tag = list.text(region.tag.to_string());
+            list.push(regraph_region {
+                tag,
+                awake_bytes: region.awake_bytes,
+                asleep_bytes: region.asleep_bytes,
+                host_bytes: region.host_bytes,
+                pools: region.pools.len(),
+                backup: match region.backup {
+                    Backup::Host => REGRAPH_BACKUP_HOST,
+                    Backup::None => REGRAPH_BACKUP_NONE,
+                    Backup::Device => REGRAPH_BACKUP_DEVICE,
+                },
+            });
+        }
+        Self(list)
     }
 }
 
@@ -318,14 +258,7 @@ pub unsafe extern "C" fn regraph_regions_report(
     engine: *const regraph_engine,
     regions: *mut *mut regraph_region_list,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(regions, "regions")?) };
-        let found = on!(engine, engine => engine.regions().report());
-        out.put(give(regraph_region_list::new(&found)));
-        Ok(())
-    })
+    call!(engine, regions = give(regraph_region_list::new(engine.regions().report())))
 }
 
 /// The number of regions of a list; 0 for NULL.
@@ -333,8 +266,7 @@ pub unsafe extern "C" fn regraph_regions_report(
 /// Threads: any.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_region_list_count(regions: *const regraph_region_list) -> usize {
-    // SAFETY: the contract of all calls.
-    unsafe { regions.as_ref() }.map_or(0, |regions| regions.regions.len())
+    count!(regions)
 }
 
 /// One region of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index
@@ -346,9 +278,7 @@ pub unsafe extern "C" fn regraph_region_list_get(
     regions: *const regraph_region_list,
     index: usize,
 ) -> *const regraph_region {
-    // SAFETY: the contract of all calls.
-    let region = unsafe { regions.as_ref() }.and_then(|regions| regions.regions.get(index));
-    region.map_or(std::ptr::null(), std::ptr::from_ref)
+    row!(regions, index)
 }
 
 /// Destroys a list. Does nothing for NULL.
@@ -356,6 +286,5 @@ pub unsafe extern "C" fn regraph_region_list_get(
 /// Threads: any, while no other call uses the list.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_region_list_destroy(regions: *mut regraph_region_list) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(regions) });
+    destroy!(regions)
 }

@@ -1,30 +1,15 @@
 //! The simulated device's counterparts of the CUDA driver calls that a host makes.
 
 use regraph::driver::{CaptureMode, CaptureStatus, Driver, ErrorKind, HostApi};
-use regraph_sim::{Launch, SimDriver};
+use regraph_sim::Launch;
 
-use crate::arguments::Out;
+use crate::arguments::put_if_wanted;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{guard, Fallible};
 use crate::handles::{
     executable as launchable, graph as handle, raw_executable, raw_graph, raw_stream,
     regraph_capture_id, regraph_executable, regraph_graph, regraph_stream, stream as named,
 };
-
-/// Makes a call on the simulated driver.
-///
-/// # Safety
-/// `engine` is null, or an engine that is not destroyed during the call.
-unsafe fn simulate(
-    engine: *const regraph_engine,
-    call: impl FnOnce(&SimDriver) -> Fallible<()>,
-) -> regraph_error {
-    guard(|| {
-        // SAFETY: as the caller promised.
-        call(unsafe { regraph_engine::simulated(engine) }?)
-    })
-}
 
 /// Creates a stream of the simulated device (cuStreamCreate).
 ///
@@ -38,14 +23,7 @@ pub unsafe extern "C" fn regraph_sim_create_stream(
     engine: *const regraph_engine,
     stream: *mut regraph_stream,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe {
-        simulate(engine, |driver| {
-            let out = Out::needed(stream, "stream")?;
-            out.put(raw_stream(driver.create_stream()?));
-            Ok(())
-        })
-    }
+    simulate!(engine as driver, stream = raw_stream(driver.create_stream()?))
 }
 
 /// Destroys a simulated stream that is not capturing (cuStreamDestroy). Retire it first.
@@ -54,8 +32,7 @@ pub unsafe extern "C" fn regraph_sim_destroy_stream(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.destroy_stream(named(stream))?)) }
+    simulate!(engine as driver, driver.destroy_stream(named(stream))?)
 }
 
 /// Launches a kernel that does nothing on a simulated stream, capturing or not (cuLaunchKernelEx);
@@ -66,11 +43,10 @@ pub unsafe extern "C" fn regraph_sim_launch(
     stream: regraph_stream,
     programmatic: bool,
 ) -> regraph_error {
-    let launch = |driver: &SimDriver| {
-        Ok(driver.launch_kernel(named(stream), Launch { kernel: None, programmatic })?)
-    };
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, launch) }
+    simulate!(
+        engine as driver,
+        driver.launch_kernel(named(stream), Launch { kernel: None, programmatic })?
+    )
 }
 
 /// Makes later work on `stream` wait for the work that is on `on` now (cuEventRecord and
@@ -81,8 +57,7 @@ pub unsafe extern "C" fn regraph_sim_wait(
     stream: regraph_stream,
     on: regraph_stream,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.wait(named(stream), named(on))?)) }
+    simulate!(engine as driver, driver.wait(named(stream), named(on))?)
 }
 
 /// Begins a capture on a simulated stream (cuStreamBeginCapture, thread-local mode).
@@ -91,10 +66,7 @@ pub unsafe extern "C" fn regraph_sim_begin_capture(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    let begin =
-        |driver: &SimDriver| Ok(driver.begin_capture(named(stream), CaptureMode::ThreadLocal)?);
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, begin) }
+    simulate!(engine as driver, driver.begin_capture(named(stream), CaptureMode::ThreadLocal)?)
 }
 
 /// The capture that a simulated stream is in, and the graph under capture (cuStreamGetCaptureInfo):
@@ -106,20 +78,14 @@ pub unsafe extern "C" fn regraph_sim_capture_info(
     capture: *mut regraph_capture_id,
     graph: *mut regraph_graph,
 ) -> regraph_error {
-    let info = |driver: &SimDriver| {
+    simulate!(engine as driver, {
         let (id, under_capture) = match driver.capture_of(named(stream))? {
             CaptureStatus::Active { capture, graph } => (capture.0, raw_graph(graph)),
             CaptureStatus::None | CaptureStatus::Invalidated => (0, std::ptr::null_mut()),
         };
-        // SAFETY: the contract of all calls.
-        unsafe {
-            crate::arguments::put_if_wanted(capture, id);
-            crate::arguments::put_if_wanted(graph, under_capture);
-        }
-        Ok(())
-    };
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, info) }
+        put_if_wanted(capture, id);
+        put_if_wanted(graph, under_capture)
+    })
 }
 
 /// Invalidates the capture that a simulated stream is in, as an invalid operation does.
@@ -128,8 +94,7 @@ pub unsafe extern "C" fn regraph_sim_invalidate_capture(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.invalidate(named(stream))?)) }
+    simulate!(engine as driver, driver.invalidate(named(stream))?)
 }
 
 /// Ends the capture that began on a simulated stream (cuStreamEndCapture). Every stream that joined
@@ -141,14 +106,7 @@ pub unsafe extern "C" fn regraph_sim_end_capture(
     stream: regraph_stream,
     graph: *mut regraph_graph,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe {
-        simulate(engine, |driver| {
-            let out = Out::needed(graph, "graph")?;
-            out.put(raw_graph(driver.end_capture(named(stream))?));
-            Ok(())
-        })
-    }
+    simulate!(engine as driver, graph = raw_graph(driver.end_capture(named(stream))?))
 }
 
 /// Destroys a simulated graph (cuGraphDestroy).
@@ -157,8 +115,7 @@ pub unsafe extern "C" fn regraph_sim_destroy_graph(
     engine: *const regraph_engine,
     graph: regraph_graph,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.destroy_graph(handle(graph))?)) }
+    simulate!(engine as driver, driver.destroy_graph(handle(graph))?)
 }
 
 /// Makes a simulated graph ready to launch (cuGraphInstantiate). `executable` is to be destroyed
@@ -169,14 +126,7 @@ pub unsafe extern "C" fn regraph_sim_instantiate(
     graph: regraph_graph,
     executable: *mut regraph_executable,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe {
-        simulate(engine, |driver| {
-            let out = Out::needed(executable, "executable")?;
-            out.put(raw_executable(driver.instantiate(handle(graph))?));
-            Ok(())
-        })
-    }
+    simulate!(engine as driver, executable = raw_executable(driver.instantiate(handle(graph))?))
 }
 
 /// Launches an executable graph on a simulated stream that does not capture (cuGraphLaunch), in no
@@ -187,9 +137,7 @@ pub unsafe extern "C" fn regraph_sim_launch_graph(
     executable: regraph_executable,
     stream: regraph_stream,
 ) -> regraph_error {
-    let launch = |driver: &SimDriver| Ok(driver.replay(launchable(executable), named(stream))?);
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, launch) }
+    simulate!(engine as driver, driver.replay(launchable(executable), named(stream))?)
 }
 
 /// Destroys a simulated executable graph (cuGraphExecDestroy).
@@ -198,9 +146,7 @@ pub unsafe extern "C" fn regraph_sim_destroy_executable(
     engine: *const regraph_engine,
     executable: regraph_executable,
 ) -> regraph_error {
-    let destroy = |driver: &SimDriver| Ok(driver.destroy_executable(launchable(executable))?);
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, destroy) }
+    simulate!(engine as driver, driver.destroy_executable(launchable(executable))?)
 }
 
 /// Completes the work of a simulated stream, and the work that it waits for, and no other
@@ -210,15 +156,13 @@ pub unsafe extern "C" fn regraph_sim_synchronize_stream(
     engine: *const regraph_engine,
     stream: regraph_stream,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.complete(named(stream))?)) }
+    simulate!(engine as driver, driver.complete(named(stream))?)
 }
 
 /// Completes all work of the simulated device (cuCtxSynchronize).
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_synchronize(engine: *const regraph_engine) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |driver| Ok(driver.synchronize()?)) }
+    simulate!(engine as driver, driver.synchronize()?)
 }
 
 /// The simulated device's memory that is in use, in bytes.
@@ -227,13 +171,7 @@ pub unsafe extern "C" fn regraph_sim_used_bytes(
     engine: *const regraph_engine,
     bytes: *mut u64,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe {
-        simulate(engine, |driver| {
-            Out::needed(bytes, "bytes")?.put(driver.used_bytes());
-            Ok(())
-        })
-    }
+    simulate!(engine as driver, bytes = driver.used_bytes())
 }
 
 /// Makes a later call of the engine to the simulated driver fail, without effect and with the code
@@ -244,19 +182,15 @@ pub unsafe extern "C" fn regraph_sim_fail_driver_call(
     engine: *const regraph_engine,
     skip: u64,
 ) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe {
-        simulate(engine, |driver| {
-            driver.fail_any_nth(skip, ErrorKind::NotPermitted);
-            Ok(())
-        })
-    }
+    simulate!(engine as driver, driver.fail_any_nth(skip, ErrorKind::NotPermitted))
 }
 
 /// Panics inside the library, as a bug would, and returns REGRAPH_ERROR_PANIC. For tests of how a
 /// host handles that; the engine can be used as before. The panic is written to standard error.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_sim_panic(engine: *const regraph_engine) -> regraph_error {
-    // SAFETY: the contract of all calls.
-    unsafe { simulate(engine, |_| panic!("regraph_sim_panic was called")) }
+    fn bug() {
+        panic!("regraph_sim_panic was called")
+    }
+    simulate!(engine as _driver, bug())
 }

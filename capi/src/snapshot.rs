@@ -4,10 +4,10 @@ use std::ffi::{c_char, CString};
 use std::fs::File;
 use std::io::{self, BufWriter};
 
-use crate::arguments::{text, Out};
+use crate::arguments::text;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default, Failure, Fallible};
+use crate::failure::{c_text, or_default, Failure, Fallible};
 
 /// Writes a file, which replaces one that is there.
 pub(crate) fn write_file(
@@ -30,11 +30,9 @@ pub unsafe extern "C" fn regraph_write_snapshot_json(
     engine: *const regraph_engine,
     path: *const c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
-        let snapshot = on!(engine, engine => engine.snapshot())?;
-        write_file(path, |output| snapshot.write_json(output))
+    call!(engine, {
+        let (path, snapshot) = (text(path, "path")?, engine.snapshot()?);
+        write_file(path, |output| snapshot.write_json(output))?
     })
 }
 
@@ -48,11 +46,9 @@ pub unsafe extern "C" fn regraph_write_snapshot_pickle(
     engine: *const regraph_engine,
     path: *const c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, path) = unsafe { (regraph_engine::read(engine)?, text(path, "path")?) };
-        let snapshot = on!(engine, engine => engine.snapshot())?;
-        write_file(path, |output| snapshot.write_pickle(output))
+    call!(engine, {
+        let (path, snapshot) = (text(path, "path")?, engine.snapshot()?);
+        write_file(path, |output| snapshot.write_pickle(output))?
     })
 }
 
@@ -66,16 +62,15 @@ pub unsafe extern "C" fn regraph_snapshot_json(
     engine: *const regraph_engine,
     json: *mut *mut c_char,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) = unsafe { (regraph_engine::read(engine)?, Out::needed(json, "json")?) };
-        let snapshot = on!(engine, engine => engine.snapshot())?;
-        let mut bytes = Vec::new();
-        let written = snapshot.write_json(&mut bytes);
-        written.map_err(|source| Failure::File { path: "the text".to_owned(), source })?;
-        out.put(c_text(String::from_utf8_lossy(&bytes).into_owned()).into_raw());
-        Ok(())
-    })
+    call!(
+        engine,
+        json = {
+            let mut bytes = Vec::new();
+            let written = engine.snapshot()?.write_json(&mut bytes);
+            written.map_err(|source| Failure::File { path: "the text".to_owned(), source })?;
+            c_text(String::from_utf8_lossy(&bytes).into_owned()).into_raw()
+        }
+    )
 }
 
 /// Destroys a text of regraph_snapshot_json(). Does nothing for NULL.
@@ -102,9 +97,5 @@ pub unsafe extern "C" fn regraph_record_history(
     engine: *const regraph_engine,
     entries: usize,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.record_history(entries))?)
-    })
+    call!(engine, engine.record_history(entries)?)
 }

@@ -1,15 +1,17 @@
 //! Statistics.
 
-use std::ffi::{c_char, CString};
+use std::ffi::c_char;
 use std::sync::Arc;
 
-use regraph::engine::{Counts, Figure, Figures, Statistics};
+use regraph::driver::Driver;
+use regraph::engine::{Counts, Engine, Error, Figure, Figures, Statistics};
 
-use crate::arguments::{give, take_back, Out};
+use crate::arguments::give;
 use crate::engine::regraph_engine;
 use crate::error::regraph_error;
-use crate::failure::{c_text, guard, or_default};
+use crate::failure::Fallible;
 use crate::handles::regraph_pool;
+use crate::rows::Rows;
 
 /// One statistic over time.
 #[repr(C)]
@@ -88,53 +90,18 @@ pub struct regraph_statistics {
     pub counts: regraph_counts,
 }
 
-impl From<Figure> for regraph_figure {
-    fn from(figure: Figure) -> Self {
-        let Figure { current, peak, allocated, freed, .. } = figure;
-        Self { current, peak, allocated, freed }
+copied! {
+    Figure => regraph_figure { current, peak, allocated, freed }
+    Figures => regraph_figures {
+        allocation, allocated_bytes, requested_bytes, active, active_bytes, inactive_split,
+        inactive_split_bytes, segment, reserved_bytes, suspended_bytes;
+        unused = [Figure::default().into(); 6]
     }
-}
-
-impl From<Figures> for regraph_figures {
-    fn from(figures: Figures) -> Self {
-        Self {
-            allocation: figures.allocation.into(),
-            allocated_bytes: figures.allocated_bytes.into(),
-            requested_bytes: figures.requested_bytes.into(),
-            active: figures.active.into(),
-            active_bytes: figures.active_bytes.into(),
-            inactive_split: figures.inactive_split.into(),
-            inactive_split_bytes: figures.inactive_split_bytes.into(),
-            segment: figures.segment.into(),
-            reserved_bytes: figures.reserved_bytes.into(),
-            suspended_bytes: figures.suspended_bytes.into(),
-            unused: [Figure::default().into(); 6],
-        }
+    Counts => regraph_counts {
+        num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
+        unused = [0; 11]
     }
-}
-
-impl From<Counts> for regraph_counts {
-    fn from(counts: Counts) -> Self {
-        Self {
-            num_alloc_retries: counts.num_alloc_retries,
-            num_ooms: counts.num_ooms,
-            num_sync_all_streams: counts.num_sync_all_streams,
-            num_device_alloc: counts.num_device_alloc,
-            num_device_free: counts.num_device_free,
-            unused: [0; 11],
-        }
-    }
-}
-
-impl From<Statistics> for regraph_statistics {
-    fn from(statistics: Statistics) -> Self {
-        Self {
-            all: statistics.all.into(),
-            small_pool: statistics.small_pool.into(),
-            large_pool: statistics.large_pool.into(),
-            counts: statistics.counts.into(),
-        }
-    }
+    Statistics => regraph_statistics { all, small_pool, large_pool, counts }
 }
 
 /// The statistics of all pools.
@@ -147,13 +114,7 @@ pub unsafe extern "C" fn regraph_get_statistics(
     engine: *const regraph_engine,
     statistics: *mut regraph_statistics,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(statistics, "statistics")?) };
-        out.put(on!(engine, engine => engine.statistics())?.into());
-        Ok(())
-    })
+    call!(engine, statistics = engine.statistics()?.into())
 }
 
 /// The statistics of a pool.
@@ -167,13 +128,7 @@ pub unsafe extern "C" fn regraph_pool_get_statistics(
     pool: regraph_pool,
     statistics: *mut regraph_statistics,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(statistics, "statistics")?) };
-        out.put(on!(engine, engine => engine.statistics_of(pool.into()))?.into());
-        Ok(())
-    })
+    call!(engine, statistics = engine.statistics_of(pool.into())?.into())
 }
 
 /// Resets peaks to current values.
@@ -183,11 +138,7 @@ pub unsafe extern "C" fn regraph_pool_get_statistics(
 /// Errors: REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_reset_peaks(engine: *const regraph_engine) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.reset_peaks())?)
-    })
+    call!(engine, engine.reset_peaks()?)
 }
 
 /// Resets all sums over time and all counts to zero.
@@ -197,11 +148,7 @@ pub unsafe extern "C" fn regraph_reset_peaks(engine: *const regraph_engine) -> r
 /// Errors: REGRAPH_ERROR_POISONED.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_reset_accumulated(engine: *const regraph_engine) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let engine = unsafe { regraph_engine::read(engine) }?;
-        Ok(on!(engine, engine => engine.reset_accumulated())?)
-    })
+    call!(engine, engine.reset_accumulated()?)
 }
 
 /// A pool in short. Later versions may add fields at the end.
@@ -224,10 +171,32 @@ pub struct regraph_pool_info {
 
 /// The pools at one time, in the order in which they were created.
 #[derive(Debug)]
-pub struct regraph_pool_list {
-    pools: Vec<regraph_pool_info>,
-    /// The names and tags that the pools point to.
-    _texts: Vec<CString>,
+pub struct regraph_pool_list(Rows<regraph_pool_info>);
+
+impl regraph_pool_list {
+    fn of<D: Driver>(engine: &Engine<D>) -> Fallible<Self> {
+        let mut list = Rows::new();
+        for label in engine.pools()? {
+            let figures = match engine.pool_statistics(label.id) {
+                // Another thread has destroyed it just now.
+                Err(Error::UnknownPool { .. }) => continue,
+                known => known?,
+            };
+            let mut text = |text: Option<Arc<str>>| {
+                text.map_or(std::ptr::null(), |text| list.text(text.to_string()))
+            };
+            let (name, tag) = (text(label.name), text(label.tag));
+            list.push(regraph_pool_info {
+                pool: label.id.into(),
+                name,
+                tag,
+                reserved_bytes: figures.reserved,
+                allocated_bytes: figures.allocated,
+                blocks: figures.blocks as u64,
+            });
+        }
+        Ok(Self(list))
+    }
 }
 
 /// Lists all pools of an engine, with those that regraph_pool_release() gave up and whose memory is still in
@@ -241,39 +210,7 @@ pub unsafe extern "C" fn regraph_get_pools(
     engine: *const regraph_engine,
     pools: *mut *mut regraph_pool_list,
 ) -> regraph_error {
-    guard(|| {
-        // SAFETY: the contract of all calls.
-        let (engine, out) =
-            unsafe { (regraph_engine::read(engine)?, Out::needed(pools, "pools")?) };
-        let mut list = regraph_pool_list { pools: Vec::new(), _texts: Vec::new() };
-        for label in on!(engine, engine => engine.pools())? {
-            let figures = match on!(engine, engine => engine.pool_statistics(label.id)) {
-                // Another thread has destroyed it just now.
-                Err(regraph::Error::UnknownPool { .. }) => continue,
-                known => known?,
-            };
-            let mut text = |text: Option<Arc<str>>| {
-                text.map_or(std::ptr::null(), |text| {
-                    let text = c_text(text.to_string());
-                    // The text stays where it is when the list of texts grows.
-                    let found = text.as_ptr();
-                    list._texts.push(text);
-                    found
-                })
-            };
-            let (name, tag) = (text(label.name), text(label.tag));
-            list.pools.push(regraph_pool_info {
-                pool: label.id.into(),
-                name,
-                tag,
-                reserved_bytes: figures.reserved,
-                allocated_bytes: figures.allocated,
-                blocks: figures.blocks as u64,
-            });
-        }
-        out.put(give(list));
-        Ok(())
-    })
+    call!(engine, pools = give(regraph_pool_list::of(engine)?))
 }
 
 /// The number of pools of a list; 0 for NULL.
@@ -281,8 +218,7 @@ pub unsafe extern "C" fn regraph_get_pools(
 /// Threads: any.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_list_count(pools: *const regraph_pool_list) -> usize {
-    // SAFETY: the contract of all calls.
-    unsafe { pools.as_ref() }.map_or(0, |pools| pools.pools.len())
+    count!(pools)
 }
 
 /// One pool of a list, by its index from 0. Lives as long as the list; NULL for NULL and for an index beyond
@@ -294,9 +230,7 @@ pub unsafe extern "C" fn regraph_pool_list_get(
     pools: *const regraph_pool_list,
     index: usize,
 ) -> *const regraph_pool_info {
-    // SAFETY: the contract of all calls.
-    let pool = unsafe { pools.as_ref() }.and_then(|pools| pools.pools.get(index));
-    pool.map_or(std::ptr::null(), std::ptr::from_ref)
+    row!(pools, index)
 }
 
 /// Destroys a list. Does nothing for NULL.
@@ -304,6 +238,5 @@ pub unsafe extern "C" fn regraph_pool_list_get(
 /// Threads: any, while no other call uses the list.
 #[no_mangle]
 pub unsafe extern "C" fn regraph_pool_list_destroy(pools: *mut regraph_pool_list) {
-    // SAFETY: the contract of all calls.
-    or_default(|| unsafe { take_back(pools) });
+    destroy!(pools)
 }
