@@ -21,7 +21,7 @@ use super::state::{Locked, State};
 use super::stream_cache::{StreamCache, Taken};
 use super::{one_stream, Engine, Error};
 use crate::capture::Proof;
-use crate::driver::{AsStream, CaptureId, Driver, DriverError, StreamHandle};
+use crate::driver::{AsStream, CaptureId, CaptureStatus, Driver, DriverError, StreamHandle};
 use crate::heap::{is_small, Bounds, Heap, Placed, Requester, Wanted};
 use crate::journal::Entry;
 use crate::policy::Reuse;
@@ -60,6 +60,23 @@ impl<D: Driver> Locked<'_, D> {
         self.state.must_be_awake(request.pool, CALL)?;
         let capture = self.capture_of(request.stream, CALL)?;
         self.allocate_in(capture, request)
+    }
+
+    /// Allocates for a stream of a capture, and for no other stream; `None` where the request is to be made again.
+    fn allocate_for(
+        &mut self,
+        expected: CaptureId,
+        call: &'static str,
+        request: &Request,
+    ) -> Result<Option<Block>, Error> {
+        let stream = request.stream;
+        match self.driver.capture_status(stream, &mut self.state.terminals)? {
+            CaptureStatus::Active { capture, .. } if capture == expected => {}
+            CaptureStatus::Invalidated => return Err(self.invalidated(stream, CALL)),
+            _ => return Err(Error::NotInCapture { call, stream }),
+        }
+        self.state.must_be_awake(request.pool, CALL)?;
+        self.allocate_in(Some(expected), request)
     }
 
     /// Allocates from the pool that `captures` names for the stream's capture, or from `outside` where it is in none.
@@ -467,6 +484,26 @@ impl<D: Driver> Engine<D> {
             Some(block) => Ok(block),
             None => self.request(|locked| locked.allocate(&request), last_resort),
         }
+    }
+
+    /// Like [`Engine::allocate`], or [`Engine::allocate_fixed`] with `fixed`, for a stream of a capture and no other
+    /// stream. The driver is asked once for the stream's status.
+    ///
+    /// # Errors
+    /// [`Error::NotInCapture`] for a stream that is not in the capture; those of [`Engine::allocate`].
+    #[inline]
+    pub(crate) fn allocate_in(
+        &self,
+        capture: CaptureId,
+        pool: PoolId,
+        bytes: u64,
+        stream: StreamHandle,
+        fixed: bool,
+    ) -> Result<Block, Error> {
+        let call = if fixed { "allocate_fixed" } else { CALL };
+        let mut request = self.ask(pool, bytes, stream)?;
+        request.fixed = fixed;
+        self.request(|locked| locked.allocate_for(capture, call, &request), || false)
     }
 
     /// Like [`Engine::allocate_or_release`], for hosts that learn from the driver which pool a request

@@ -127,10 +127,7 @@ impl<D: Driver> Locked<'_, D> {
                 }
             }
             Ok(None) => return self.record_stream(id, stream),
-            Err(stream) => {
-                self.abandon_invalidated(stream);
-                return Err(Error::CaptureInvalidated { call: CALL, stream });
-            }
+            Err(stream) => return Err(self.invalidated(stream, CALL)),
         };
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
         let number = block.number;

@@ -312,10 +312,7 @@ impl<D: Driver> Locked<'_, D> {
         match self.driver.capture_status(stream, &mut self.state.terminals) {
             Ok(CaptureStatus::Active { capture, .. }) => Ok(Some(capture)),
             Ok(CaptureStatus::None) => Ok(None),
-            Ok(CaptureStatus::Invalidated) => {
-                self.abandon_invalidated(stream);
-                Err(Error::CaptureInvalidated { call, stream })
-            }
+            Ok(CaptureStatus::Invalidated) => Err(self.invalidated(stream, call)),
             Err(error) if error.kind == ErrorKind::CaptureImplicit => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -534,6 +531,13 @@ impl<D: Driver> Locked<'_, D> {
             }
             Ok(_) | Err(_) => Ok(None),
         }
+    }
+
+    /// Rolls back what was done in a capture that is ruined, and returns the error that says so.
+    #[cold]
+    pub(super) fn invalidated(&mut self, stream: StreamHandle, call: &'static str) -> Error {
+        self.abandon_invalidated(stream);
+        Error::CaptureInvalidated { call, stream }
     }
 
     /// Rolls back the capture that a stream was last seen in: it is ruined.

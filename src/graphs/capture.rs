@@ -105,7 +105,10 @@ impl<D: HostApi> Capture<D> {
         if pools.iter().any(|joined| Arc::ptr_eq(joined, pool.shared())) {
             return Ok(());
         }
-        self.must_hold(pool.shared(), stream, "join")?;
+        match pool.engine().driver().capture_of(stream)? {
+            CaptureStatus::Active { capture, .. } if capture == self.id => {}
+            _ => return Err(Error::NotInCapture { call: "join", stream }),
+        }
         pool.engine().begin_capture(pool.id(), stream)?;
         if !pools.iter().any(|joined| Arc::ptr_eq(joined.engine(), pool.engine())) {
             pool.engine().set_attempt(self.id, self.attempt)?;
@@ -120,10 +123,7 @@ impl<D: HostApi> Capture<D> {
     /// [`Error::NotInCapture`] for a stream that is not in the capture: [`Pool::allocate`] serves
     /// those. The engine's.
     pub fn allocate(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
-        let (pool, stream) = (self.pools.borrow()[0].clone(), stream.as_stream());
-        self.must_hold(&pool, stream, "allocate")?;
-        let block = pool.engine().allocate(pool.id(), bytes, stream)?;
-        Ok(Memory::new(block, pool))
+        self.hand_out(bytes, stream.as_stream(), false)
     }
 
     /// Allocates as [`Capture::allocate`], on memory of its own that is never shared or moved while the graph lives, and that is
@@ -132,9 +132,12 @@ impl<D: HostApi> Capture<D> {
     /// # Errors
     /// As for [`Capture::allocate`].
     pub fn allocate_fixed(&self, bytes: u64, stream: impl AsStream) -> Result<Memory<D>, Error> {
-        let (pool, stream) = (self.pools.borrow()[0].clone(), stream.as_stream());
-        self.must_hold(&pool, stream, "allocate_fixed")?;
-        let block = pool.engine().allocate_fixed(pool.id(), bytes, stream)?;
+        self.hand_out(bytes, stream.as_stream(), true)
+    }
+
+    fn hand_out(&self, bytes: u64, stream: StreamHandle, fixed: bool) -> Result<Memory<D>, Error> {
+        let pool = self.pools.borrow()[0].clone();
+        let block = pool.engine().allocate_in(self.id, pool.id(), bytes, stream, fixed)?;
         Ok(Memory::new(block, pool))
     }
 
@@ -227,21 +230,6 @@ impl<D: HostApi> Capture<D> {
     /// The engine of the capture's first pool.
     pub fn engine(&self) -> Arc<Engine<D>> {
         self.pools.borrow()[0].engine().clone()
-    }
-
-    /// Refuses a stream that is not in the capture. One of a capture that is ruined is the engine's to
-    /// refuse, in its own words.
-    fn must_hold(
-        &self,
-        pool: &Shared<D>,
-        stream: StreamHandle,
-        call: &'static str,
-    ) -> Result<(), Error> {
-        match pool.engine().driver().capture_of(stream)? {
-            CaptureStatus::Active { capture, .. } if capture == self.id => Ok(()),
-            CaptureStatus::Invalidated if call != "join" => Ok(()),
-            _ => Err(Error::NotInCapture { call, stream }),
-        }
     }
 
     fn graph_under_capture(&self) -> Result<GraphHandle, Error> {

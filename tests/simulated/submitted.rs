@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use regraph::driver::{CaptureMode, HostApi, StreamHandle};
-use regraph::graphs::Submit;
+use regraph::driver::{CaptureMode, ErrorKind, HostApi, StreamHandle};
+use regraph::graphs::{Capture, Submit};
 use regraph::{Config, Engine, Error, Memory, Pool, PoolConfig};
-use regraph_sim::{SimConfig, SimDriver};
+use regraph_sim::{Call, SimConfig, SimDriver};
 
 const BYTES: u64 = 4 << 20;
+const LEGACY: StreamHandle = StreamHandle::from_bits(0);
 
 fn pool() -> Pool<SimDriver> {
     let engine = Engine::new(SimDriver::new(SimConfig::default()), Config::default());
@@ -92,6 +93,87 @@ fn a_capture_serves_its_own_streams() {
             Ok::<_, Error>(())
         })
         .unwrap();
+}
+
+#[test]
+fn a_block_of_a_capture_takes_one_question() {
+    let pool = pool();
+    let (a, b) = (stream(&pool), stream(&pool));
+    let driver = pool.engine().driver();
+    pool.engine()
+        .capture(a, &pool, CaptureMode::Relaxed, |capture| {
+            capture.submit(a, [], nothing)?;
+            driver.wait(b, a)?;
+            for (stream, fixed) in [(a, false), (a, true), (b, false), (b, true)] {
+                for again in [false, true] {
+                    let (asked, all) = (driver.calls(Call::CaptureStatus), driver.total_calls());
+                    let block = match fixed {
+                        false => capture.allocate(BYTES, stream)?,
+                        true => capture.allocate_fixed(BYTES, stream)?,
+                    };
+                    assert_eq!(driver.calls(Call::CaptureStatus) - asked, 1, "{stream:?} {fixed}");
+                    // The second time the memory is there, and no node is new.
+                    if again && !fixed {
+                        assert_eq!(driver.total_calls() - all, 1, "{stream:?}");
+                    }
+                    drop(block);
+                }
+            }
+            driver.wait(a, b)?;
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_capture_refuses_by_what_the_driver_says_of_the_stream() {
+    let pool = pool();
+    let (a, b) = (stream(&pool), stream(&pool));
+    let driver = pool.engine().driver();
+    let blocking = driver.create_blocking_stream();
+    let both = |capture: &Capture<SimDriver>, stream| {
+        [capture.allocate(BYTES, stream), capture.allocate_fixed(BYTES, stream)]
+            .map(|asked| asked.map(drop).unwrap_err())
+    };
+    let capture = Capture::begin(&pool, a, CaptureMode::Relaxed).unwrap();
+    let other = Capture::begin(&pool, blocking, CaptureMode::Relaxed).unwrap();
+    // A stream of another capture, and the legacy stream, which cannot be asked beside a blocking capture.
+    let [shared, fixed] = both(&capture, blocking);
+    assert!(
+        matches!(shared, Error::NotInCapture { call: "allocate", stream } if stream == blocking)
+    );
+    assert!(
+        matches!(fixed, Error::NotInCapture { call: "allocate_fixed", stream } if stream == blocking)
+    );
+    for refused in both(&capture, LEGACY) {
+        assert!(
+            matches!(&refused, Error::Driver(error) if error.kind == ErrorKind::CaptureImplicit),
+            "{refused:?}"
+        );
+    }
+    // What the driver refuses to tell.
+    driver.fail_nth(Call::CaptureStatus, 0, ErrorKind::NotPermitted);
+    let refused = capture.allocate(BYTES, a).map(drop).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Driver(error) if error.kind == ErrorKind::NotPermitted),
+        "{refused:?}"
+    );
+    // The capture goes on, until it is ruined. That of another stream is told so too.
+    drop(capture.allocate(BYTES, a).unwrap());
+    driver.invalidate(blocking).unwrap();
+    for (capture, stream) in [(&capture, blocking), (&other, blocking)] {
+        for refused in both(capture, stream) {
+            assert!(
+                matches!(refused, Error::CaptureInvalidated { stream, .. } if stream == blocking),
+                "{refused:?}"
+            );
+        }
+    }
+    drop(other);
+    driver.wait(b, a).unwrap();
+    drop(capture.allocate(BYTES, b).unwrap());
+    driver.wait(a, b).unwrap();
+    capture.finish().unwrap();
 }
 
 #[test]
