@@ -482,8 +482,8 @@ pub enum PoolRefusal {
     /// Others have memory of the pool ([`Engine::keep_exported`](crate::engine::Engine::keep_exported)), which must
     /// stay behind its addresses.
     #[error(
-        "has memory that others have too, by handles that they exported, and they would be left with the old memory; \
-         it can go when its blocks are freed and its graphs are destroyed"
+        "cannot give its memory away: others have memory of it by handles that they exported, and would be left with \
+         the old memory; it can go when its blocks are freed and its graphs are destroyed"
     )]
     Exported,
     /// The pool is suspended, or short of a part of its memory that the driver has refused to give back:
