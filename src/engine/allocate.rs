@@ -225,10 +225,11 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(Some(placed));
             }
         }
-        if self.free_completed(Some(pool)) || self.config.lacks(Flaw::StreamOrder) {
-            if self.config.lacks(Flaw::StreamOrder) {
-                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
-            }
+        let mut freed = self.free_completed(Some(pool));
+        if self.config.lacks(Flaw::StreamOrder) {
+            freed |= self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+        }
+        if freed {
             if let Some(placed) = self.place(requester, homes, bytes) {
                 return Ok(Some(placed));
             }
@@ -341,7 +342,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             Requester::Outside { .. } | Requester::Lent { .. } => None,
         };
-        let borrows = match requester {
+        let lent = match requester {
             Requester::Lent { kept, .. } => {
                 Some(if kept { Lent::AllFree } else { Lent::Temporary })
             }
@@ -355,9 +356,8 @@ impl<D: Driver> Locked<'_, D> {
         let borrower = (pool != request.pool).then_some(request.pool);
         // A stream cache would keep its requests from who learns of them.
         let learning = self.state.lessons.is_listening();
-        let lends = borrows.is_some() && !self.config.lacks(Flaw::LentCached);
-        let leased = mine.is_none() && caches && borrower.is_none() && !learning && !lends;
-        let lent = borrows.filter(|_| !self.config.lacks(Flaw::LentReturn));
+        let may_lease = lent.is_none() && borrower.is_none();
+        let leased = mine.is_none() && caches && may_lease && !learning;
         if lent.is_some() {
             row.add_lent(bytes);
         }
@@ -373,10 +373,10 @@ impl<D: Driver> Locked<'_, D> {
         }
         let place = (pool, heap, range);
         let mut id = self.state.blocks.insert(LiveBlock {
-            graphs: graphs && lent == borrows && !self.config.lacks(Flaw::LentPlace),
+            graphs,
             leased,
             lent,
-            borrower: borrower.filter(|_| !self.config.lacks(Flaw::RestoredBorrowed)),
+            borrower,
             frames: frames.clone().filter(|_| !leased),
             ..LiveBlock::new(number, place, (bytes, requested), (stream, origin))
         });

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use super::capture_state::CapturePhase;
-use super::flaws::Flaw;
 use super::history::{Action, Frames};
 use super::live_blocks::{LiveBlock, Origin};
 use super::names::{BlockId, PoolId};
@@ -113,9 +112,7 @@ impl<D: Driver> Engine<D> {
     pub fn restore(&self, pool: PoolId, checkpoint: &Checkpoint) -> Result<Restored, Error> {
         self.change(|locked| {
             locked.must_be_plain(pool, "restore")?;
-            if !locked.config.lacks(Flaw::RestoredInCapture) {
-                locked.must_be_apart(pool, "restore")?;
-            }
+            locked.must_be_apart(pool, "restore")?;
             locked.state.must_fit(pool, checkpoint, "restore")?;
             Ok(locked.restore(pool, checkpoint))
         })
@@ -313,8 +310,7 @@ impl<D: Driver> Locked<'_, D> {
         heaps.iter().for_each(|&heap| self.state.touch(heap));
         // Later users of the pool come after all that; the driver and other pools do not.
         let marks = self.state.unsettled_marks(pool);
-        let settles = !self.config.lacks(Flaw::RestoredUnsettled);
-        if let Some(row) = self.state.pools.get_mut(pool).filter(|_| settles) {
+        if let Some(row) = self.state.pools.get_mut(pool) {
             row.settle_behind(&marks);
         }
         let freed = self.end_all(pool);
@@ -349,7 +345,7 @@ impl<D: Driver> Locked<'_, D> {
         self.end_leases(cached);
         for Block { id, .. } in self.state.live_in(pool) {
             let Some(block) = self.state.blocks.remove(id) else { continue };
-            self.state.discount(&block, self.config);
+            self.state.discount(&block, self.config.statistics);
             ended.push(self.end_block(id, block));
         }
         ended.sort_unstable_by_key(|block| block.address);
@@ -361,13 +357,12 @@ impl<D: Driver> Locked<'_, D> {
     fn end_block(&mut self, id: BlockId, block: LiveBlock) -> Block {
         let LiveBlock { number, pool, heap, range, requested, stream, graphs, frames, .. } = block;
         let has_graphs = self.state.pools.get(pool).is_some_and(|row| !row.is_without_graphs());
-        let keeps = !self.config.lacks(Flaw::RestoredGraphs);
         let (address, _) = self.state.pools.extent(heap, range);
         let place = (address, requested);
         self.state.record_event_from(Action::FreeCompleted, place, Some(stream), pool, frames);
-        let graphs = (graphs || has_graphs) && keeps;
+        let graphs = graphs || has_graphs;
         let heap = self.state.pools.heap_mut(heap);
-        if graphs && !self.config.lacks(Flaw::KeptRestored) {
+        if graphs {
             heap.keep(range);
         }
         heap.free_idle(range, graphs, number);

@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 
 use super::capture_state::{CapturePhase, Captures};
 use super::explain::WaitReason;
-use super::flaws::Flaw;
 use super::history::Asked;
 use super::names::PoolId;
 use super::state::{Locked, State};
@@ -379,10 +378,7 @@ impl<D: Driver> Locked<'_, D> {
             }
             None => {
                 match self.state.pools.find_heap_mut(heap) {
-                    Some(heap) => {
-                        let drops = self.config.lacks(Flaw::KeptOutputs);
-                        heap.free_held(range, graphs, lent || drops);
-                    }
+                    Some(heap) => heap.free_held(range, graphs, lent),
                     None => drop(self.state.pools.planned_mut(heap).free(range, Ended::Never)),
                 }
                 self.state.write_journals(pool, None, Entry::Settled { block: number });
@@ -406,8 +402,7 @@ impl<D: Driver> Locked<'_, D> {
                 let number = self.state.blocks.number();
                 let mark = Position { timeline, position };
                 let waiting = Deferred::new((pool, heap), range, number, lent);
-                let waits = !(lent && self.config.lacks(Flaw::LentHeld));
-                let positions = waits.then_some(mark).into_iter().collect();
+                let positions = std::iter::once(mark).collect();
                 self.state.deferred.add(Deferred { positions, lent, ..waiting });
             }
         }

@@ -78,7 +78,7 @@ impl<D: Driver> Locked<'_, D> {
         let looked = self.look_last(id, graph)?;
         let prepared = self.prepare(looked);
         let report = self.judge_and_conclude(prepared)?;
-        self.state.adopt_lent(report.graph, self.config);
+        self.state.adopt_lent(report.graph);
         Ok(report)
     }
 
@@ -93,9 +93,6 @@ impl<D: Driver> Locked<'_, D> {
             }
             None => {
                 let report = self.judge_and_conclude(prepared)?;
-                if self.config.lacks(Flaw::LentClosed) {
-                    self.state.adopt_lent(report.graph, self.config);
-                }
                 self.state.verdicts.add_accepted(report);
             }
         }
@@ -360,7 +357,7 @@ impl<D: Driver> Locked<'_, D> {
             waiting.users.retain(|&mut capture| capture != id);
             let uses = accepted && waiting.users.len() < users;
             waiting.graphs |= uses;
-            waiting.lent &= !uses || self.config.lacks(Flaw::KeptUsed);
+            waiting.lent &= !uses;
         }
         let hold = !self.config.lacks(Flaw::Hold);
         for &pool in &*pools {
@@ -405,7 +402,7 @@ impl<D: Driver> Locked<'_, D> {
             if accepted {
                 block.origin = Origin::Graph;
             }
-            self.state.discount(&block, self.config);
+            self.state.discount(&block, self.config.statistics);
             self.free_outside(block);
         }
         self.poll_deferred(usize::MAX);
@@ -438,7 +435,7 @@ impl<D: Driver> Locked<'_, D> {
     /// work outside captures again.
     pub(super) fn forget_graphs(&mut self, pool: PoolId) {
         let Some(row) = self.state.pools.get_mut(pool) else { return };
-        if !row.is_without_graphs() && !self.config.lacks(Flaw::LentEnd) {
+        if !row.is_without_graphs() {
             return;
         }
         for heap in row.heaps() {
@@ -452,9 +449,6 @@ impl<D: Driver> Locked<'_, D> {
             // One with a stream that captures may be in use in a capture that was not announced.
             waiting.captured &= !waiting.streams.is_empty();
             waiting.unclear &= !waiting.streams.is_empty();
-        }
-        if self.config.lacks(Flaw::LentOn) {
-            return;
         }
         let Some(row) = self.state.pools.get_mut(pool) else { return };
         row.end_lending();

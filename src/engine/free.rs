@@ -56,12 +56,12 @@ impl State {
 
     /// Takes a block that is in the tables no more out of the figures.
     #[inline]
-    pub(super) fn discount(&mut self, block: &LiveBlock, config: &Config) {
+    pub(super) fn discount(&mut self, block: &LiveBlock, counts: bool) {
         self.tell_gone(block.number, (block.pool, block.heap, block.range), block.origin);
         let sizes = (block.bytes, block.requested);
-        self.count_out((block.pool, block.heap), sizes, config.statistics);
-        if block.lent.is_some() || block.adopted && !config.lacks(Flaw::LentAdoptedWork) {
-            self.note_lent_gone(block, config);
+        self.count_out((block.pool, block.heap), sizes, counts);
+        if block.lent.is_some() || block.adopted {
+            self.note_lent_gone(block);
         }
     }
 
@@ -88,12 +88,11 @@ impl<D: Driver> Locked<'_, D> {
             }
         }
         let block = self.state.blocks.get_mut(id).ok_or_else(unknown)?;
-        let keep = self.config.lacks(Flaw::UseAfterLastUse);
         if stream == block.stream && block.gone.is_none() {
-            block.last = block.last.take().filter(|_| keep);
+            block.last = None;
         } else {
             match block.uses.iter_mut().find(|used| used.stream == stream) {
-                Some(used) => used.last = used.last.take().filter(|_| keep),
+                Some(used) => used.last = None,
                 None => block.uses.push(Use { stream, last: None }),
             }
         }
@@ -154,14 +153,14 @@ impl<D: Driver> Locked<'_, D> {
                 return Ok(());
             }
         }
-        self.state.discount(&block, self.config);
+        self.state.discount(&block, self.config.statistics);
         self.free_counted(block);
         Ok(())
     }
 
     /// Frees a block that is in the tables and among the live ones' figures no more.
     fn free_counted(&mut self, mut block: LiveBlock) {
-        if block.restored && !self.config.lacks(Flaw::RestoredLater) {
+        if block.restored {
             // Graphs that were captured since the restoration may use it on streams that it has forgotten.
             let row = self.state.pools.get(block.pool);
             block.graphs |= row.is_some_and(|row| !row.is_without_graphs());
@@ -195,7 +194,7 @@ impl<D: Driver> Locked<'_, D> {
             (it.pools.first() == Some(&pool) && !it.concurrent).then_some((slot, mark))
         });
         let Some((slot, mark)) = found else { return };
-        if !self.config.lacks(Flaw::InputWork) && !self.state.timelines.is_reached(mark) {
+        if !self.state.timelines.is_reached(mark) {
             self.with_listed(block, |locked| {
                 locked.poll_deferred(usize::MAX);
             });
@@ -211,9 +210,7 @@ impl<D: Driver> Locked<'_, D> {
             Some(heap) if !heap.is_uncached() => {
                 heap.forget_markers(range);
                 // It is filled before each launch, or read behind another's.
-                if !self.config.lacks(Flaw::KeptInputs) {
-                    heap.keep(range);
-                }
+                heap.keep(range);
             }
             _ => return,
         }
@@ -291,10 +288,6 @@ impl<D: Driver> Locked<'_, D> {
         let others = block.uses.iter().map(|used| (used.stream, &used.last, Flaw::ForeignMarkers));
         for (stream, last, flaw) in std::iter::once(own).chain(others) {
             if let Some(last) = last {
-                if self.config.lacks(Flaw::UseAfterLastUse) {
-                    // Its markers are too early; what the record says of the stream is as ever.
-                    self.look_in(home.slot, stream)?;
-                }
                 ending.worked |= last.worked;
                 if last.broken {
                     ending.reason = Some(WaitReason::Untrusted(stream));
@@ -556,9 +549,6 @@ impl<D: Driver> Locked<'_, D> {
         let graphs = graphs || graph;
         let mut streams: SmallVec<[StreamHandle; 2]> =
             uses.iter().map(|used| used.stream).collect();
-        if lent.is_some() && self.config.lacks(Flaw::LentShared) {
-            streams.clear();
-        }
         let eager = matches!(origin, Origin::Outside)
             && (!graphs || lent.is_some())
             && self.state.may_order(pool);

@@ -8,11 +8,8 @@
 use std::sync::Arc;
 
 use super::allocate::{Request, POLLED};
-use super::config::Config;
-use super::flaws::Flaw;
 use super::live_blocks::LiveBlock;
 use super::names::{GraphId, PoolId};
-use super::pools::Pool;
 use super::report::Block;
 use super::state::{Locked, State};
 use super::streams::Position;
@@ -94,9 +91,6 @@ impl<D: Driver> Engine<D> {
     pub fn forget_borrowers(&self, pool: PoolId) -> Result<(), Error> {
         let mut state = self.lock()?;
         let row = state.pool(pool, "launch")?;
-        if self.config.lacks(Flaw::LentMeanwhile) {
-            row.set_followed();
-        }
         row.forget_borrowers();
         Ok(())
     }
@@ -169,18 +163,13 @@ impl<D: Driver> Engine<D> {
     pub(crate) fn poisons(&self) -> bool {
         self.config.settings.poison
     }
-
-    /// Whether a safety rule is left out: never, outside tests.
-    pub(crate) fn lacks(&self, flaw: Flaw) -> bool {
-        self.config.lacks(flaw)
-    }
 }
 
 impl State {
     /// Ends the loan of a block that is freed or taken over: the pool's next launch must wait for the streams that used
     /// it. A block that was taken over before is on loan no more; only its streams are noted.
-    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock, config: &Config) {
-        let marks = self.marks_behind(block, config);
+    pub(super) fn note_lent_gone(&mut self, block: &LiveBlock) {
+        let marks = self.marks_behind(block);
         let Some(row) = self.pools.get_mut(block.pool) else { return };
         if block.lent.is_some() {
             row.remove_lent(block.bytes);
@@ -191,24 +180,19 @@ impl State {
     }
 
     /// A capture is accepted: what was lent of all that is free in its graph's pools becomes as its outputs.
-    pub(super) fn adopt_lent(&mut self, graph: GraphId, config: &Config) {
+    pub(super) fn adopt_lent(&mut self, graph: GraphId) {
         for pool in self.graphs.pools_of(graph) {
             if self.pools.get(pool).is_some_and(|row| row.lent().0 > 0) {
-                self.adopt_lent_of(pool, config);
+                self.adopt_lent_of(pool);
             }
         }
     }
 
-    fn adopt_lent_of(&mut self, pool: PoolId, config: &Config) {
-        let all = config.lacks(Flaw::LentTakenOver);
-        let lent = |lent| lent == Some(Lent::AllFree) || all && lent == Some(Lent::Temporary);
-        let adopted = |block: &LiveBlock| block.pool == pool && lent(block.lent);
+    fn adopt_lent_of(&mut self, pool: PoolId) {
+        let adopted = |block: &LiveBlock| block.pool == pool && block.lent == Some(Lent::AllFree);
         let blocks = self.blocks.iter().filter(|block| adopted(block));
         for block in blocks.cloned().collect::<Vec<_>>() {
-            self.note_lent_gone(&block, config);
-        }
-        if config.lacks(Flaw::LentAdoption) {
-            self.pools.get_mut(pool).into_iter().for_each(Pool::forget_borrowers);
+            self.note_lent_gone(&block);
         }
         for block in self.blocks.iter_mut().filter(|block| adopted(block)) {
             (block.lent, block.adopted) = (None, true);
@@ -216,14 +200,13 @@ impl State {
     }
 
     /// Where the streams stand that have used a block, or will when it is freed.
-    fn marks_behind(&mut self, block: &LiveBlock, config: &Config) -> Vec<Position> {
+    fn marks_behind(&mut self, block: &LiveBlock) -> Vec<Position> {
         let own = match block.gone.as_deref() {
-            Some(&gone) => Some(gone).filter(|_| !config.lacks(Flaw::LentRetiredWork)),
-            None if config.lacks(Flaw::LentOwnWork) => None,
-            None => Some(self.open_mark(block.stream)),
+            Some(&gone) => gone,
+            None => self.open_mark(block.stream),
         };
-        let others = block.uses.iter().filter(|_| !config.lacks(Flaw::LentForeignWork));
-        others.map(|used| self.open_mark(used.stream)).chain(own).collect()
+        let others = block.uses.iter().map(|used| self.open_mark(used.stream));
+        others.chain(std::iter::once(own)).collect()
     }
 
     /// What a stream holds so far, or will until the next event behind it.
@@ -245,13 +228,11 @@ impl<D: Driver> Locked<'_, D> {
         if !self.may_lend(pool)? {
             return Ok(None);
         }
-        let kept = lent == Lent::AllFree || self.config.lacks(Flaw::LentKept);
-        let again = kept || self.config.lacks(Flaw::LentKeptAgain);
+        let kept = lent == Lent::AllFree;
         let timeline = self.state.assign_stream(stream);
-        let requester = Requester::Lent { timeline, kept, again };
+        let requester = Requester::Lent { timeline, kept };
         let homes = self.state.pool(pool, CALL)?.homes(bytes, requester);
-        let passed = self.state.pool(pool, CALL)?.take_passed();
-        if passed || self.config.lacks(Flaw::LentPassed) {
+        if self.state.pool(pool, CALL)?.take_passed() {
             // The launch came after all who had it, and this stream comes after the launch.
             for heap in self.state.pools.heaps_of(Some(pool)) {
                 self.state.pools.heap_mut(heap).free_lent();
@@ -264,9 +245,6 @@ impl<D: Driver> Locked<'_, D> {
             if !self.may_lend(pool)? {
                 return Ok(None);
             }
-            if self.config.lacks(Flaw::LentOrder) {
-                self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
-            }
             found = self.place(requester, homes, bytes);
         }
         Ok(found.map(|(heap, placed)| self.hand_out(request, heap, requester, placed)))
@@ -275,7 +253,7 @@ impl<D: Driver> Locked<'_, D> {
     /// Whether the pool has graphs, and no capture under way, whose record must name what stands in the pool.
     fn may_lend(&mut self, pool: PoolId) -> Result<bool, Error> {
         let row = self.state.pool(pool, CALL)?;
-        Ok(row.graphs() > 0 && (row.captures() == 0 || self.config.lacks(Flaw::LentCaptured)))
+        Ok(row.graphs() > 0 && row.captures() == 0)
     }
 
     /// Whether streams have given back something in a pool that is not free for all yet.
@@ -291,26 +269,17 @@ impl<D: Driver> Locked<'_, D> {
         let row = self.state.pool(pool, "launch")?;
         let (live, _) = row.lent();
         let behind: Vec<Position> = row.borrowers().to_vec();
-        if live > 0 && !self.config.lacks(Flaw::LentBlocks) {
+        if live > 0 {
             let blocks = self.state.lent_blocks(pool);
             let why = PoolRefusal::BlocksLent { blocks };
             return Err(self.state.pools.refuse(pool, "launch", why));
         }
         let own = self.state.timelines.known(stream);
-        if self.config.lacks(Flaw::LentForgotten) {
-            let row = self.state.pool(pool, "launch")?;
-            row.set_followed();
-            row.forget_borrowers();
-        }
-        for mut mark in behind {
-            if own == Some(mark.timeline) || self.config.lacks(Flaw::LentWork) {
+        for mark in behind {
+            if own == Some(mark.timeline) {
                 continue;
             }
-            if self.config.lacks(Flaw::LentMarks) {
-                mark.position -= 1;
-            }
-            let led = self.state.timelines.lead(self.driver, stream, mark)?;
-            if !led && !self.config.lacks(Flaw::LentUnmarked) {
+            if !self.state.timelines.lead(self.driver, stream, mark)? {
                 let stream = self.state.timelines.stream(mark.timeline);
                 let why = PoolRefusal::LentWork { stream };
                 return Err(self.state.pools.refuse(pool, "launch", why));

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 
 use super::config::PoolConfig;
-use super::flaws::Flaw;
 use super::names::PoolId;
 use super::state::Locked;
 use super::{Engine, Error, PoolRefusal};
@@ -61,7 +60,7 @@ impl<D: Driver> Engine<D> {
                 small,
                 supply,
                 splitting,
-                whole: config.no_split && !self.config.lacks(Flaw::WholeBlocks),
+                whole: config.no_split,
                 exportable: settings.exportable,
             }
         };

@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::flaws::Flaw;
 use super::history::Action;
 use super::names::{PoolId, PoolLabel};
 use super::oom::{Need, Purpose, Remedy};
@@ -20,7 +19,7 @@ use super::state::{Locked, State};
 use super::{Engine, Error, PoolRefusal};
 use crate::check;
 use crate::driver::{Driver, DriverError, MemorySupport};
-use crate::heap::{unit, Care, Keeper, NothingKept, Presence};
+use crate::heap::{unit, Keeper, NothingKept, Presence};
 use crate::snapshot::BlockState;
 use crate::sync::MutexGuard;
 
@@ -281,10 +280,10 @@ impl<D: Driver> Engine<D> {
         self.change(|locked| {
             locked.state.must_be_awake(pool, EXCESS)?;
             locked.free_completed(Some(pool));
-            let (unit, care) = locked.exchanges();
+            let unit = unit(locked.driver.memory_support());
             let planned = locked.state.pool(pool, EXCESS)?.planned();
             let planned = planned.map(|heap| locked.state.pools.planned(heap));
-            Ok(planned.map_or(0, |heap| heap.exchange(unit, care).excess()))
+            Ok(planned.map_or(0, |heap| heap.exchange(unit).excess()))
         })
     }
 
@@ -613,14 +612,7 @@ impl<D: Driver> Locked<'_, D> {
         // After stream caches hand nothing of it out any more.
         let blocks = match loss {
             _ if known => Vec::new(),
-            Loss::Refused => {
-                let mut blocks = self.state.ungraphed(pool);
-                if self.config.lacks(Flaw::LentAsleep) {
-                    let lent = self.state.lent_blocks(pool);
-                    blocks.retain(|leak| lent.iter().all(|it| it.block != leak.block));
-                }
-                blocks
-            }
+            Loss::Refused => self.state.ungraphed(pool),
             // Their owners know nothing of this pool.
             Loss::Accepted | Loss::Kept(_) => self.state.borrowed(pool),
         };
@@ -669,11 +661,11 @@ impl<D: Driver> Locked<'_, D> {
         let Some(heap) = self.state.pool(pool, call)?.planned() else { return Ok(0) };
         self.state.touch(heap);
         self.must_be_quiet(pool, call)?;
-        let (unit, care) = self.exchanges();
+        let unit = unit(self.driver.memory_support());
         let planned = self.state.pools.planned_mut(heap);
         let before = planned.reserved();
         planned.release_unused(self.driver);
-        let exchange = planned.exchange(unit, care);
+        let exchange = planned.exchange(unit);
         if exchange.saves() > 0 {
             if let Err(violation) = check::check_compaction(&planned.record(&exchange, unit)) {
                 let why = PoolRefusal::CompactionRefused(Box::new(violation));
@@ -688,15 +680,6 @@ impl<D: Driver> Locked<'_, D> {
             done?;
         }
         Ok(before - self.state.pools.planned(heap).reserved())
-    }
-
-    /// In which units pools are compacted, and what is kept by it.
-    fn exchanges(&self) -> (u64, Care) {
-        let care = Care {
-            blocks: !self.config.lacks(Flaw::CompactedBlocks),
-            readers: !self.config.lacks(Flaw::CompactedReaders),
-        };
-        (unit(self.driver.memory_support()), care)
     }
 
     /// Refuses a pool that a capture uses, or that has freed memory which work may still use;

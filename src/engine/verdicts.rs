@@ -9,7 +9,6 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use super::flaws::Flaw;
 use super::report::{CaptureReport, Record};
 use super::{Engine, Error};
 use crate::check::{self, FinishedGraph, Violation};
@@ -167,10 +166,9 @@ impl<D: Driver> Engine<D> {
         // Without the engine's lock: other threads go on.
         let judged = match stage {
             Verification::Accepted => {
-                self.lock()?.adopt_lent(report.graph, &self.config);
+                self.lock()?.adopt_lent(report.graph);
                 return Ok(report);
             }
-            Verification::Judging(_) if self.config.lacks(Flaw::Verdict) => return Ok(report),
             Verification::Judging(judging) => judging.wait(),
         };
         let verdict = judged.ok_or(Error::Poisoned).and_then(|judged| match judged.verdict {
@@ -179,7 +177,7 @@ impl<D: Driver> Engine<D> {
         });
         match verdict {
             Ok((journal, programmatic)) => {
-                self.lock()?.adopt_lent(report.graph, &self.config);
+                self.lock()?.adopt_lent(report.graph);
                 report.record = Some(Arc::new(Record::new(journal, programmatic)));
                 Ok(report)
             }

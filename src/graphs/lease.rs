@@ -11,7 +11,7 @@ use super::pool::Shared;
 use super::retired::{Claim, Retired};
 use super::{Error, PoolRefusal};
 use crate::driver::{AsStream, DriverError, ExecutableHandle, GraphHandle, HostApi, StreamHandle};
-use crate::engine::{Engine, Flaw, GraphId};
+use crate::engine::{Engine, GraphId};
 use crate::sync::{AtomicBool, MutexGuard, Ordering};
 
 /// A graph's claim on the memory of its pools: while it lives, and until the last launch that went
@@ -90,11 +90,9 @@ impl<D: HostApi> Lease<D> {
             return Err(Error::DefaultStream { stream }.into());
         }
         let orders: SmallVec<[_; 1]> = self.pools().map(|pool| pool.order()).collect();
-        for (row, (pool, order)) in self.pools().zip(&orders).enumerate() {
+        for (pool, order) in self.pools().zip(&orders) {
             order.follow(pool.engine(), pool.id(), launched)?;
-            if row == 0 || !pool.engine().lacks(Flaw::LentElsewhere) {
-                order.follow_lent(pool.engine(), pool.id(), launched)?;
-            }
+            order.follow_lent(pool.engine(), pool.id(), launched)?;
         }
         let mut marks = Marks { lease: self, orders, launched, pending: true };
         let result = match self.poison.load(Ordering::Relaxed) {

@@ -10,7 +10,7 @@ use super::order::Launched;
 use super::pool::{Pool, Shared};
 use super::Error;
 use crate::driver::{AsStream, HostApi, StreamHandle};
-use crate::engine::{Flaw, Lent};
+use crate::engine::Lent;
 
 /// A stream that borrows from a pool what its graphs do not keep between launches ([`Pool::lend`]).
 ///
@@ -45,8 +45,7 @@ impl<D: HostApi> Lending<D> {
         order.must_launch(engine, self.pool.id())?;
         let launched = Launched::on(engine.driver(), self.stream)?;
         let now = Some((order.launches(), launched.id));
-        let again = self.followed.get().is_some() && engine.lacks(Flaw::LentEarlyAgain);
-        if self.followed.get() != now && !again && !engine.lacks(Flaw::LentEarly) {
+        if self.followed.get() != now {
             order.follow(engine, self.pool.id(), launched)?;
             self.followed.set(now);
         }

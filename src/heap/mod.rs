@@ -40,7 +40,7 @@ pub(crate) use give_back::Surplus;
 pub(crate) use grow::Wanted;
 pub(crate) use place::{Placed, Requester};
 pub(crate) use planned::{
-    Asker, Care, Ended, LaidSpot, Others, Placement, PlannedHeap, Prepared, Sharable,
+    Asker, Ended, LaidSpot, Others, Placement, PlannedHeap, Prepared, Sharable,
 };
 pub(crate) use premapped::Bounds;
 pub(crate) use range::{CaptureSlot, RangeId, State, TimelineId};

@@ -35,8 +35,8 @@ pub(crate) enum Requester {
     /// Work outside captures: only what no graph uses, and what its own timeline gave back.
     Outside { timeline: Option<TimelineId> },
     /// Work outside captures that borrows: only what graphs use, and what its own timeline gave back of it. With
-    /// `kept` also what they keep between launches, with `again` of what its timeline gave back.
-    Lent { timeline: TimelineId, kept: bool, again: bool },
+    /// `kept` also what they keep between launches.
+    Lent { timeline: TimelineId, kept: bool },
 }
 
 /// A place that was carved out. What it asked for before stays known to the heap ([`Heap::markers`]), so
@@ -104,9 +104,8 @@ impl Heap {
             Requester::Outside { timeline } => {
                 self.search_tight(bytes, tries, |range| self.takes_outside(range, timeline, false))
             }
-            Requester::Lent { timeline, kept, again } => {
-                let which = (kept, again);
-                self.search_tight(bytes, tries, |range| self.takes_lent(range, timeline, which))
+            Requester::Lent { timeline, kept } => {
+                self.search_tight(bytes, tries, |range| self.takes_lent(range, timeline, kept))
             }
         };
         let (first, run) = match found? {

@@ -24,9 +24,7 @@ impl Heap {
                 self.takes_inside(range, capture, (!share).then_some(stream), proof)
             }
             Requester::Outside { timeline } => self.takes_outside(range, timeline, false),
-            Requester::Lent { timeline, kept, again } => {
-                self.takes_lent(range, timeline, (kept, again))
-            }
+            Requester::Lent { timeline, kept } => self.takes_lent(range, timeline, kept),
         }
     }
 
@@ -70,19 +68,18 @@ impl Heap {
     }
 
     /// [`Heap::takes`] for work outside captures that comes after all launches of the pool's graphs so far, and
-    /// before all that come: what these do not keep, or with `kept` all that they use, with `again` of what the
-    /// timeline gave back.
+    /// before all that come: what these do not keep, or with `kept` all that they use.
     #[inline]
     pub(super) fn takes_lent(
         &self,
         range: &Range,
         timeline: TimelineId,
-        (kept, again): (bool, bool),
+        kept: bool,
     ) -> Option<bool> {
         match range.state {
             State::Idle { graphs, kept: keeps, .. } => Some(graphs && (kept || !keeps)),
             State::StreamOrdered { timeline: of, lent: true } => {
-                Some(of == timeline && (again || !self.is_kept((range.address, range.end()))))
+                Some(of == timeline && (kept || !self.is_kept((range.address, range.end()))))
             }
             state => state.is_free().then_some(false),
         }

@@ -13,6 +13,7 @@ mod early_reads;
 mod flaws;
 mod journal;
 mod late_uses;
+mod mutants;
 mod ways;
 
 /// Of packages that are built at once each has the features that any of them asks for, and those of tests ask for

@@ -241,6 +241,28 @@ fn a_stream_that_borrowed_captures_when_a_graph_is_launched() {
     b.sound();
 }
 
+/// The launch after a refused one waits for all that the refused one was to wait for.
+#[test]
+fn a_launch_that_is_refused_forgets_no_work() {
+    for seed in 0..20 {
+        let b = bench();
+        b.driver.set_schedule_seed(seed);
+        let [s, t] = [b.stream(), b.stream()];
+        let graph = b.graph(s, 8 * MIB);
+        let other = Pool::new(&b.engine, PoolConfig::default());
+        let lending = b.pool.lend(t).unwrap();
+        let block = borrow(&lending, &b, 8 * MIB);
+        b.write(t, &block, 9);
+        b.read(t, &block, 9);
+        let capture = Capture::begin(&other, t, CaptureMode::Relaxed).unwrap();
+        drop(block);
+        assert!(graph.launch(s).is_err(), "what t did has no event behind it");
+        drop(capture);
+        graph.launch(s).unwrap();
+        b.sound();
+    }
+}
+
 #[test]
 fn a_stream_that_borrowed_is_retired() {
     let b = bench();
@@ -335,6 +357,43 @@ fn a_host_may_lend_all_that_is_free() {
     b.driver.complete_all();
     assert!(lend(Lent::Temporary).is_none(), "what was kept before it was lent is kept");
     drop(graph);
+}
+
+/// Its own stream may have it again before all that uses it has completed, but not as memory that graphs do not keep.
+#[test]
+fn what_graphs_keep_is_kept_from_the_stream_that_borrowed_it() {
+    let b = bench();
+    let s = b.stream();
+    let body = |capture: &Capture<Sim>| capture.allocate(8 * MIB, s);
+    let (_graph, output) = b.engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
+    drop(output);
+    b.driver.complete_all();
+    b.engine.empty_cache().unwrap();
+    let lend = |lent| b.engine.lend(b.pool.id(), 8 * MIB, s, lent).unwrap();
+    let block = lend(Lent::AllFree).unwrap();
+    b.driver.launch(s, Work::default(), false).unwrap();
+    b.engine.free(block.id).unwrap();
+    assert!(lend(Lent::Temporary).is_none());
+    assert_eq!(lend(Lent::AllFree).unwrap().address, block.address);
+}
+
+/// Graphs that were captured since may read the output, once the graph that writes it has been launched again.
+#[test]
+fn an_output_that_a_restoration_freed_is_not_lent() {
+    let b = bench();
+    let s = b.stream();
+    let (pool, engine) = (b.pool.id(), &b.engine);
+    let checkpoint = engine.checkpoint(pool).unwrap();
+    let body = |capture: &Capture<Sim>| capture.allocate(8 * MIB, s);
+    let (_graph, output) = engine.capture(s, &b.pool, CaptureMode::Relaxed, body).unwrap();
+    let output = output.into_block();
+    b.driver.complete_all();
+    assert_eq!(engine.restore(pool, &checkpoint).unwrap().freed.len(), 1);
+    b.driver.complete_all();
+    engine.empty_cache().unwrap();
+    assert!(engine.lend(pool, 8 * MIB, s, Lent::Temporary).unwrap().is_none());
+    let block = engine.lend(pool, 8 * MIB, s, Lent::AllFree).unwrap().unwrap();
+    assert_eq!(block.address, output.address);
 }
 
 #[test]
@@ -471,6 +530,27 @@ fn a_launch_waits_for_the_user_of_a_block_that_was_taken_over() {
     b.engine.free(block.id).unwrap();
     first.launch(s).unwrap();
     b.sound();
+}
+
+/// What its user did before the capture took the block over is waited for as well.
+#[test]
+fn a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over() {
+    for seed in 0..20 {
+        let b = bench();
+        b.driver.set_schedule_seed(seed);
+        let [s, t] = [b.stream(), b.stream()];
+        let first = b.graph(s, 8 * MIB);
+        first.launch(s).unwrap();
+        b.pool.follow(t).unwrap();
+        let block = b.engine.lend(b.pool.id(), 8 * MIB, t, Lent::AllFree).unwrap().unwrap();
+        let tagged = Tagged { address: block.address, bytes: block.bytes, tag: 7 };
+        b.driver.launch(t, Work { outputs: &[tagged], ..Work::default() }, false).unwrap();
+        b.driver.launch(t, Work { inputs: &[tagged], ..Work::default() }, false).unwrap();
+        let _second = b.graph(s, 8 * MIB);
+        assert_eq!(b.lent(), 0);
+        first.launch(s).unwrap();
+        b.sound();
+    }
 }
 
 #[test]

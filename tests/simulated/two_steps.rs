@@ -261,19 +261,6 @@ fn a_refusal_leaves_nothing_of_a_graph() {
     assert_eq!(engine.driver().used_bytes(), 0);
 }
 
-/// An engine that does not wait for the verdict accepts what [`the_verdict_is_that_of_one_step`] expects
-/// to be refused.
-#[cfg(debug_assertions)]
-#[test]
-fn an_engine_that_does_not_wait_is_caught() {
-    use regraph::engine::Flaw;
-    let b = bench(aside().flaw(Some(Flaw::Verdict)));
-    let [s] = b.streams();
-    let capture = reuse(&b, s, false);
-    b.close(s, capture).unwrap();
-    assert!(b.engine.verdict(capture).is_ok());
-}
-
 /// A capture whose memory is a graph's, or may become one's.
 struct Captured {
     stream: StreamHandle,

@@ -13,9 +13,9 @@ mod traces;
 
 pub use eager::{eager, flawed_eager, Renamed};
 pub use engine::{engine, flawed_engine, sound_engine, Finding};
-pub use lending::{flawed_lending, lending, run_lending};
-pub use many::{flawed_many_graphs, many_graphs, ManyGraphs, Shape, PAGE};
-pub use named::{flawed_named, named};
+pub use lending::{lending, run_lending};
+pub use many::{many_graphs, ManyGraphs, Shape, PAGE};
+pub use named::named;
 pub use readers::{
     certificate_reader, csv_reader, edited, settings_reader, snapshot_reader, texts,
 };

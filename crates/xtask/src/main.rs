@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask install` builds the C library and installs it with its headers;
-//! `cargo xtask house` says whether the code got harder to read.
+//! `cargo xtask house` says whether the code got harder to read; `cargo xtask mutants` takes safety rules out of the
+//! source and expects tests to fail.
 
 mod house;
 
@@ -8,11 +9,13 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use xtask::mutants::{self, Trial};
 use xtask::{install, Layout};
 
 const USAGE: &str = "\
 usage: cargo xtask install --prefix DIR [--libdir NAME]
        cargo xtask house [--record]
+       cargo xtask mutants [--sample N] [--seed S] [--folder DIR] [NAME...]
 
 install: builds the C library, optimized and without debug symbols, and installs below DIR:
   include/   regraph.h, regraph.hpp, regraph_rmm.hpp
@@ -21,7 +24,11 @@ NAME is lib unless --libdir says otherwise, such as lib64 or lib/x86_64-linux-gn
 The installed tree can be moved as a whole.
 
 house: prints measures of the code, each with its bound, and fails where one is above it.
---record writes figures that got better as the new bounds.";
+--record writes figures that got better as the new bounds.
+
+mutants: takes safety rules out of a copy of the source, one at a time, and expects a test to fail each time: all
+rules of the table in crates/xtask/src/mutants, those that are named, or N of them. Which N depends on S, by default
+the commit. The copy and what is built of it are below DIR, by default target/mutants.";
 
 /// The build profile in the workspace's Cargo.toml.
 const PROFILE: &str = "dist";
@@ -38,22 +45,22 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
-    let mut arguments = arguments.iter();
-    match arguments.next().map(String::as_str) {
-        Some("install") => {}
-        Some("house") => match arguments.next().map(String::as_str) {
-            None => return house::house(house::workspace()?, false),
-            Some("--record") if arguments.next().is_none() => {
-                return house::house(house::workspace()?, true);
-            }
-            Some(_) => return Err(USAGE.into()),
-        },
-        Some("--help" | "-h") => {
+    let root = house::workspace()?;
+    match arguments {
+        [task, options @ ..] if task == "install" => run_install(root, options),
+        [task] if task == "house" => house::house(root, false),
+        [task, record] if task == "house" && record == "--record" => house::house(root, true),
+        [task, options @ ..] if task == "mutants" => run_mutants(root, options),
+        [help] if help == "--help" || help == "-h" => {
             println!("{USAGE}");
-            return Ok(());
+            Ok(())
         }
-        _ => return Err(USAGE.into()),
+        _ => Err(USAGE.into()),
     }
+}
+
+fn run_install(root: &Path, arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let mut arguments = arguments.iter();
     let (mut prefix, mut libdir) = (None, "lib".to_owned());
     while let Some(option) = arguments.next() {
         let value = arguments.next().ok_or(USAGE)?.clone();
@@ -64,13 +71,29 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
         }
     }
     let prefix = prefix.ok_or(USAGE)?;
-    let root = house::workspace()?;
     let libraries = build(root)?;
     for path in install(&Layout { root, libraries: &libraries, prefix: &prefix, libdir: &libdir })?
     {
         println!("{}", path.display());
     }
     Ok(())
+}
+
+fn run_mutants(root: &Path, arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let mut arguments = arguments.iter();
+    let mut folder = root.join("target/mutants");
+    let (mut names, mut sample, mut seed) = (Vec::new(), None, None);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(USAGE);
+        match argument.as_str() {
+            "--sample" => sample = Some(value()?.parse()?),
+            "--seed" => seed = Some(value()?.clone()),
+            "--folder" => folder = std::path::absolute(value()?)?,
+            option if option.starts_with('-') => return Err(USAGE.into()),
+            name => names.push(name.to_owned()),
+        }
+    }
+    mutants::run(&Trial { root, folder: &folder, names: &names, sample, seed })
 }
 
 /// Builds the library and returns the folder that holds it.

@@ -12,15 +12,6 @@ use crate::heap::suspend::NothingKept;
 use crate::journal::{Compaction, Extent, FreedOutput, GraphMemory};
 use crate::plan::{Compacted, Used, User};
 
-/// What is to be kept. All of it, but where the judge of compactions is tested.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Care {
-    /// What live blocks hold.
-    pub(crate) blocks: bool,
-    /// Outputs that were freed, from graphs that may read them.
-    pub(crate) readers: bool,
-}
-
 /// A capture whose pieces may be exchanged.
 struct Movable {
     /// Its row.
@@ -61,17 +52,16 @@ impl Exchange {
 impl PlannedCapture {
     /// What a piece is to the graph, which lies on it at these places: runs of pages of so many bytes that
     /// held outputs until the same moment, or none.
-    fn used(&self, places: &[&Bound], unit: u64, care: Care) -> Vec<Used> {
+    fn used(&self, places: &[&Bound], unit: u64) -> Vec<Used> {
         let bytes = places.first().map_or(0, |bound| bound.bytes);
         let mut pages = vec![None; (bytes / unit) as usize];
         for bound in places {
             for (start, output) in self.outputs_in((bound.address, bound.bytes)) {
-                let freed = output.freed.map(|freed| if care.readers { freed } else { 0 });
                 let from = start.saturating_sub(bound.address) / unit;
                 let to = (start + output.bytes - bound.address).div_ceil(unit);
                 let to = to.min(pages.len() as u64);
                 let here = &mut pages[from as usize..to as usize];
-                here.iter_mut().for_each(|page| *page = freed.max(*page));
+                here.iter_mut().for_each(|page| *page = output.freed.max(*page));
             }
         }
         let runs = pages.chunk_by(|one, next| one == next);
@@ -81,7 +71,7 @@ impl PlannedCapture {
 
 impl PlannedHeap {
     /// Finds pieces for all graphs, in pages of `unit` bytes, as the device has them.
-    pub(crate) fn exchange(&self, unit: u64, care: Care) -> Exchange {
+    pub(crate) fn exchange(&self, unit: u64) -> Exchange {
         let bindings = &self.bindings;
         let there = |row: usize| bindings.pieces[row].as_ref().filter(|it| it.memory.is_some());
         let every = 0..bindings.pieces.len();
@@ -93,7 +83,6 @@ impl PlannedHeap {
             for bound in &planned.bound {
                 let live = planned.is_live((bound.address, bound.bytes));
                 unused[bound.piece] &= !live && planned.owner == Owner::Over;
-                let live = care.blocks && live;
                 // What only a capture that is over has goes before.
                 goes[bound.piece] &= !live && (moves || planned.owner == Owner::Over);
             }
@@ -112,7 +101,7 @@ impl PlannedHeap {
             let mut pieces = Vec::new();
             let mut runs = Vec::new();
             for (row, places) in places {
-                let used = planned.used(&places, unit, care);
+                let used = planned.used(&places, unit);
                 runs.push((row, used.len()));
                 pieces.extend(used);
             }

@@ -39,7 +39,6 @@ use super::range::{RangeId, Ranges, State};
 use super::segment::Segment;
 use super::suspend::Presence;
 pub(crate) use bind::{Others, Placement, Prepared, Sharable};
-pub(crate) use compact::Care;
 pub(crate) use laid::Spot as LaidSpot;
 pub(crate) use space::Asker;
 

@@ -283,6 +283,6 @@ fn random_programs_borrow<P: Device>(driver: &Arc<P>) {
     for seed in 0..20 {
         driver.schedule(seed);
         let program: Vec<u8> = (0..600).map(|_| random.u8(..)).collect();
-        regraph_testing::run_lending(driver, &program, None, &|stream| driver.progress(stream));
+        regraph_testing::run_lending(driver, &program, &|stream| driver.progress(stream));
     }
 }

@@ -89,15 +89,15 @@ impl<P: Program> World<'_, P> {
             Ok(Some(block)) => block,
             Ok(None) => return Ok(()),
             Err(error) => {
-                assert!(failed || is_short(&error) || self.flawed, "borrow: {error}");
+                assert!(failed || is_short(&error), "borrow: {error}");
                 return Ok(());
             }
         };
         let place = Tagged { address: block.address, bytes, tag: self.next_tag() };
         let lies = self.homes[home].used.iter().any(|&used| overlap(used, ends(&place)));
-        self.judge(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
+        assert!(lent.is_some() || !lies, "graphs' memory was handed out and not lent");
         let captured = self.open.as_ref().is_some_and(|open| open.homes[home]);
-        self.judge(!(lies && captured), "memory is lent while its pool is captured into");
+        assert!(!(lies && captured), "memory is lent while its pool is captured into");
         let kind = lent.filter(|_| lies).map_or(Kind::Plain, Kind::Lent);
         let handle = self.streams[stream];
         self.work(stream, &[], &[place]);
@@ -201,7 +201,7 @@ impl<P: Program> World<'_, P> {
         let handle = self.streams[stream];
         self.blocks[row].readers.clone().into_iter().for_each(|it| self.wait(handle, it));
         let followed = self.homes[self.blocks[row].home].pool.follow(handle);
-        self.judge(followed.is_ok(), "the pool is awake");
+        assert!(followed.is_ok(), "the pool is awake");
         self.blocks[row].place.tag = self.next_tag();
         let block = self.blocks.remove(row);
         self.work(stream, &[], &[block.place]);

@@ -145,7 +145,7 @@ impl<P: Program> World<'_, P> {
             }
             Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. }))
                 if self.open.is_some() => {}
-            Err(_) => self.judge(false, "a launch that nothing hinders is refused"),
+            Err(_) => panic!("a launch that nothing hinders is refused"),
         }
     }
 
@@ -160,7 +160,7 @@ impl<P: Program> World<'_, P> {
         let homes = self.graphs[row].homes;
         match done {
             Ok(()) => {
-                self.judge(!lives, "a launch overwrites blocks that live");
+                assert!(!lives, "a launch overwrites blocks that live");
                 self.note_launched(row, stream);
                 self.at += 1;
                 let outputs = self.graphs[row].outputs.iter().filter(|it| it.id.is_some());
@@ -179,11 +179,11 @@ impl<P: Program> World<'_, P> {
                     lent
                 };
                 let whole = (0..POOLS).any(|home| homes[home] && lent_in(home) == named);
-                self.judge(whole && lives, "other blocks are named");
+                assert!(whole && lives, "other blocks are named");
                 self.all_follow(stream);
             }
             Err(Failure::Told(Error::Pool { why: PoolRefusal::LentWork { .. }, .. })) => {
-                self.judge(failed || self.open.is_some(), "all streams could be marked");
+                assert!(failed || self.open.is_some(), "all streams could be marked");
                 self.all_follow(stream);
             }
             Err(Failure::Own | Failure::Told(Error::Driver(_))) => {
@@ -192,7 +192,7 @@ impl<P: Program> World<'_, P> {
                 self.all_follow(stream);
                 self.restart();
             }
-            Err(Failure::Told(error)) => self.judge(false, &format!("launch: {error}")),
+            Err(Failure::Told(error)) => panic!("launch: {error}"),
         }
         Ok(())
     }
@@ -252,9 +252,9 @@ impl<P: Program> World<'_, P> {
                 clear &= matches!(block.kind, Kind::Output { .. });
                 block.written = false;
             }
-            self.judge(clear, "an input is filled where a block lives");
+            assert!(clear, "an input is filled where a block lives");
             let followed = self.homes[home].pool.follow(self.streams[stream]);
-            self.judge(followed.is_ok(), "the pool is awake");
+            assert!(followed.is_ok(), "the pool is awake");
         }
         if self.lent_all {
             // Of all that is free the inputs were a part.
@@ -338,7 +338,7 @@ impl<P: Program> World<'_, P> {
             self.judge_device();
             for home in (0..POOLS).chain(0..POOLS) {
                 let waited = self.homes[home].pool.synchronize();
-                self.judge(waited.is_ok(), "the device answers");
+                assert!(waited.is_ok(), "the device answers");
             }
             self.homes[home].used.clear();
             let restored = Kind::Output { adopted: false };

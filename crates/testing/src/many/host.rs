@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use regraph::driver::{CaptureMode, ExecutableHandle, HostApi, MemorySupport, StreamHandle};
-use regraph::engine::{
-    Block, Config, Engine, Error, Flaw, GraphId, PoolConfig, PoolId, PoolRefusal,
-};
+use regraph::engine::{Block, Config, Engine, GraphId, PoolConfig, PoolId};
 use regraph::plan::Options;
 use regraph_sim::{SimConfig, SimDriver};
 use regraph_tagged::{Program, Tagged, Work};
@@ -61,10 +59,10 @@ pub struct ManyGraphs {
 
 impl ManyGraphs {
     /// A host whose captures are planned within these bounds.
-    pub fn new(options: Options, flaw: Option<Flaw>) -> Self {
+    pub fn new(options: Options) -> Self {
         let support = MemorySupport::Mapped { granularity: PAGE };
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes: TOTAL, support }));
-        let config = Config::default().report_leaks(false).flaw(flaw);
+        let config = Config::default().report_leaks(false);
         let engine = Engine::new(driver.clone(), config);
         let pool = engine.create_pool(PoolConfig::default().plan(options));
         let stream = driver.create_stream().expect("there is room for a stream");
@@ -247,26 +245,19 @@ impl ManyGraphs {
     ///
     /// # Panics
     /// If it gives back something else than was told, or a live block does not keep what it holds.
-    pub fn compact(&self) -> Option<u64> {
+    pub fn compact(&self) -> u64 {
         /// The search for new pieces is no exact one: it may find better ones from those that it made.
         const TIMES: usize = 8;
         let mut all = 0;
         for _ in 0..TIMES {
             let excess = self.excess();
             let before = self.reserved();
-            let gone = match self.engine.compact_pool(self.pool) {
-                Ok(gone) => gone,
-                Err(Error::Pool { why: PoolRefusal::CompactionRefused(_), .. }) => {
-                    self.require();
-                    return None;
-                }
-                Err(error) => panic!("compact_pool: {error}"),
-            };
+            let gone = self.engine.compact_pool(self.pool).expect("a right compaction is accepted");
             assert_eq!((gone, self.reserved()), (excess, before - excess));
             self.require();
             all += gone;
             if gone == 0 {
-                return Some(all);
+                return all;
             }
         }
         panic!("compaction still finds something after {TIMES} times");

@@ -14,7 +14,6 @@ mod world;
 
 use arbitrary::Unstructured;
 
-use regraph::engine::Flaw;
 use world::World;
 
 /// Runs the program that the bytes spell and checks everything that it shows.
@@ -22,26 +21,11 @@ use world::World;
 /// # Panics
 /// Where the plug-in or the engine is wrong.
 pub fn named(data: &[u8]) {
-    run(data, None);
-}
-
-/// Runs the program on an engine without one of its safety rules; whether the model noticed.
-///
-/// # Panics
-/// Where the engine is wrong in other ways.
-pub fn flawed_named(data: &[u8], flaw: Flaw) -> bool {
-    run(data, Some(flaw)).caught
-}
-
-fn run(data: &[u8], flaw: Option<Flaw>) -> World {
     let mut bytes = Unstructured::new(data);
-    let mut world = World::new(&mut bytes, flaw);
+    let mut world = World::new(&mut bytes);
     // The bytes never run dry with an error: what is missing reads as zero.
-    while !bytes.is_empty() && world.now < world::LONGEST && !world.caught {
+    while !bytes.is_empty() && world.now < world::LONGEST {
         world.step(&mut bytes).expect("missing bytes read as zeroes");
     }
-    if !world.caught {
-        world.finish();
-    }
-    world
+    world.finish();
 }

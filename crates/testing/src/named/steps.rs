@@ -80,9 +80,7 @@ impl World {
             98 => self.judge_device(),
             _ => self.nap(),
         }
-        if !self.caught {
-            self.judge_figures();
-        }
+        self.judge_figures();
         Ok(())
     }
 
@@ -140,11 +138,8 @@ impl World {
         let around = self.plugin.surroundings_of(address).expect("the block is live");
         let whole = |key| self.pools.iter().any(|pool| pool.key == key && pool.no_split);
         let sole = around == (address, report.bytes);
-        assert!(!whole(report.key) || sole || self.flaw.is_some(), "a whole block was split");
-        self.caught |= whole(report.key) && !sole;
-        if !self.judge_place(report.key, (address, address + report.bytes), row) {
-            self.caught = true;
-        }
+        assert!(!whole(report.key) || sole, "a whole block was split");
+        self.judge_place(report.key, (address, address + report.bytes), row);
         self.enter(Block {
             key: report.key,
             address,

@@ -10,7 +10,7 @@ use super::pools::Pool;
 use regraph::driver::{
     DriverError, ErrorKind, ExecutableHandle, HostApi, MemorySupport, StreamHandle,
 };
-use regraph::engine::{self, Checkpoint, Config, Flaw};
+use regraph::engine::{self, Checkpoint, Config};
 use regraph::settings::Settings;
 use regraph_plugin::{Error, OpenedId, Plugin, PoolKey};
 use regraph_sim::{Call, SimConfig, SimDriver};
@@ -104,8 +104,6 @@ pub(super) struct World {
     pub driver: Arc<SimDriver>,
     pub plugin: Plugin<Arc<SimDriver>>,
     pub given: Arc<Given>,
-    pub flaw: Option<Flaw>,
-    pub caught: bool,
     pub streams: Vec<Stream>,
     pub pools: Vec<Pool>,
     /// Pools that the thread's requests are sent to, the latest last.
@@ -135,7 +133,7 @@ pub(super) fn must<T>(result: Result<T, DriverError>) -> T {
 }
 
 impl World {
-    pub(super) fn new(u: &mut Unstructured<'_>, flaw: Option<Flaw>) -> Self {
+    pub(super) fn new(u: &mut Unstructured<'_>) -> Self {
         let mut next = || u.arbitrary::<u8>().unwrap_or_default();
         let device = next();
         let support = match device % 4 {
@@ -148,7 +146,7 @@ impl World {
             .expandable_segments(!shape.is_multiple_of(3))
             .exportable((shape / 3).is_multiple_of(2));
         let driver = Arc::new(SimDriver::new(SimConfig { total_bytes, support }));
-        let config = Config::default().settings(settings).flaw(flaw).report_leaks(false);
+        let config = Config::default().settings(settings).report_leaks(false);
         let connected = Arc::clone(&driver);
         let plugin = Plugin::new(config, move |_| Ok(Arc::clone(&connected)));
         let mut order = Streams::default();
@@ -162,12 +160,9 @@ impl World {
             pools: (1..=3).map(|number| Pool::new((0, number), false)).collect(),
             driver,
             plugin,
-            flaw,
-            caught: false,
             routes: Vec::new(),
             caches: true,
-            // Pools of a region lend nothing, and searches for flaws want all that lend.
-            sleeps: flaw.is_none() && !(shape / 18).is_multiple_of(2),
+            sleeps: !(shape / 18).is_multiple_of(2),
             order,
             ranges: Ranges::default(),
             blocks: Vec::new(),
@@ -239,13 +234,8 @@ impl World {
         self.blocks.push(block);
     }
 
-    /// Whether bytes of a pool may be given to a stream. False only on a flawed engine, which may not.
-    pub(super) fn judge_place(
-        &mut self,
-        key: PoolKey,
-        (start, end): (u64, u64),
-        row: usize,
-    ) -> bool {
+    /// Bytes of a pool may be given to a stream.
+    pub(super) fn judge_place(&mut self, key: PoolKey, (start, end): (u64, u64), row: usize) {
         let in_pool = |graph: usize| {
             self.blocks.iter().any(|block| block.home == Some(graph) && block.key == key)
         };
@@ -254,7 +244,6 @@ impl World {
         self.order.refresh(&self.driver);
         let graph = self.streams[row].graph;
         let order = &self.order;
-        let mut sound = true;
         for bytes in self.ranges.between(start, end) {
             assert_eq!(bytes.live, None, "handed out over a live block");
             bytes.uses.retain(|&used| !order.is_complete(used));
@@ -268,15 +257,12 @@ impl World {
                 None => true,
                 Some(own) => other != own && self.graphs[other].fate == Fate::UnderWay,
             });
-            let clean = early.is_none() && shared.is_none();
             assert!(
-                clean || self.flaw.is_some(),
+                early.is_none() && shared.is_none(),
                 "{start:#x}..{end:#x} for stream {row}, graph {graph:?}: still in use by operation \
                  {early:?}, by graph {shared:?}"
             );
-            sound &= clean;
         }
-        sound
     }
 
     /// Nothing has gone wrong on the device so far.
@@ -284,8 +270,7 @@ impl World {
         let done = self.driver.complete_all_checked();
         let wrong = must(regraph_tagged::Program::take_wrong_tags(&*self.driver));
         let sound = done.is_ok() && wrong == 0;
-        assert!(sound || self.flaw.is_some(), "a block was taken away while in use: {done:?}");
-        self.caught |= !sound;
+        assert!(sound, "a block was taken away while in use: {done:?}");
     }
 
     /// The figures of every pool add up to the byte.
@@ -333,9 +318,6 @@ impl World {
             }
         }
         self.judge_device();
-        if self.caught {
-            return;
-        }
         self.judge_figures();
         self.plugin.empty_cache().expect("nothing fails any more");
         assert_eq!(self.driver.used_bytes(), 0, "device memory was lost");

@@ -1,0 +1,414 @@
+//! The rules that `cargo xtask mutants` takes out of the source.
+
+use super::Mutant;
+
+/// All of them, by what they are about.
+pub const MUTANTS: &[Mutant] = &[
+    // Captures.
+    Mutant {
+        name: "use-after-last-use",
+        rule: "A use that is recorded after a stream's last use takes back that it was the last.",
+        file: "src/engine/free.rs",
+        edits: &[
+            ("block.last = None;", ""),
+            ("Some(used) => used.last = None,", "Some(_) => {}"),
+            // What the record says of the stream is as ever.
+            (
+                "ending.worked |= last.worked;",
+                "self.look_in(home.slot, stream)?;
+                ending.worked |= last.worked;",
+            ),
+        ],
+        test: "checker mutants::use_after_last_use",
+    },
+    Mutant {
+        name: "verdict",
+        rule: "A capture that a thread of its own judges is accepted once that thread has judged it.",
+        file: "src/engine/verdicts.rs",
+        edits: &[(
+            "Verification::Judging(judging) => judging.wait(),",
+            "Verification::Judging(_) if true => return Ok(report),
+            Verification::Judging(judging) => judging.wait(),",
+        )],
+        test: "simulated two_steps::the_verdict_is_that_of_one_step",
+    },
+    Mutant {
+        name: "input-work",
+        rule: "A capture may have a block from before it once the work on the block before it has completed.",
+        file: "src/engine/free.rs",
+        edits: &[("if !self.state.timelines.is_reached(mark) {", "if false {")],
+        test: "simulated inputs::an_input_that_something_else_may_use_waits",
+    },
+    Mutant {
+        name: "whole-blocks",
+        rule: "Blocks of pools that do not split have segments of their own.",
+        file: "src/engine/lifecycle.rs",
+        edits: &[("whole: config.no_split,", "whole: false,")],
+        test: "random named_pools::the_plug_in_keeps_to_the_model_in_longer_programs",
+    },
+    // Checkpoints.
+    Mutant {
+        name: "restored-in-capture",
+        rule: "A restoration is refused while a capture into another pool may use blocks that it ends.",
+        file: "src/engine/checkpoints.rs",
+        edits: &[("locked.must_be_apart(pool, \"restore\")?;", "")],
+        test: "simulated checkpoints::nothing_is_restored_beside_a_capture_that_was_not_announced",
+    },
+    Mutant {
+        name: "restored-unsettled",
+        rule: "Memory that a restoration frees leaves its pool once all work in the pool has completed.",
+        file: "src/engine/checkpoints.rs",
+        edits: &[("row.settle_behind(&marks);", "let _ = (row, &marks);")],
+        test: "simulated checkpoints::what_a_restoration_frees_stays_mapped_while_work_uses_it",
+    },
+    Mutant {
+        name: "restored-graphs",
+        rule: "What a restoration frees in a pool with graphs is the graphs'.",
+        file: "src/engine/checkpoints.rs",
+        edits: &[("let graphs = graphs || has_graphs;", "let graphs = false;")],
+        test: "simulated checkpoints::every_path_of_a_tree_holds_its_own",
+    },
+    Mutant {
+        name: "restored-later",
+        rule: "A restored block, once freed, is the graphs' that were captured after the restoration.",
+        file: "src/engine/free.rs",
+        edits: &[("if block.restored {", "if false {")],
+        test: "simulated checkpoints::restored_blocks_are_the_graphs_that_come_later",
+    },
+    Mutant {
+        name: "restored-borrowed",
+        rule: "A restoration ends no block that another pool has borrowed.",
+        file: "src/engine/allocate.rs",
+        edits: &[("            borrower,\n            frames", "            borrower: None,\n            frames")],
+        test: "simulated checkpoints::a_borrowed_block_is_not_freed_by_a_restoration",
+    },
+    // Compaction.
+    Mutant {
+        name: "compacted-blocks",
+        rule: "A compaction leaves pieces alone on which blocks live.",
+        file: "src/heap/planned/compact.rs",
+        edits: &[("goes[bound.piece] &= !live && (", "goes[bound.piece] &= (")],
+        test: "plans compact::a_short_pool_can_be_suspended_and_released",
+    },
+    Mutant {
+        name: "compacted-readers",
+        rule: "After a compaction no graph overwrites outputs that were freed before their readers have run.",
+        file: "src/heap/planned/compact.rs",
+        edits: &[("output.freed.max(*page)", "output.freed.map(|_| 0).max(*page)")],
+        test: "plans compact::a_graph_overwrites_no_freed_output_before_its_reader_runs",
+    },
+    // What graphs keep between launches, and so do not lend.
+    Mutant {
+        name: "lent-kept",
+        rule: "Memory that graphs keep between launches is not lent.",
+        file: "src/engine/lending.rs",
+        edits: &[("let kept = lent == Lent::AllFree;", "let kept = true;")],
+        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+    },
+    Mutant {
+        name: "lent-kept-again",
+        rule: "What a stream borrowed of all that is free, and gave back, is lent as what graphs keep.",
+        file: "src/heap/takeable.rs",
+        edits: &[("(kept || !self.is_kept((range.address, range.end())))", "true")],
+        test: "simulated lending::what_graphs_keep_is_kept_from_the_stream_that_borrowed_it",
+    },
+    Mutant {
+        name: "kept-outputs",
+        rule: "Graphs keep outputs that were freed.",
+        file: "src/engine/deferred.rs",
+        edits: &[("heap.free_held(range, graphs, lent)", "heap.free_held(range, graphs, true)")],
+        test: "simulated lending::a_host_may_lend_all_that_is_free",
+    },
+    Mutant {
+        name: "kept-inputs",
+        rule: "Graphs keep inputs that a capture freed.",
+        file: "src/engine/free.rs",
+        edits: &[("heap.keep(range);", "")],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "kept-restored",
+        rule: "Graphs keep what a restoration freed.",
+        file: "src/engine/checkpoints.rs",
+        edits: &[("if graphs {\n            heap.keep(range);", "if false {\n            heap.keep(range);")],
+        test: "simulated lending::an_output_that_a_restoration_freed_is_not_lent",
+    },
+    Mutant {
+        name: "kept-used",
+        rule: "Graphs keep a lent block that a capture used until it was freed.",
+        file: "src/engine/end.rs",
+        edits: &[("waiting.lent &= !uses;", "")],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    // Launches and what is lent.
+    Mutant {
+        name: "lent-blocks",
+        rule: "A graph is not launched while blocks live in memory of its pool that is lent.",
+        file: "src/engine/lending.rs",
+        edits: &[("if live > 0 {", "if live > 0 && false {")],
+        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+    },
+    Mutant {
+        name: "lent-elsewhere",
+        rule: "A launch asks all pools of its graph for what is lent.",
+        file: "src/graphs/lease.rs",
+        edits: &[(
+            "order.follow_lent(pool.engine(), pool.id(), launched)?;",
+            "if std::ptr::eq(order, &orders[0]) {
+                order.follow_lent(pool.engine(), pool.id(), launched)?;
+            }",
+        )],
+        test: "simulated lending::a_graph_of_two_pools_is_launched_while_one_lends",
+    },
+    Mutant {
+        name: "lent-work",
+        rule: "A launch comes after work on memory that was lent.",
+        file: "src/engine/lending.rs",
+        edits: &[("if own == Some(mark.timeline) {", "if own == Some(mark.timeline) || true {")],
+        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+    },
+    Mutant {
+        name: "lent-own-work",
+        rule: "A launch comes after work on the lent block's own stream.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "None => self.open_mark(block.stream),",
+            "None => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
+        )],
+        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+    },
+    Mutant {
+        name: "lent-foreign-work",
+        rule: "A launch comes after work on other streams that were recorded for the lent block.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "block.uses.iter().map(|used| self.open_mark(used.stream));",
+            "block.uses.iter().take(0).map(|used| self.open_mark(used.stream));",
+        )],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "lent-retired-work",
+        rule: "A launch comes after work on a stream that was retired before the lent block was freed.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "Some(&gone) => gone,",
+            "Some(_) => return block.uses.iter().map(|used| self.open_mark(used.stream)).collect(),",
+        )],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "lent-adoption",
+        rule: "A launch comes after work on a block that a capture has taken over, before it did.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "self.note_lent_gone(&block);",
+            "self.pools.get_mut(pool).into_iter().for_each(|row| row.remove_lent(block.bytes));",
+        )],
+        test: "simulated lending::a_launch_waits_for_work_on_a_block_from_before_it_was_taken_over",
+    },
+    Mutant {
+        name: "lent-adopted-work",
+        rule: "A launch comes after work on a block that a capture has taken over, up to its free.",
+        file: "src/engine/free.rs",
+        edits: &[(
+            "if block.lent.is_some() || block.adopted {",
+            "if block.lent.is_some() {",
+        )],
+        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+    },
+    Mutant {
+        name: "lent-marks",
+        rule: "A launch waits for an event behind the work on lent memory, not for one before it.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "for mark in behind {",
+            "for mut mark in behind {
+            mark.position -= 1;",
+        )],
+        test: "simulated lending::a_launch_waits_for_the_user_of_a_block_that_was_taken_over",
+    },
+    Mutant {
+        name: "lent-unmarked",
+        rule: "A launch is refused where work on lent memory has no event behind it.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "if !self.state.timelines.lead(self.driver, stream, mark)? {",
+            "if !self.state.timelines.lead(self.driver, stream, mark)? && false {",
+        )],
+        test: "simulated lending::a_stream_that_borrowed_captures_when_a_graph_is_launched",
+    },
+    Mutant {
+        name: "lent-forgotten",
+        rule: "A launch that is refused has not come after the work that it asked for.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "let own = self.state.timelines.known(stream);",
+            "let own = self.state.timelines.known(stream);
+        let row = self.state.pool(pool, \"launch\")?;
+        row.set_followed();
+        row.forget_borrowers();",
+        )],
+        test: "simulated lending::a_launch_that_is_refused_forgets_no_work",
+    },
+    Mutant {
+        name: "lent-meanwhile",
+        rule: "A launch has not come after work that was marked after it asked.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "row.forget_borrowers();",
+            "row.set_followed();
+        row.forget_borrowers();",
+        )],
+        test: "simulated lending::a_mark_between_the_two_calls_of_a_launch_is_not_forgotten",
+    },
+    // Captures and what is lent.
+    Mutant {
+        name: "lent-closed",
+        rule: "A capture takes lent blocks over once it is accepted, not when it is closed.",
+        file: "src/engine/end.rs",
+        edits: &[(
+            "self.state.verdicts.add_accepted(report);",
+            "self.state.adopt_lent(report.graph);
+                self.state.verdicts.add_accepted(report);",
+        )],
+        test: "simulated lending::a_capture_that_is_closed_in_vain_leaves_what_was_lent",
+    },
+    Mutant {
+        name: "lent-taken-over",
+        rule: "A capture takes over what was lent of all that is free, not what was lent until the next launch.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "block.pool == pool && block.lent == Some(Lent::AllFree)",
+            "block.pool == pool && block.lent.is_some()",
+        )],
+        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+    },
+    Mutant {
+        name: "lent-captured",
+        rule: "A pool lends nothing while captures use it.",
+        file: "src/engine/lending.rs",
+        edits: &[("Ok(row.graphs() > 0 && row.captures() == 0)", "Ok(row.graphs() > 0)")],
+        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+    },
+    // Work on what is lent.
+    Mutant {
+        name: "lent-early",
+        rule: "Work on lent memory comes after the latest launch.",
+        file: "src/graphs/lending.rs",
+        edits: &[("if self.followed.get() != now {", "if false {")],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "lent-early-again",
+        rule: "Work on lent memory comes after launches since its stream first borrowed, too.",
+        file: "src/graphs/lending.rs",
+        edits: &[("if self.followed.get() != now {", "if self.followed.get().is_none() {")],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "lent-order",
+        rule: "Lent memory that one stream gives back is not free for others.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "            found = self.place(requester, homes, bytes);",
+            "            self.state.pools.heap_mut(homes.first).free_completed(|_| u64::MAX);
+            found = self.place(requester, homes, bytes);",
+        )],
+        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+    },
+    Mutant {
+        name: "lent-passed",
+        rule: "What streams gave back is free for all that borrow once a launch has come after it.",
+        file: "src/engine/lending.rs",
+        edits: &[(
+            "if self.state.pool(pool, CALL)?.take_passed() {",
+            "if self.state.pool(pool, CALL)?.take_passed() || true {",
+        )],
+        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+    },
+    Mutant {
+        name: "lent-shared",
+        rule: "A lent block's stream gets it again once other streams that used it have completed.",
+        file: "src/engine/free.rs",
+        edits: &[(
+            "let eager = matches!(origin, Origin::Outside)",
+            "if lent.is_some() {
+            streams.clear();
+        }
+        let eager = matches!(origin, Origin::Outside)",
+        )],
+        test: "simulated borrowing::random_generations_of_a_tree_keep_their_tags",
+    },
+    Mutant {
+        name: "lent-held",
+        rule: "What streams gave back of lent memory stays theirs when a capture begins.",
+        file: "src/engine/deferred.rs",
+        edits: &[(
+            "std::iter::once(mark).collect()",
+            "(!lent).then_some(mark).into_iter().collect()",
+        )],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    Mutant {
+        name: "lent-return",
+        rule: "Lent memory is the graphs' again when it is given back.",
+        file: "src/engine/allocate.rs",
+        edits: &[(
+            "        if lent.is_some() {
+            row.add_lent(bytes);
+        }
+",
+            "        let (graphs, lent) = (graphs && lent.is_none(), None);
+",
+        )],
+        test: "simulated borrowing::a_loan_ends_on_any_thread",
+    },
+    Mutant {
+        name: "lent-cached",
+        rule: "Stream caches keep no lent memory.",
+        file: "src/engine/allocate.rs",
+        edits: &[(
+            "let may_lease = lent.is_none() && borrower.is_none();",
+            "let may_lease = borrower.is_none();",
+        )],
+        test: "simulated borrowing::a_loan_ends_on_any_thread",
+    },
+    Mutant {
+        name: "lent-place",
+        rule: "What lies where graphs work is known to be theirs while it is lent.",
+        file: "src/engine/allocate.rs",
+        edits: &[("            graphs,\n            leased,", "            graphs: false,\n            leased,")],
+        test: "random lending::what_is_lent_is_no_one_elses_in_longer_programs",
+    },
+    // Pools that lend.
+    Mutant {
+        name: "lent-asleep",
+        rule: "A pool is not suspended while blocks live in memory that it has lent.",
+        file: "src/engine/suspend.rs",
+        edits: &[(
+            "Loss::Refused => self.state.ungraphed(pool),",
+            "Loss::Refused => {
+                let lent = self.state.lent_blocks(pool);
+                let mut blocks = self.state.ungraphed(pool);
+                blocks.retain(|leak| lent.iter().all(|it| it.block != leak.block));
+                blocks
+            }",
+        )],
+        test: "simulated lending::a_pool_is_not_suspended_while_blocks_are_lent",
+    },
+    Mutant {
+        name: "lent-end",
+        rule: "Memory of graphs is free for work outside captures once the pool's last graph is gone.",
+        file: "src/engine/end.rs",
+        edits: &[("if !row.is_without_graphs() {", "if false {")],
+        test: "simulated lending::a_capture_begins_while_blocks_are_lent",
+    },
+    Mutant {
+        name: "lent-on",
+        rule: "Lending ends with the pool's last graph.",
+        file: "src/engine/end.rs",
+        edits: &[("row.end_lending();", "return;")],
+        test: "simulated lending::the_last_graph_goes_while_a_block_is_lent",
+    },
+];
