@@ -64,6 +64,26 @@ impl Accounts {
     }
 }
 
+#[cfg(debug_assertions)]
+impl Accounts {
+    /// Live blocks that are counted here in a pool's heaps of small or large blocks: how many, their bytes, and
+    /// their bytes as asked for.
+    pub(super) fn live_in(&self, row: usize) -> [u64; 3] {
+        let live = self.live.get(row).copied().unwrap_or_default();
+        [live.blocks, live.bytes, live.requested]
+    }
+
+    /// Whether a heap is still to be counted.
+    pub(super) fn is_touched(&self, heap: u32) -> bool {
+        self.touched.contains(&heap)
+    }
+
+    /// What is counted here.
+    pub(super) fn counters(&self) -> &Counters<Counter> {
+        &self.counters
+    }
+}
+
 /// What is to be done with the peaks and sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reset {

@@ -20,6 +20,8 @@ use super::names::PoolId;
 use super::state::{Locked, State};
 use super::streams::{Position, StreamStatus, Timelines};
 use crate::driver::{CaptureId, Driver, StreamHandle};
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{Cut, Ended, RangeId};
 use crate::journal::{BlockNumber, Entry};
 
@@ -242,6 +244,30 @@ impl Deferrals {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Deferred> {
         self.rows.iter_mut().flatten()
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Deferrals {
+    /// What [`verify`](super::verify) says of the table itself, with the numbers that timelines have parked.
+    pub(super) fn verify(&self, parked: impl Iterator<Item = (Position, u32)>) -> Verdict {
+        let row = |&number: &u32| number as usize;
+        let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
+        let mut looked = times(self.polled.iter().map(row), self.rows.len())?;
+        for (mark, number) in parked {
+            let waiting = self.rows.get(number as usize).and_then(Option::as_ref);
+            let awaits = waiting.is_some_and(|waiting| waiting.awaits() == Some(mark));
+            holds!(awaits, "number {number} waits at {mark:?}, and is {waiting:?}");
+            looked[number as usize] += 1;
+        }
+        for (row, times) in self.rows.iter().zip(vacant.into_iter().zip(looked)) {
+            let right = row.as_ref().map_or(times == (1, 0), |waiting| {
+                let Deferred { streams, positions, captures, .. } = waiting;
+                times == (0, 1) && streams.len() + positions.len() + captures.len() > 0
+            });
+            holds!(right, "vacant, and looked at or parked, so often: {times:?} of {row:?}");
+        }
+        Ok(())
     }
 }
 

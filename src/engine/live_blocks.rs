@@ -12,6 +12,8 @@ use super::pools::Pools;
 use super::streams::Position;
 use crate::capture::{Markers, Moment, StreamIndex};
 use crate::driver::StreamHandle;
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{CaptureSlot, RangeId};
 use crate::journal::BlockNumber;
 
@@ -325,8 +327,6 @@ impl Blocks {
     /// Puts a block back that was freed and waits for the thread that may look at its streams. Its own
     /// name is worth nothing any more.
     pub(super) fn insert_left(&mut self, block: LiveBlock) -> BlockId {
-        /// No block has had so many before it.
-        const LEFT: u64 = 1 << 63;
         let mut id = self.insert(block);
         id.number |= LEFT;
         self.rows[id.slot as usize].number = id.number;
@@ -407,6 +407,9 @@ impl Blocks {
     }
 }
 
+/// In the name of a block that was freed and waits for another thread. No block has had so many before it.
+const LEFT: u64 = 1 << 63;
+
 /// What a block adds to [`Blocks::bytes_of`].
 #[inline]
 fn listed_bytes(heap: u32, bytes: u64) -> u64 {
@@ -414,5 +417,59 @@ fn listed_bytes(heap: u32, bytes: u64) -> u64 {
         0
     } else {
         bytes
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Blocks {
+    /// What [`verify`](super::verify) says of the table itself. `extent` says where a block lies, and its bytes.
+    pub(super) fn verify(&self, extent: impl Fn(&LiveBlock) -> (u64, u64)) -> Verdict {
+        let mut of_pools = vec![(0, 0); self.by_pool.len()];
+        let vacant = times(self.vacant.iter().map(|&row| row as usize), self.rows.len())?;
+        for ((slot, row), vacant) in self.rows.iter().enumerate().zip(vacant) {
+            let Some(block) = &row.block else {
+                let empty = vacant == 1 && row.listing == Listing::Nowhere;
+                holds!(empty, "row {slot} has no block and is vacant {vacant} times: {row:?}");
+                continue;
+            };
+            let LiveBlock { number, pool, heap, bytes, .. } = *block;
+            let named = row.number & !LEFT == number.0 && number.0 < self.next;
+            holds!(vacant == 0 && named, "row {slot} has a block, or another: {row:?}");
+            let (Some(of_pool), (address, placed)) = (self.by_pool.get(pool.row()), extent(block))
+            else {
+                return Err(format!("{pool} has no lists for {block:?}"));
+            };
+            let slot = slot as u32;
+            let listed = match row.listing {
+                Listing::Nowhere => false,
+                Listing::Recent(place) => of_pool.recent.get(place as usize) == Some(&slot),
+                Listing::At(at) => {
+                    let end = address + placed;
+                    at == address && of_pool.by_address.get(&at) == Some(&(end, slot))
+                }
+            };
+            holds!(listed && placed == bytes, "{pool} does not list, of {placed} bytes, {row:?}");
+            let counted = &mut of_pools[pool.row()];
+            *counted = (counted.0 + 1, counted.1 + listed_bytes(heap, bytes));
+        }
+        for (row, (it, (count, bytes))) in self.by_pool.iter().zip(of_pools).enumerate() {
+            let listed = it.recent.len() + it.by_address.len();
+            let right = (listed, it.bytes, it.overlap) == (count, bytes, false);
+            holds!(right, "row {row} of pools has {count} blocks of {bytes} bytes: {it:?}");
+            let mut ends = it.by_address.iter().zip(it.by_address.keys().skip(1));
+            let apart = ends.all(|((_, &(end, _)), &next)| end <= next);
+            holds!(apart, "row {row} of pools has blocks that overlap: {:x?}", it.by_address);
+        }
+        Ok(())
+    }
+
+    /// Every live block with its row, and its name if it was freed and waits for another thread.
+    pub(super) fn each(&self) -> impl Iterator<Item = (u32, &LiveBlock, Option<BlockId>)> {
+        let rows = self.rows.iter().zip(0..);
+        rows.filter_map(|(row, slot)| {
+            let left = row.number & LEFT != 0;
+            let id = BlockId { engine: self.engine, cache: NO_CACHE, slot, number: row.number };
+            Some((slot, row.block.as_ref()?, left.then_some(id)))
+        })
     }
 }

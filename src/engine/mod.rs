@@ -71,6 +71,8 @@ mod streams;
 mod suspend;
 mod tuning;
 mod verdicts;
+#[cfg(debug_assertions)]
+mod verify;
 
 use std::fmt;
 use std::sync::Arc;
@@ -186,6 +188,17 @@ impl<D: Driver> Engine<D> {
     /// The driver that the engine was made on.
     pub fn driver(&self) -> &D {
         &self.driver
+    }
+
+    /// Checks all that holds of the engine's tables between calls, in builds with debug assertions: those of tests.
+    ///
+    /// # Errors
+    /// What does not hold: a bug of the engine's.
+    #[doc(hidden)]
+    pub fn verify(&self) -> Result<(), String> {
+        #[cfg(debug_assertions)]
+        verify::verify(self)?;
+        Ok(())
     }
 
     fn with<'a>(&'a self, state: &'a mut State) -> Locked<'a, D> {

@@ -14,6 +14,8 @@
 
 use super::names::PoolId;
 use super::statistics::{Figure, Figures};
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 
 /// The figures that are counted.
 pub(super) const ALLOCATIONS: usize = 0;
@@ -87,6 +89,10 @@ pub(super) trait Counts: Default {
 
     /// Counts nothing any more.
     fn clear(&mut self);
+
+    /// What is counted, as far as it is counted by kinds, and what is allowed.
+    #[cfg(debug_assertions)]
+    fn amounts(&self) -> (Amounts, Amounts);
 }
 
 impl Counts for Counter {
@@ -104,6 +110,11 @@ impl Counts for Counter {
 
     fn clear(&mut self) {
         self.current = Amounts::default();
+    }
+
+    #[cfg(debug_assertions)]
+    fn amounts(&self) -> (Amounts, Amounts) {
+        (self.current, self.allowed)
     }
 }
 
@@ -532,6 +543,19 @@ impl Counts for CacheCounter {
         debug_assert!(self.leased.count == 0, "a pool with blocks is not gone");
     }
 
+    #[cfg(debug_assertions)]
+    fn amounts(&self) -> (Amounts, Amounts) {
+        let Self { live, leased, .. } = self;
+        let mut current = Amounts::default();
+        current[ALLOCATIONS] = live.count;
+        current[ALLOCATED] = live.bytes;
+        current[REQUESTED] = live.requested;
+        (current[ACTIVE], current[ACTIVE_BYTES]) = (live.count, live.bytes);
+        current[SPLIT] = leased.count - live.count;
+        current[SPLIT_BYTES] = leased.bytes - live.bytes;
+        (current, self.counter.allowed)
+    }
+
     /// Lets the peak statistics see, and change, what is counted and allowed.
     fn with_counter<R>(&mut self, change: impl FnOnce(&mut Counter) -> R) -> R {
         let Self { live, settled, risen, leased, given_up, counter, .. } = self;
@@ -568,5 +592,72 @@ impl Counts for CacheCounter {
         self.spare = Tally { count: allowed[SPLIT], bytes: allowed[SPLIT_BYTES], requested: 0 };
         self.set_floor();
         result
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<C: Counts> Counters<C> {
+    /// What a row counts.
+    pub(super) fn amounts(&self, row: usize) -> Amounts {
+        self.rows.get(row).map(|(counter, _)| counter.amounts().0).unwrap_or_default()
+    }
+
+    /// Of a counter that is not listed as changed the allowance is what it counts. Adds all allowances to `sums`.
+    pub(super) fn verify(&self, sums: &mut Vec<Amounts>) -> Verdict {
+        let listed = times(self.changed.iter().map(|&row| row as usize), self.rows.len())?;
+        for (row, ((counter, changed), listed)) in self.rows.iter().zip(listed).enumerate() {
+            let (current, allowed) = counter.amounts();
+            holds!(listed == usize::from(*changed), "counter {row} is listed {listed} times");
+            let settled = *changed || current == allowed;
+            holds!(settled, "counter {row} may count {allowed:?} and counts {current:?}");
+            if sums.len() <= row {
+                sums.resize((row | 1) + 1, Amounts::default());
+            }
+            sums[row].iter_mut().zip(allowed).for_each(|(sum, allowed)| *sum += allowed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Peaks {
+    /// What pools and the engine are said to be allowed is the sum of what counters are, by class; and no sum is above
+    /// its peak.
+    pub(super) fn verify(&self, sums: &[Amounts]) -> Verdict {
+        let plus = |a: Amounts, b: Amounts| std::array::from_fn(|kind| a[kind] + b[kind]);
+        let mut engine = [Amounts::default(); 2];
+        let none = [Amounts::default(); 2];
+        for row in 0..self.pools.len().max(sums.len() / 2) {
+            let of_pool = sums.get(2 * row..2 * row + 2).unwrap_or(&none);
+            engine = [plus(engine[0], of_pool[0]), plus(engine[1], of_pool[1])];
+            let levels = self.pools.get(row).copied().unwrap_or_default();
+            check_levels(&levels, [of_pool[0], of_pool[1]], plus)
+                .map_err(|what| format!("row {row} of pools: {what}"))?;
+        }
+        check_levels(&self.engine, engine, plus).map_err(|what| format!("all pools: {what}"))
+    }
+}
+
+#[cfg(debug_assertions)]
+fn check_levels(
+    levels: &Levels,
+    [small, large]: [Amounts; 2],
+    plus: impl Fn(Amounts, Amounts) -> Amounts,
+) -> Verdict {
+    for (level, sum) in levels.iter().zip([small, large, plus(small, large)]) {
+        let Level { allowed, peak, .. } = level;
+        holds!(*allowed == sum, "counters may count {sum:?}, and the sum is {allowed:?}");
+        let within = allowed.iter().zip(peak).all(|(allowed, peak)| allowed <= peak);
+        holds!(within, "counters may count {allowed:?}, and the peak is {peak:?}");
+    }
+    Ok(())
+}
+
+#[cfg(debug_assertions)]
+impl CacheCounter {
+    /// Live blocks, their bytes, and their bytes as asked for; leased places and their bytes.
+    pub(super) fn figures(&self) -> [u64; 5] {
+        let Self { live, leased, .. } = self;
+        [live.count, live.bytes, live.requested, leased.count, leased.bytes]
     }
 }

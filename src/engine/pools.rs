@@ -15,6 +15,8 @@ use super::spare::Spare;
 use super::streams::Position;
 use crate::driver::CaptureId;
 use crate::error::{Error, PoolRefusal};
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::{is_small, Heap, Plan, PlannedHeap, Presence, RangeId, Requester, Supply};
 use crate::index::{new_map, Map};
 use crate::journal::BlockNumber;
@@ -668,5 +670,46 @@ impl Graphs {
     /// The pools that a graph uses; none of a graph that is unknown.
     pub(super) fn pools_of(&self, id: GraphId) -> SmallVec<[PoolId; 1]> {
         self.rows.get(&id).map(|graph| SmallVec::from_slice(&graph.pools)).unwrap_or_default()
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Pools {
+    /// What [`verify`](super::verify) says of the table itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let vacant = times(self.vacant.iter().copied(), self.rows.len())?;
+        let rows = self.rows.iter().zip(self.heaps.chunks(HEAPS));
+        for (row, ((pool, heaps), vacant)) in rows.zip(vacant).enumerate() {
+            let there =
+                heaps.iter().map(Option::is_some).eq([pool.is_some(), pool.is_some(), false]);
+            let named = pool.as_ref().is_none_or(|pool| pool.id.row() == row);
+            let right = there && named && vacant == usize::from(pool.is_none());
+            holds!(right, "row {row} of pools is vacant {vacant} times: {pool:?}");
+        }
+        let lends = |pool: &&Pool| matches!(pool.spare, Spare::Lent | Spare::LentWhenShort);
+        let mut lenders: Vec<PoolId> = self.iter().filter(lends).map(|pool| pool.id).collect();
+        let mut listed = self.lenders.clone();
+        lenders.sort_unstable();
+        listed.sort_unstable();
+        holds!(lenders == listed, "{lenders:?} lend, {listed:?} are listed");
+        Ok(())
+    }
+
+    /// Who keeps what a region holds that sleeps, by number.
+    pub(super) fn keeper_of_region(&self, tag: &str) -> Option<u64> {
+        self.asleep.get(tag).copied()
+    }
+
+    /// The heaps of all pools with their numbers, those of planned blocks among them.
+    pub(super) fn each_heap(&self) -> impl Iterator<Item = (&Pool, u32)> {
+        self.iter().flat_map(|pool| pool.all_heaps().into_iter().map(move |heap| (pool, heap)))
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Graphs {
+    /// The pools and the planned capture of every graph.
+    pub(super) fn each(&self) -> impl Iterator<Item = &GraphUse> {
+        self.rows.values()
     }
 }

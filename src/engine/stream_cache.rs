@@ -25,6 +25,8 @@ use super::report::Block;
 use super::streams::this_thread;
 use crate::driver::{Driver, StreamHandle};
 use crate::heap::is_small;
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 use crate::index::{new_map, Map};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Rank};
 
@@ -613,6 +615,107 @@ impl StreamCache {
         self.vacant.push(slot);
         self.buckets[row.bucket as usize].members -= 1;
         lease
+    }
+}
+
+/// A leased block, for [`verify`](super::verify).
+#[cfg(debug_assertions)]
+#[derive(Debug)]
+pub(super) struct Leased {
+    /// The engine's row.
+    pub(super) row: u32,
+    pub(super) pool: PoolId,
+    pub(super) bytes: u64,
+    /// None where its stream was retired.
+    pub(super) stream: Option<StreamHandle>,
+    pub(super) cached: bool,
+}
+
+#[cfg(debug_assertions)]
+impl StreamCache {
+    /// What [`verify`](super::verify) says of a stream cache itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let mut members = vec![0; self.buckets.len()];
+        let mut counted: Vec<[u64; 5]> = Vec::new();
+        let row = |&row: &u32| row as usize;
+        let vacant = times(self.vacant.iter().map(row), self.rows.len())?;
+        let cached = self.buckets.iter().flat_map(|bucket| bucket.cached.iter().map(row));
+        let cached = times(cached, self.rows.len())?;
+        let listed = vacant.into_iter().zip(cached);
+        for ((slot, row), (vacant, cached)) in self.rows.iter().enumerate().zip(listed) {
+            if row.state == RowState::Vacant {
+                holds!((vacant, cached) == (1, 0), "row {slot} is vacant {vacant} times");
+                continue;
+            }
+            let Some(bucket) = self.buckets.get(row.bucket as usize) else {
+                return Err(format!("there is no bucket of {row:?}"));
+            };
+            members[row.bucket as usize] += 1;
+            let right = match row.state {
+                RowState::Cached => cached == 1 && row.uses.is_empty() && !row.barred,
+                _ => cached == 0,
+            };
+            let in_bucket = cached == 0 || bucket.cached.contains(&(slot as u32));
+            holds!(
+                right && in_bucket && vacant == 0,
+                "cached {cached} times, vacant {vacant} times: {row:?}"
+            );
+            if counted.len() <= bucket.count {
+                counted.resize(bucket.count + 1, [0; 5]);
+            }
+            let live = u64::from(row.state == RowState::Live);
+            let of_row = [live, live * bucket.key.bytes, live * row.requested, 1, bucket.key.bytes];
+            counted[bucket.count].iter_mut().zip(of_row).for_each(|(sum, it)| *sum += it);
+        }
+        let buckets = self.buckets.len();
+        let vacant = times(self.vacant_buckets.iter().map(row), buckets)?;
+        let all = times(self.by_pool.iter().flat_map(|it| it.all.iter().map(row)), buckets)?;
+        let touched = self.by_pool.iter().flat_map(|it| it.touched.iter().map(row));
+        let touched = times(touched, buckets)?;
+        let listed = all.into_iter().zip(touched).zip(vacant.into_iter().zip(members));
+        for ((at, bucket), (listed, (vacant, members))) in (0..).zip(&self.buckets).zip(listed) {
+            let known = self.by_key.get(&bucket.key) == Some(&at);
+            if vacant > 0 {
+                let unused = vacant == 1 && !known && self.latest != at && members == 0;
+                holds!(unused && listed == (0, 0), "vacant {vacant} times, and in use: {bucket:?}");
+                continue;
+            }
+            let right = bucket.members == members && listed == (1, usize::from(bucket.touched));
+            let found = known && (bucket.touched || bucket.cached.is_empty());
+            let placed = self.number == number(bucket.key.stream);
+            holds!(right && found && placed, "{members} rows, listed {listed:?}: {bucket:?}");
+        }
+        let listed = times(self.touched.iter().map(row), self.by_pool.len())?;
+        for ((row, of_pool), listed) in self.by_pool.iter().enumerate().zip(listed) {
+            let right = listed == usize::from(of_pool.listed);
+            let met = of_pool.listed || of_pool.touched.is_empty();
+            holds!(right && met, "row {row} of pools is listed {listed} times: {of_pool:?}");
+        }
+        for (row, expected) in counted.iter().enumerate().filter(|_| self.counts) {
+            let found = self.counted.get(row).figures();
+            holds!(found == *expected, "counter {row} has {found:?}, rows come to {expected:?}");
+        }
+        Ok(())
+    }
+
+    /// What is counted here.
+    pub(super) fn counters(&self) -> &Counters<CacheCounter> {
+        &self.counted
+    }
+
+    /// Everything leased.
+    pub(super) fn each_lease(&self) -> impl Iterator<Item = Leased> + '_ {
+        let rows = self.rows.iter().filter(|row| row.state != RowState::Vacant);
+        rows.map(|row| {
+            let Bucket { key, pool, .. } = self.buckets[row.bucket as usize];
+            Leased {
+                row: row.lease,
+                pool,
+                bytes: key.bytes,
+                stream: (!row.retired).then_some(key.stream),
+                cached: row.state == RowState::Cached,
+            }
+        })
     }
 }
 

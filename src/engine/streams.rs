@@ -24,6 +24,8 @@ use std::sync::{Arc, Weak};
 use crate::driver::{
     self, CaptureId, CaptureStatus, Driver, ErrorKind, EventHandle, HostApi, StreamHandle,
 };
+#[cfg(debug_assertions)]
+use crate::heap::verify::{holds, times, Verdict};
 use crate::heap::TimelineId;
 use crate::index::{new_map, Map};
 use crate::recent::{stream_key, Recent};
@@ -629,7 +631,8 @@ impl Timelines {
         row.life == Life::Retired && row.fences.is_empty() && !row.owes && !row.wanted
     }
 
-    /// Lets a timeline that is over be used for another stream. Nothing may be ordered by it any more.
+    /// Lets a timeline that is over be used for another stream. No range is ordered by it now; one that waits may be later,
+    /// by a position that is completed.
     pub(super) fn recycle(&mut self, timeline: TimelineId) {
         self.rows[timeline.index()].life = Life::Vacant;
         self.retired -= 1;
@@ -656,6 +659,76 @@ impl Timelines {
         for event in pending.map(|(_, event)| event).chain(spare) {
             destroy(driver, event);
         }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Timelines {
+    /// What [`verify`](super::verify) says of the table itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let (mut used, mut retired) = (0, 0);
+        let vacant = times(self.vacant.iter().map(|it| it.index()), self.rows.len())?;
+        let busy = times(self.busy.iter().map(|it| it.index()), self.rows.len())?;
+        let listed = vacant.into_iter().zip(busy);
+        for ((timeline, row), (vacant, busy)) in self.all().zip(&self.rows).zip(listed) {
+            let (known, lately) =
+                (self.by_stream.get(&row.stream), self.recent.get(stream_key(row.stream)));
+            holds!(
+                lately.is_none_or(|lately| known == Some(&lately)),
+                "{} is {lately:?} by the latest looks and {known:?} by the table",
+                row.stream
+            );
+            let mine = known == Some(&timeline);
+            let lives = match row.life {
+                Life::Used => mine && vacant == 0,
+                Life::Retired => !mine && vacant == 0,
+                Life::Vacant => !mine && vacant == 1 && row.fences.is_empty() && !row.owes,
+            };
+            holds!(lives, "{timeline:?} is vacant {vacant} times, its stream's {known:?}: {row:?}");
+            used += usize::from(row.life == Life::Used);
+            retired += usize::from(row.life == Life::Retired);
+            let mut last = row.completed;
+            for &(position, _) in &row.fences {
+                holds!(last < position, "{timeline:?} has fences out of order: {row:?}");
+                last = position;
+            }
+            holds!(last < row.open, "{timeline:?} has completed more than it was given: {row:?}");
+            let due = row.parked.range(..=row.completed).any(|(_, parked)| !parked.is_empty());
+            let looked = row.busy || !(row.owes || due || !row.fences.is_empty());
+            let once = busy == usize::from(row.busy);
+            holds!(looked && once, "{timeline:?} is looked at {busy} times: {row:?}");
+            let known = row.fences.is_empty() || row.device.is_some();
+            holds!(known, "{timeline:?} has events of no device: {row:?}");
+        }
+        let counted = (self.by_stream.len(), self.retired);
+        holds!(
+            (used, retired) == counted,
+            "streams in use and retired {counted:?}: {used}, {retired}"
+        );
+        Ok(())
+    }
+
+    /// A mark is on a timeline, not beyond its open position, and will be reached: an event is behind it, or one is
+    /// owed, or asked for.
+    pub(super) fn verify_mark(&self, mark: Position) -> Verdict {
+        let Position { timeline, position } = mark;
+        let Some(row) = self.rows.get(timeline.index()) else {
+            return Err(format!("there is no timeline of {mark:?}"));
+        };
+        let covered = row.fences.back().is_some_and(|&(last, _)| last >= position) || row.owes;
+        let reached = position <= row.completed;
+        let coming = position <= row.open && (covered || (position == row.open && row.wanted));
+        holds!(reached || coming, "{mark:?} is never reached: {row:?}");
+        Ok(())
+    }
+
+    /// What is parked, each by the mark that it waits for.
+    pub(super) fn parked(&self) -> impl Iterator<Item = (Position, u32)> + '_ {
+        self.all().zip(&self.rows).flat_map(|(timeline, row)| {
+            row.parked.iter().flat_map(move |(&position, numbers)| {
+                numbers.iter().map(move |&number| (Position { timeline, position }, number))
+            })
+        })
     }
 }
 

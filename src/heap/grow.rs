@@ -90,7 +90,15 @@ impl Heap {
                     site.first.unwrap_or(fresh)
                 }
             };
-            return Ok(Some(self.carve(first, bytes)));
+            let placed = self.carve(first, bytes);
+            // What is left over of a hole that was filled lies beside what is free above it.
+            let rest = self.ranges[placed.range].next;
+            if let Some(rest) =
+                rest.filter(|&it| matches!(self.ranges[it].state, State::Idle { .. }))
+            {
+                self.merge(rest);
+            }
+            return Ok(Some(placed));
         }
         let least = bytes.next_multiple_of(unit);
         let (segment, shape) = match self.plan.supply {

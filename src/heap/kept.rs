@@ -27,7 +27,7 @@ impl Kept {
     }
 
     /// Whether an address is kept, and where that changes.
-    fn at(&self, address: u64) -> (bool, u64) {
+    pub(super) fn at(&self, address: u64) -> (bool, u64) {
         match self.0.range(..=address).next_back() {
             Some((_, &end)) if end > address => (true, end),
             _ => (false, self.0.range(address..).next().map_or(u64::MAX, |(&start, _)| start)),

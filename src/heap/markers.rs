@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use super::verify::{holds, Verdict};
 use crate::capture::NodeIndex;
 
 /// Markers of a range that lie in the line itself, at most.
@@ -96,6 +98,20 @@ impl Spills {
         list.clear();
         list.extend_from_slice(nodes);
         NodeIndex::from_raw(row)
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Spills {
+    /// Each line with more markers than it holds has a list of its own, and the other lists are vacant.
+    pub(super) fn verify<'a>(&self, lines: impl Iterator<Item = &'a Line>) -> Verdict {
+        let long = lines.filter(|line| line.count as usize > INLINE);
+        let lists = long.map(|line| line.nodes[0].index() as u32);
+        let mut lists: Vec<u32> = lists.chain(self.vacant.iter().copied()).collect();
+        lists.sort_unstable();
+        let once = lists.iter().copied().eq(0..self.lists.len() as u32);
+        holds!(once, "lists of markers that are in use or vacant: {lists:?}");
+        Ok(())
     }
 }
 

@@ -34,6 +34,8 @@ mod sharing;
 mod stream_ordered;
 mod suspend;
 mod takeable;
+#[cfg(debug_assertions)]
+pub(crate) mod verify;
 
 pub(crate) use claim::{Claimed, Cut};
 pub(crate) use give_back::Surplus;

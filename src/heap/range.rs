@@ -4,6 +4,8 @@
 use std::num::NonZeroU32;
 
 use super::markers::{Line, Spills};
+#[cfg(debug_assertions)]
+use super::verify::{holds, times, Verdict};
 use crate::capture::{NodeIndex, StreamIndex};
 use crate::index::define_index;
 use crate::journal::BlockNumber;
@@ -251,5 +253,21 @@ impl Ranges {
         self.set_state(id, State::Vacant);
         self.set_markers(id, &[]);
         self.vacant.push(id);
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Ranges {
+    /// What [`Heap::verify`](super::Heap::verify) says of the table itself.
+    pub(super) fn verify(&self) -> Verdict {
+        let vacant = times(self.vacant.iter().map(|id| id.index()), self.rows.len())?;
+        let mut free = 0;
+        for (row, vacant) in self.rows.iter().zip(vacant) {
+            let right = vacant == usize::from(row.state == State::Vacant);
+            holds!(right, "vacant {vacant} times: {row:?}");
+            free += usize::from(row.state.is_free());
+        }
+        holds!(free == self.free, "{free} ranges are free, {} counted", self.free);
+        self.spills.verify(self.rows.iter().map(|row| &row.markers))
     }
 }

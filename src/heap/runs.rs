@@ -5,6 +5,8 @@
 //! passes over what is too small in steps of a leaf or of a group.
 
 use super::range::RangeId;
+#[cfg(debug_assertions)]
+use super::verify::{holds, Verdict};
 
 /// Runs of a leaf, at most.
 const LEAF: usize = 32;
@@ -342,6 +344,32 @@ impl Runs {
             let heads = self.heads[first..].iter().take(GROUP);
             self.groups[head / GROUP] = heads.map(|head| head.largest).max().unwrap_or(0);
         }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Runs {
+    /// What [`Heap::verify`](super::Heap::verify) says of the directory.
+    pub(super) fn verify(&self) -> Verdict {
+        let named = self.heads.iter().map(|head| head.leaf).chain(self.vacant.iter().copied());
+        let mut leaves: Vec<u32> = named.collect();
+        leaves.sort_unstable();
+        let once = leaves.iter().copied().eq(0..self.leaves.len() as u32);
+        holds!(once, "leaves of runs that are in use or vacant: {leaves:?}");
+        for (number, head) in self.heads.iter().enumerate() {
+            let leaf = self.leaf(number);
+            let first = leaf.runs().first().map(|run| run.address);
+            let found = first.map_or(self.heads.len() == 1, |first| first == head.address);
+            holds!(
+                found && head.largest == leaf.largest(),
+                "{head:?} of the runs {:?}",
+                leaf.runs()
+            );
+        }
+        let groups = self.heads.chunks(GROUP);
+        let groups = groups.map(|heads| heads.iter().map(|head| head.largest).max().unwrap_or(0));
+        holds!(groups.eq(self.groups.iter().copied()), "the largest runs are {:?}", self.groups);
+        Ok(())
     }
 }
 

@@ -318,7 +318,9 @@ impl Heap {
 }
 
 /// Neighbours in address order, together: where they begin, their size, and how many they are.
-fn runs(places: impl Iterator<Item = (u64, u64)>) -> impl Iterator<Item = ((u64, u64), usize)> {
+pub(super) fn runs(
+    places: impl Iterator<Item = (u64, u64)>,
+) -> impl Iterator<Item = ((u64, u64), usize)> {
     let mut places = places.peekable();
     std::iter::from_fn(move || {
         let (address, mut bytes) = places.next()?;

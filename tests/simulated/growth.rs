@@ -699,3 +699,32 @@ fn a_pool_that_lost_memory_refuses_its_captures() {
     b.finish(s, third);
     judge(&b);
 }
+
+/// What a block leaves over of a hole that it fills is one piece with what is free above the hole.
+#[test]
+fn what_is_left_over_of_a_hole_joins_what_is_free_above_it() {
+    let b = bench(Config::default());
+    let stream = b.driver.create_stream().unwrap();
+    let allocate = |bytes| b.engine.allocate(b.pool, bytes, stream).unwrap();
+    let settle = |block: Block, keep| {
+        b.engine.free(block.id).unwrap();
+        b.driver.complete(stream).unwrap();
+        b.engine.trim(keep).unwrap();
+    };
+    let [first, second, third, _last] = [0; 4].map(|_| allocate(2 * MIB));
+    settle(second, 0);
+    settle(first, u64::MAX);
+    settle(third, u64::MAX);
+    assert_eq!(b.engine.statistics().unwrap().all.reserved_bytes.current, 6 * MIB);
+    let low = allocate(MIB + MIB / 4);
+    assert_eq!(low.address, first.address);
+    // Three quarters are free before the hole, so a quarter of it is left over.
+    let filling = allocate(2 * MIB + MIB / 2);
+    assert_eq!(filling.address, first.address + MIB + MIB / 4);
+    let all = b.engine.statistics().unwrap().all;
+    assert_eq!(all.reserved_bytes.current, 8 * MIB);
+    let free = (all.inactive_split.current, all.inactive_split_bytes.current);
+    assert_eq!(free, (1, 2 * MIB + MIB / 4));
+    assert_eq!(b.engine.verify(), Ok(()));
+    judge(&b);
+}

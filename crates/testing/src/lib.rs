@@ -24,6 +24,13 @@ pub use traces::{trace_reader, trace_text};
 use regraph::driver::Driver;
 use regraph::engine::Engine;
 
+/// All that holds of an engine's tables between calls does.
+fn judge_tables<D: Driver>(engine: &Engine<D>) {
+    if let Err(what) = engine.verify() {
+        panic!("the engine's tables are wrong: {what}");
+    }
+}
+
 /// A snapshot agrees with itself, and its history with what it leads to.
 fn judge_snapshot<D: Driver>(engine: &Engine<D>) {
     let snapshot = engine.snapshot().expect("no thread panicked");

@@ -31,6 +31,8 @@ mod scratch;
 mod space;
 mod stretch;
 mod suspend;
+#[cfg(debug_assertions)]
+mod verify;
 mod views;
 
 use std::collections::BTreeMap;

@@ -27,6 +27,12 @@ impl Scratch {
         self.mapped.iter().copied()
     }
 
+    /// How many pieces there are, and their bytes.
+    #[cfg(debug_assertions)]
+    pub(super) fn held(&self) -> (usize, u64) {
+        (self.pieces.len(), self.pieces.iter().map(|(bytes, _)| bytes).sum())
+    }
+
     /// Whether it lies behind any addresses.
     pub(super) fn is_mapped(&self) -> bool {
         !self.mapped.is_empty()

@@ -181,6 +181,7 @@ impl<'a, P: Program> World<'a, P> {
             }
             // The bytes never run dry with an error: what is missing reads as zero.
             self.step(&mut u).expect("missing bytes read as zeroes");
+            crate::judge_tables(&self.engine);
         }
         self.finish();
     }

@@ -26,6 +26,7 @@ pub fn named(data: &[u8]) {
     // The bytes never run dry with an error: what is missing reads as zero.
     while !bytes.is_empty() && world.now < world::LONGEST {
         world.step(&mut bytes).expect("missing bytes read as zeroes");
+        world.plugin.engines().for_each(crate::judge_tables);
     }
     world.finish();
 }

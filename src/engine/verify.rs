@@ -1,0 +1,456 @@
+//! What holds of an engine's state between calls: the page to read before any of its tables is changed.
+//!
+//! Each function below says what holds of one of them, in the order in which they build on each other, and finds what
+//! does not. What a table with private fields promises by itself is checked in its own file, and said here. Heaps say
+//! theirs in `heap/verify.rs` and `heap/planned/verify.rs`.
+//!
+//! [`Engine::verify`] runs all of it: the random programs of `crates/testing` after every step, the C library's calls
+//! in its own tests' builds. It costs a look at each row of each table. An engine without one of its safety rules
+//! ([`Flaw`](super::Flaw)) need not hold to it.
+//!
+//! A *call* is what happens while the engine's lock is held; calls that the stream caches answer hold the lock of one
+//! of them instead. All are taken here.
+
+use super::capture_state::CaptureState;
+use super::deferred::Deferred;
+use super::live_blocks::{LiveBlock, Origin};
+use super::peaks::{
+    row, Amounts, ACTIVE, ACTIVE_BYTES, ALLOCATED, ALLOCATIONS, REQUESTED, RESERVED, SEGMENTS,
+    SPLIT, SPLIT_BYTES, SUSPENDED,
+};
+use super::pools::{with_heap, Pool, Pools};
+use super::state::State;
+use super::stream_cache::StreamCache;
+use super::streams::Position;
+use super::Engine;
+use crate::driver::Driver;
+use crate::heap::verify::{holds, Verdict};
+use crate::heap::{Presence, RangeId, State as RangeState};
+use crate::sync::{MutexGuard, Ordering};
+
+/// The state with every lock held.
+struct Page<'a> {
+    state: &'a State,
+    /// Those that were ever used.
+    caches: &'a [MutexGuard<'a, StreamCache>],
+    /// Whether figures of blocks are kept.
+    counts: bool,
+}
+
+/// What a range is to others than its heap: in a block, or waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Block,
+    Waits,
+}
+
+pub(super) fn verify<D: Driver>(engine: &Engine<D>) -> Verdict {
+    // After a panic with its lock held an engine hands nothing out: its books may be wrong.
+    let Ok(state) = engine.lock() else { return Ok(()) };
+    let caches: Vec<_> = engine.caches.used().collect();
+    let page = Page { state: &state, caches: &caches, counts: engine.config.statistics };
+    page.pools_and_heaps()?;
+    page.addresses_are_apart()?;
+    page.live_blocks()?;
+    page.stream_caches()?;
+    page.timelines()?;
+    page.what_waits()?;
+    page.ranges_have_holders()?;
+    page.captures()?;
+    page.graphs()?;
+    page.lent_memory()?;
+    page.planned_captures()?;
+    page.sleep()?;
+    page.figures()
+}
+
+impl Page<'_> {
+    /// A row of the table has a pool and its two heaps, or is vacant; those that lend are listed. Each heap keeps to its
+    /// own page.
+    fn pools_and_heaps(&self) -> Verdict {
+        let pools = &self.state.pools;
+        pools.verify()?;
+        for (_, heap) in pools.each_heap() {
+            with_heap!(pools, heap, |row| row.verify()).map_err(|what| self.of(heap, &what))?;
+        }
+        Ok(())
+    }
+
+    /// No address is reserved twice, whichever heap has it.
+    fn addresses_are_apart(&self) -> Verdict {
+        let pools = &self.state.pools;
+        let heaps = pools.heaps().flat_map(|heap| heap.reservations());
+        let planned = pools.iter_planned().flat_map(|heap| heap.reservations());
+        let mut all: Vec<(u64, u64)> = heaps.chain(planned).collect();
+        all.sort_unstable();
+        let twice = all.windows(2).find(|pair| pair[0].1 > pair[1].0);
+        holds!(twice.is_none(), "addresses are reserved twice: {twice:x?}");
+        Ok(())
+    }
+
+    /// A row of the table has a block of the row's name, or is vacant; it is in one of the two lists of its pool, whose
+    /// bytes are theirs; what is sorted by address does not overlap. A block's heap is its pool's. One of a capture
+    /// under way is known there by its row, or by its name where it waits for that capture's thread to free it.
+    fn live_blocks(&self) -> Verdict {
+        let State { blocks, pools, captures, .. } = self.state;
+        for (_, block, _) in blocks.each() {
+            let homed = pools.find_pool(block.heap) == Some(block.pool);
+            holds!(homed, "a block of no pool: {block:?}");
+        }
+        blocks.verify(|block| pools.extent(block.heap, block.range))?;
+        let mut left = 0;
+        for (slot, block, name) in blocks.each() {
+            let known = match block.origin {
+                Origin::Capture(home) => captures.find(home.slot).is_some_and(|capture| {
+                    let listed = name.map_or(capture.rows.contains(slot as usize), |name| {
+                        capture.left.contains(&name)
+                    });
+                    let seen = home.stream.index() < capture.proof.seen();
+                    listed && seen && capture.pools.contains(&block.pool)
+                }),
+                Origin::Outside | Origin::Past | Origin::Graph => name.is_none(),
+            };
+            holds!(known, "{} has a block that no capture knows: {block:?}", block.pool);
+            left += usize::from(name.is_some());
+        }
+        let named: usize = captures.iter().map(|it| it.left.len()).sum();
+        holds!(left == named, "{left} blocks are left to be freed, captures name {named}");
+        Ok(())
+    }
+
+    /// A row of a stream cache is live or cached, or vacant. What is cached stands in the list of its stream, pool and
+    /// size, was used by no other stream, and may be handed out; lists that have anything are found when leases are
+    /// taken back. A leased row is one live block, which was handed out outside captures; a pool that is shut has
+    /// none cached.
+    fn stream_caches(&self) -> Verdict {
+        let blocks = &self.state.blocks;
+        let mut leases = Vec::new();
+        for cache in self.caches {
+            cache.verify().map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
+            for lease in cache.each_lease() {
+                let block = blocks.leased(lease.row).filter(|block| {
+                    let lent = block.lent.is_some() || block.borrower.is_some();
+                    let streams = lease.stream.is_none_or(|stream| stream == block.stream);
+                    let same = (block.pool, block.bytes) == (lease.pool, lease.bytes) && streams;
+                    same && block.leased && !lent && matches!(block.origin, Origin::Outside)
+                });
+                let shut = lease.cached && self.state.pools.is_shut(lease.pool);
+                holds!(block.is_some() && !shut, "a lease of no block: {lease:?}");
+                leases.push(lease.row);
+            }
+        }
+        leases.sort_unstable();
+        let leased = blocks.each().filter(|(_, block, _)| block.leased);
+        let leased = leased.map(|(slot, _, _)| slot).eq(leases.iter().copied());
+        holds!(leased, "leases {leases:?} are not the blocks that are leased");
+        Ok(())
+    }
+
+    /// A stream in use has one timeline, and what is remembered of lately is that. Positions complete in the order in
+    /// which they were closed: `completed`, then the fences, then the one that is open. A timeline that has a fence, or
+    /// owes one, or has something parked that is due, is looked at. A mark, wherever one is kept, is reached or will be:
+    /// a fence behind it is there, or owed, or asked for. A range may be ordered by a
+    /// position of a timeline whose stream is gone: that is completed. What a pool waits for names each timeline once.
+    fn timelines(&self) -> Verdict {
+        let State { timelines, pools, deferred, blocks, captures, .. } = self.state;
+        timelines.verify()?;
+        let waiting = deferred.iter().flat_map(|it| it.positions.iter().copied().chain(it.own));
+        let held = captures.held().flat_map(|held| held.positions.iter().copied());
+        let gone = blocks.iter().filter_map(|block| block.gone.as_deref().copied());
+        let expected = captures.iter().filter_map(|capture| capture.expected);
+        waiting
+            .chain(held)
+            .chain(gone)
+            .chain(expected)
+            .try_for_each(|it| timelines.verify_mark(it))?;
+        for pool in pools.iter() {
+            for marks in [pool.settling(), pool.borrowers()] {
+                marks.iter().try_for_each(|&mark| timelines.verify_mark(mark))?;
+                let mut rows: Vec<_> = marks.iter().map(|mark| mark.timeline).collect();
+                rows.sort_unstable();
+                let once = rows.windows(2).all(|pair| pair[0] < pair[1]);
+                holds!(once, "{} waits for a timeline twice: {marks:?}", pool.label());
+            }
+            for heap in pool.heaps() {
+                for (timeline, position) in pools.heap(heap).ordered_positions() {
+                    timelines.verify_mark(Position { timeline, position })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits is looked at in turn, or parked at the one mark that it waits for; it waits for something. It is a
+    /// range of its pool's, and of the captures that are known to use it each is under way.
+    fn what_waits(&self) -> Verdict {
+        let State { timelines, pools, deferred, captures, .. } = self.state;
+        deferred.verify(timelines.parked())?;
+        for waiting in deferred.iter() {
+            let Deferred { pool, heap, users, number, .. } = waiting;
+            let homed = pools.find_pool(*heap) == Some(*pool);
+            let used = users.iter().all(|&capture| captures.slot(capture).is_some());
+            let named = *number < self.state.blocks.next_number();
+            holds!(homed && used && named, "what waits is no pool's, or no capture's: {waiting:?}");
+        }
+        Ok(())
+    }
+
+    /// A range that is in a block is one live block's; a range that waits is held by one capture until that ends, or is
+    /// one of what waits.
+    fn ranges_have_holders(&self) -> Verdict {
+        let State { pools, blocks, deferred, captures, .. } = self.state;
+        let live = blocks.iter().map(|block| (block.heap, block.range, Holder::Block));
+        let waiting = deferred.iter().map(|it| (it.heap, it.range, Holder::Waits));
+        let held = captures.held().map(|held| (held.heap, held.range, Holder::Waits));
+        let mut holders: Vec<_> = live.chain(waiting).chain(held).collect();
+        holders.sort_unstable();
+        let mut ranges: Vec<(u32, RangeId, Holder)> = Vec::with_capacity(holders.len());
+        for (_, heap) in pools.each_heap() {
+            with_heap!(pools, heap, |row| ranges.extend(row.each_state().filter_map(
+                |(id, state)| {
+                    match state {
+                        RangeState::Allocated => Some((heap, id, Holder::Block)),
+                        RangeState::Waiting => Some((heap, id, Holder::Waits)),
+                        _ => None,
+                    }
+                }
+            )));
+        }
+        ranges.sort_unstable();
+        if holders == ranges {
+            return Ok(());
+        }
+        let at = holders.iter().zip(&ranges).take_while(|(holder, range)| holder == range).count();
+        let (holder, range) = (holders.get(at), ranges.get(at));
+        Err(format!("of holders and ranges, in order, {holder:?} has none, or {range:?} has none"))
+    }
+
+    /// Each capture under way has a number and an age of its own, and knows each of its streams by its handle. A pool
+    /// counts the captures that use it; those beside each other know that they are. While there is one, nothing in the
+    /// pool is a stream's own; without, nothing is premapped. What a capture gave back is known by its nodes and by one
+    /// of its streams.
+    fn captures(&self) -> Verdict {
+        let State { pools, captures, .. } = self.state;
+        let all: Vec<&CaptureState> = captures.iter().collect();
+        for (row, capture) in all.iter().enumerate() {
+            let CaptureState { id, age, proof, .. } = capture;
+            let own = all[row + 1..].iter().all(|other| other.id != *id && other.age != *age);
+            let mut streams = proof.streams();
+            let known = streams.all(|it| proof.stream(proof.stream_handle(it)) == Some(it));
+            let there = capture.pools.iter().all(|&pool| pools.get(pool).is_some());
+            holds!(own && known && there, "capture {} is another, or of no pool", id.0);
+        }
+        for pool in pools.iter() {
+            let label = pool.label();
+            let uses = |it: &&&CaptureState| it.pools.contains(&label.id);
+            let users: Vec<_> = all.iter().filter(uses).collect();
+            let counted: usize =
+                all.iter().flat_map(|it| &it.pools).filter(|&&it| it == label.id).count();
+            let right = users.len() == counted && counted == pool.captures();
+            holds!(right, "{label} counts {} captures, {counted} use it", pool.captures());
+            let beside = users.len() < 2 || users.iter().all(|capture| capture.concurrent);
+            holds!(beside, "{label} has captures beside each other that do not know it");
+            for heap in pool.heaps() {
+                let row = pools.heap(heap);
+                let ordered = counted > 0 && row.stream_ordered_ranges() > 0;
+                let premapped = counted == 0 && row.premapped() > 0;
+                holds!(!ordered && !premapped, "{}", self.of(heap, "as without its captures"));
+                for (id, range) in row.each_range() {
+                    let RangeState::Pending { capture, owner, .. } = range.state else { continue };
+                    let home = captures.find(capture).filter(|it| it.pools.contains(&label.id));
+                    let known = home.is_some_and(|home| {
+                        let nodes = home.proof.nodes();
+                        let markers = row.markers(id);
+                        owner.index() < home.proof.seen()
+                            && markers.iter().all(|marker| marker.index() < nodes)
+                    });
+                    holds!(known, "{}: {range:?}", self.of(heap, "a range of no capture"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A pool counts its graphs. Without any, and without a capture that may become one, nothing of it is graphs' but
+    /// what a capture that was not announced may have used: no live block, nothing lent, and nothing that waits.
+    fn graphs(&self) -> Verdict {
+        let State { pools, graphs, blocks, deferred, .. } = self.state;
+        for pool in pools.iter() {
+            let label = pool.label();
+            let users = graphs.each().flat_map(|graph| &graph.pools);
+            let counted = users.filter(|&&it| it == label.id).count();
+            holds!(
+                counted == pool.graphs(),
+                "{label} counts {} graphs of {counted}",
+                pool.graphs()
+            );
+            if !pool.is_without_graphs() {
+                continue;
+            }
+            let of_graphs = |block: &&LiveBlock| {
+                let lent = block.lent.is_some() || block.adopted;
+                block.graphs || lent || matches!(block.origin, Origin::Graph)
+            };
+            let block = blocks.of(label.id).find(of_graphs);
+            holds!(block.is_none(), "{label} has no graphs, and a block of theirs: {block:?}");
+            let mut waiting = deferred.iter().filter(|it| it.pool == label.id);
+            let waiting = waiting.find(|it| it.graphs || it.lent);
+            holds!(waiting.is_none(), "{label} has no graphs, and of theirs waits {waiting:?}");
+            let heaps = pool.heaps().into_iter().flat_map(|heap| pools.heap(heap).each_range());
+            let mut lent = heaps.map(|(_, range)| range.state);
+            let lent = lent.any(|it| matches!(it, RangeState::StreamOrdered { lent: true, .. }));
+            let ends = pool.lent() == (0, 0) && pool.borrowers().is_empty();
+            holds!(!lent && ends, "{label} has no graphs, and lends their memory");
+        }
+        let uses = graphs.each().flat_map(|graph| &graph.pools);
+        let gone = uses.copied().find(|&pool| pools.get(pool).is_none());
+        holds!(gone.is_none(), "a graph uses a pool that is gone: {gone:?}");
+        Ok(())
+    }
+
+    /// A pool counts its live blocks in memory of graphs that is lent, and their bytes; while there are any, or work on
+    /// such blocks to come after, the next launch asks.
+    fn lent_memory(&self) -> Verdict {
+        let State { pools, blocks, .. } = self.state;
+        for pool in pools.iter() {
+            let label = pool.label();
+            let lent = blocks.of(label.id).filter(|block| block.lent.is_some());
+            let lent = lent.fold((0, 0), |all, block| (all.0 + 1, all.1 + block.bytes));
+            holds!(lent == pool.lent(), "{label} has lent {lent:?} and counts {:?}", pool.lent());
+            let idle = lent.0 == 0 && pool.borrowers().is_empty();
+            let asks = pool.lends().load(Ordering::Relaxed);
+            holds!(idle || asks, "{label} lends, and its next launch does not ask");
+        }
+        Ok(())
+    }
+
+    /// What a planned heap has for a capture is that of a capture under way that uses its pool, or of a graph that knows
+    /// of it; else it is over.
+    fn planned_captures(&self) -> Verdict {
+        let State { pools, graphs, captures, .. } = self.state;
+        for pool in pools.iter() {
+            let (label, planned) = (pool.label(), pool.planned_heap());
+            for (id, under_way) in planned.into_iter().flat_map(|heap| heap.owners()) {
+                let known = match captures.slot(id) {
+                    Some(slot) if under_way => captures.get(slot).pools.contains(&label.id),
+                    _ if under_way => false,
+                    _ => graphs
+                        .each()
+                        .any(|it| it.planned == Some(id) && it.pools.contains(&label.id)),
+                };
+                holds!(known, "{label} has planned memory of capture {}, which is over", id.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// All heaps of a pool are open, or none is. What is asleep is shut, and belongs to a region; whoever keeps what a
+    /// region holds keeps what all its pools hold.
+    fn sleep(&self) -> Verdict {
+        let pools = &self.state.pools;
+        for pool in pools.iter() {
+            let label = pool.label();
+            let presence: Vec<Presence> = pool
+                .all_heaps()
+                .into_iter()
+                .map(|heap| with_heap!(pools, heap, |row| row.presence()))
+                .collect();
+            let shut = presence[0].is_shut();
+            let together = presence.iter().all(|it| it.is_shut() == shut);
+            holds!(together, "heaps of {label} are there and away: {presence:?}");
+            let Some(keeper) = pools.keeper_of(label.id) else { continue };
+            let region = label.tag.as_deref().map(|tag| pools.keeper_of_region(tag));
+            let agrees = region.is_some_and(|known| known.is_none_or(|it| it == keeper));
+            holds!(
+                shut && agrees,
+                "{label} is kept by {keeper}, its region by {region:?}: {presence:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Live blocks are counted once: by the engine, by pool and class, or by the stream cache that leases them. Heaps
+    /// whose figures have changed since they were counted are noted. Of all others the counters say what is so; what
+    /// all counters may count without asking is known by pool and in all, and is no more than the peak.
+    fn figures(&self) -> Verdict {
+        let State { pools, blocks, accounts, caches, .. } = self.state;
+        let mut sums: Vec<Amounts> = Vec::new();
+        accounts.counters().verify(&mut sums)?;
+        for cache in self.caches {
+            let counters = cache.counters().verify(&mut sums);
+            counters.map_err(|what| format!("stream cache {}: {what}", cache.number()))?;
+        }
+        caches.peaks().verify(&sums)?;
+        for pool in pools.iter() {
+            let label = pool.label();
+            for small in [true, false] {
+                let at = row(label.id, small);
+                let live = blocks.of(label.id).filter(|block| !block.leased);
+                let live = live.filter(|block| Pools::is_small(block.heap) == small);
+                let live = live.fold([0; 3], |all, block| {
+                    [all[0] + 1, all[1] + block.bytes, all[2] + block.requested]
+                });
+                let class = if small { "small" } else { "large" };
+                let counted = accounts.live_in(at);
+                holds!(live == counted, "{label} has {live:?} {class} blocks, {counted:?} counted");
+                self.counters_of(pool, small, live)
+                    .map_err(|what| format!("{label}, {class} blocks: {what}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine's counter of a pool's small or large blocks says, given the live ones.
+    fn counters_of(
+        &self,
+        pool: &Pool,
+        small: bool,
+        [count, bytes, requested]: [u64; 3],
+    ) -> Verdict {
+        let State { pools, accounts, .. } = self.state;
+        let first = if small { pool.small() } else { pool.large() };
+        let planned = pool.planned().filter(|_| !small);
+        if accounts.is_touched(first) || planned.is_some_and(|heap| accounts.is_touched(heap)) {
+            return Ok(());
+        }
+        let heap = pools.heap(first);
+        holds!(!heap.is_changed(), "memory came or went, and it is not noted");
+        let mut expected = Amounts::default();
+        let (split, free) = heap.free_pieces();
+        (expected[SPLIT], expected[SPLIT_BYTES]) = (split as u64, free);
+        (expected[ALLOCATIONS], expected[ALLOCATED]) = (count, bytes);
+        (expected[REQUESTED], expected[ACTIVE]) = (requested, count);
+        expected[ACTIVE_BYTES] = bytes;
+        for heap in [Some(first), planned].into_iter().flatten() {
+            with_heap!(pools, heap, |heap| {
+                expected[SEGMENTS] += heap.pieces() as u64;
+                expected[RESERVED] += heap.reserved();
+                expected[SUSPENDED] += heap.suspended();
+                expected[ACTIVE] += heap.waiting().0 as u64;
+                expected[ACTIVE_BYTES] += heap.waiting().1;
+            });
+        }
+        if !self.counts {
+            for kind in
+                [ALLOCATIONS, ALLOCATED, REQUESTED, ACTIVE, ACTIVE_BYTES, SPLIT, SPLIT_BYTES]
+            {
+                expected[kind] = 0;
+            }
+        }
+        let counted = accounts.counters().amounts(row(pool.label().id, small));
+        holds!(counted == expected, "{counted:?} is counted, {expected:?} is so");
+        Ok(())
+    }
+
+    /// A sentence about a heap, with its name.
+    fn of(&self, heap: u32, what: &str) -> String {
+        let pool = self.state.pools.find_pool(heap).map(|pool| self.state.pools.label(pool));
+        let pool = pool.map_or("no pool".to_owned(), |pool| pool.to_string());
+        let kind = match (Pools::is_small(heap), Pools::is_planned(heap)) {
+            (true, _) => "small",
+            (_, true) => "planned",
+            _ => "large",
+        };
+        format!("{pool}, heap of {kind} blocks: {what}")
+    }
+}

@@ -1,0 +1,256 @@
+//! What holds of a heap between calls. `engine/verify.rs` has what holds of the rest, and asks for this.
+
+use super::range::{Range, RangeId, State};
+use super::segment::Segment;
+use super::suspend::runs;
+use super::Heap;
+
+/// Nothing, or what does not hold.
+pub(crate) type Verdict = Result<(), String>;
+
+/// Ends a check with what it found where something does not hold.
+macro_rules! holds {
+    ($that:expr, $($what:tt)+) => {
+        if !$that {
+            return Err(format!($($what)+));
+        }
+    };
+}
+pub(crate) use holds;
+
+/// How often each row of a table is in a list.
+pub(crate) fn times(
+    list: impl IntoIterator<Item = usize>,
+    rows: usize,
+) -> Result<Vec<usize>, String> {
+    let mut times = vec![0; rows];
+    for row in list {
+        holds!(row < rows, "row {row} is listed, of {rows}");
+        times[row] += 1;
+    }
+    Ok(times)
+}
+
+impl Heap {
+    pub(crate) fn verify(&self) -> Verdict {
+        // A row of the table is a range or vacant, once; as many as are counted are free; those with more markers than
+        // a line holds have a list of their own each.
+        self.ranges.verify()?;
+        self.ranges_tile_segments()?;
+        self.ranges_are_what_they_say()?;
+        self.free_neighbours_are_merged()?;
+        self.runs_are_the_free_ranges()?;
+        self.pieces_lie_behind_ranges()?;
+        self.sums_are_sums()
+    }
+
+    /// Every range with its row.
+    pub(crate) fn each_range(&self) -> impl Iterator<Item = (RangeId, &Range)> {
+        self.ranges.ids().map(|id| (id, &self.ranges[id]))
+    }
+
+    /// Every range with what it is.
+    pub(crate) fn each_state(&self) -> impl Iterator<Item = (RangeId, State)> + '_ {
+        self.each_range().map(|(id, range)| (id, range.state))
+    }
+
+    /// The addresses that it has reserved, or has in allocations, each with their end.
+    pub(crate) fn reservations(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.segments.iter().flatten().map(|it| (it.address, it.address + it.bytes))
+    }
+
+    fn each_segment_there(&self) -> impl Iterator<Item = (usize, &Segment)> {
+        let segments = self.segments.iter().enumerate();
+        segments.filter_map(|(number, segment)| Some((number, segment.as_ref()?)))
+    }
+
+    /// Ranges lie one behind the other from a segment's begin to where memory is in use, in multiples of 512 bytes; each
+    /// is linked with its neighbours both ways, and the segment knows the last.
+    fn ranges_tile_segments(&self) -> Verdict {
+        let mut met = 0;
+        for (number, segment) in self.each_segment_there() {
+            let (mut end, mut next) = (segment.address + segment.mapped, None);
+            let mut at = segment.last;
+            while let Some(id) = at {
+                let range = &self.ranges[id];
+                let sized = range.bytes > 0 && range.bytes.is_multiple_of(512);
+                let linked = range.next == next && range.segment.index() == number;
+                holds!(
+                    sized && linked && range.end() == end,
+                    "{id:?} of segment {number} is no neighbour of {next:?}, at {end:#x}: {range:?}"
+                );
+                (end, next, at) = (range.address, Some(id), range.previous);
+                met += 1;
+            }
+            holds!(
+                end == segment.address,
+                "the ranges of segment {number} at {:#x} begin at {end:#x}",
+                segment.address
+            );
+        }
+        let all = self.ranges.ids().count();
+        holds!(met == all, "{met} ranges lie in segments, of {all}");
+        Ok(())
+    }
+
+    /// By state: what is idle or a stream's has no markers, what a capture gave back has some; of graphs' memory it is
+    /// known whether they keep it; without `has_closed` nothing is closed. Holes are listed once, have no hole beside
+    /// them, are never last, and lie where memory can come and go. The segment that grows is one that can.
+    fn ranges_are_what_they_say(&self) -> Verdict {
+        let mut holes = self.holes.clone();
+        holes.sort_unstable();
+        let found = self.each_range().filter(|it| it.1.state == State::Hole);
+        let once = found.map(|it| it.0).eq(holes.iter().copied());
+        holds!(once, "holes are listed otherwise than they are: {holes:?}");
+        for (id, range) in self.each_range() {
+            let bare = self.ranges.markers(id).is_empty();
+            let is_hole = |id: RangeId| matches!(self.ranges[id].state, State::Hole);
+            let place = (range.address, range.end());
+            let right = match range.state {
+                State::Idle { graphs, closed, kept } => {
+                    let (known, until) = self.kept.at(range.address);
+                    let known = !graphs || (known == kept && until >= range.end());
+                    let timely = range.since <= self.clock;
+                    bare && known && timely && (graphs || !kept) && (self.has_closed || !closed)
+                }
+                State::StreamOrdered { .. } => bare,
+                State::Pending { .. } => !bare,
+                State::Allocated | State::Waiting => true,
+                State::Hole => {
+                    let growable = self.segments[range.segment.index()].as_ref();
+                    range.next.is_some_and(|next| !is_hole(next))
+                        && growable.is_some_and(|segment| segment.growable)
+                }
+                State::Vacant => false,
+            };
+            holds!(right, "{id:?} at {place:x?} is not what it says: {range:?}");
+        }
+        let kept: Vec<(u64, u64)> = self.kept_places().collect();
+        let apart = kept.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0);
+        holds!(apart, "what graphs keep is not apart: {kept:x?}");
+        let grows = self.growing.map(|it| self.segments.get(it.index()).and_then(Option::as_ref));
+        let grows = grows.is_none_or(|segment| segment.is_some_and(|it| it.growable));
+        holds!(grows, "{:?} is to grow and cannot", self.growing);
+        Ok(())
+    }
+
+    /// Idle neighbours of one kind are one range, and so are what one stream has given back of what was lent. What is
+    /// a stream's own may stay apart: it may have been lent before, in other ranges, when the pool's last graph went.
+    fn free_neighbours_are_merged(&self) -> Verdict {
+        for (id, range) in self.each_range() {
+            let merges =
+                matches!(range.state, State::Idle { .. } | State::StreamOrdered { lent: true, .. });
+            let next = range.next.filter(|&next| merges && self.ranges[next].state == range.state);
+            holds!(next.is_none(), "{id:?} and {next:?} should be one range: {range:?}");
+        }
+        Ok(())
+    }
+
+    /// The runs are, by address, the longest chains of free neighbours, and their directory knows the largest of each
+    /// part.
+    fn runs_are_the_free_ranges(&self) -> Verdict {
+        self.runs.verify()?;
+        let is_free = |id: RangeId| self.ranges[id].state.is_free();
+        let starts = self.each_range().filter(|(id, range)| {
+            is_free(*id) && range.previous.is_none_or(|previous| !is_free(previous))
+        });
+        let mut free: Vec<(u64, u64, RangeId)> = Vec::new();
+        for (first, range) in starts {
+            let chain = std::iter::successors(Some(first), |&id| {
+                self.ranges[id].next.filter(|&next| is_free(next))
+            });
+            free.push((range.address, chain.map(|id| self.ranges[id].bytes).sum(), first));
+        }
+        free.sort_unstable();
+        let runs = self.runs.iter().map(|run| (run.address, run.bytes, run.first));
+        let runs: Vec<_> = runs.collect();
+        holds!(runs == free, "runs {runs:x?}, free ranges {free:x?}");
+        Ok(())
+    }
+
+    /// Behind every range but holes, and behind what is premapped, lie pieces of memory, or what stands for pieces that
+    /// are away, each byte in one of them and nowhere else. An allocation is all there. Premapped memory ends a piece.
+    fn pieces_lie_behind_ranges(&self) -> Verdict {
+        for (number, segment) in self.each_segment_there() {
+            let (end, front) = (segment.address + segment.mapped, segment.mapped);
+            holds!(
+                front + segment.premapped <= segment.bytes && segment.replacement.is_none(),
+                "segment {number} has more than it has addresses for, or a piece too many: {segment:?}"
+            );
+            if segment.is_allocated() {
+                let whole = front == segment.bytes && segment.premapped == 0;
+                let plain = segment.pieces.is_empty() && segment.absent.is_empty();
+                holds!(whole && plain, "segment {number} is an allocation in part: {segment:?}");
+                continue;
+            }
+            let there = segment.pieces.iter().map(|(&address, piece)| (address, piece.bytes));
+            let away = segment.absent.iter().map(|(&address, absent)| (address, absent.bytes));
+            let mut behind: Vec<(u64, u64)> = there.chain(away).collect();
+            behind.sort_unstable();
+            let ranges = std::iter::successors(segment.last, |&id| self.ranges[id].previous);
+            let ranges = ranges.filter(|&id| self.ranges[id].state != State::Hole);
+            let mut held: Vec<(u64, u64)> = ranges.map(|id| self.extent(id)).collect();
+            held.reverse();
+            held.extend((segment.premapped > 0).then_some((end, segment.premapped)));
+            let together = |all: &[(u64, u64)]| -> Vec<(u64, u64)> {
+                runs(all.iter().copied()).map(|(place, _)| place).collect()
+            };
+            holds!(
+                together(&behind) == together(&held),
+                "segment {number} needs memory at {held:x?} and has it at {behind:x?}"
+            );
+            let last = behind.last().map(|(address, bytes)| address + bytes);
+            let ends = segment.premapped == 0
+                || segment.pieces.last_key_value().map(|(address, piece)| address + piece.bytes)
+                    == last;
+            holds!(ends, "segment {number} has premapped memory behind its last piece");
+        }
+        Ok(())
+    }
+
+    /// What a heap counts by hand is what its ranges and segments come to. So the memory that it holds, and that the
+    /// driver has until the heap is resumed, is what is in blocks, what waits, and what is free. All of it is there
+    /// while the heap is open.
+    fn sums_are_sums(&self) -> Verdict {
+        let (mut live, mut free, mut waiting) = (0, 0, (0, 0));
+        let mut ordered = vec![0; self.ordered.len()];
+        for (_, range) in self.each_range() {
+            match range.state {
+                State::Allocated => live += range.bytes,
+                State::Waiting => waiting = (waiting.0 + 1, waiting.1 + range.bytes),
+                State::StreamOrdered { timeline, .. } => {
+                    free += range.bytes;
+                    match ordered.get_mut(timeline.index()) {
+                        Some(ordered) => *ordered += 1,
+                        None => return Err(format!("{timeline:?} is not counted: {range:?}")),
+                    }
+                }
+                state => free += if state.is_free() { range.bytes } else { 0 },
+            }
+        }
+        holds!(live == self.in_blocks, "{live} bytes in blocks, {} counted", self.in_blocks);
+        holds!(waiting == self.waiting, "{waiting:?} wait, {:?} counted", self.waiting);
+        holds!(ordered == self.ordered, "streams ordered {ordered:?}, counted {:?}", self.ordered);
+        let (mut pieces, mut held, mut premapped, mut gone) = (0, 0, 0, 0);
+        for (_, segment) in self.each_segment_there() {
+            let of_segment = segment.held();
+            pieces += of_segment.len();
+            held += of_segment.iter().map(|it| it.1).sum::<u64>();
+            premapped += segment.premapped;
+            let away = segment.absent.values().filter(|absent| !absent.is_held());
+            gone += away.map(|absent| absent.bytes).sum::<u64>();
+        }
+        let sums = (pieces, held, premapped, gone, 0);
+        let counted =
+            (self.pieces, self.reserved, self.premapped, self.suspended, self.replacements);
+        holds!(
+            sums == counted,
+            "pieces, their bytes, premapped, suspended and extra ones are {sums:?}, counted {counted:?}"
+        );
+        let all = live + free + waiting.1 + premapped;
+        holds!(held + gone == all, "{held} bytes held and {gone} gone, {all} in ranges");
+        let whole = self.is_whole() && gone == 0;
+        holds!(whole || self.presence.is_shut(), "memory is missing, and the heap is open");
+        Ok(())
+    }
+}
